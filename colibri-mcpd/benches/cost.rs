@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use colibri_mcpd::relay::Recorder;
+use colibri_mcpd::results::Results;
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use crowd::{CONNECTIONS, Crowd, Framing};
 use support::{Daemon, Session, registry};
@@ -45,12 +46,14 @@ fn daemon_of_one_worker(trail: bool, arguments: &[String]) {
     } else {
         Recorder::Off
     };
+    let results = Results::open(&config.state_dir, config.results).expect("results");
+    let results = Arc::new(results);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, recorder)) {
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, recorder, results)) {
         eprintln!("{message}");
     }
 }

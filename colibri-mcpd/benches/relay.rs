@@ -3,16 +3,14 @@
 //! `cargo bench -p colibri-mcpd --bench relay` compares the same calls over: a server's own pipes (direct), a relay
 //! that does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals
 //! are those of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what
-//! else it does; the ratios are what counts. Last come clients that do their worst, and what another one sees of it
-//! (`neighbours` as an argument measures that alone, `http` only many connections by lines and by HTTP, `url` only a
-//! server behind a URL, `door` only an agent's door).
+//! else it does; the ratios are what counts
+//! (`http` as an argument measures only many connections by lines and by HTTP, `url` only a server behind a URL, `door`
+//! only an agent's door). Users who do their worst are `cargo bench -p colibri-tests --bench neighbours`.
 
 #[path = "support/crowd.rs"]
 mod crowd;
 #[path = "support/door.rs"]
 mod door;
-#[path = "support/neighbour.rs"]
-mod neighbour;
 mod support;
 #[path = "support/web.rs"]
 mod web;
@@ -58,7 +56,6 @@ fn main() {
     }
     match arguments.get(1).map(String::as_str) {
         Some("relay") => do_nothing_relay(Path::new(&arguments[2])),
-        Some("neighbours") => neighbours(),
         Some("http") => framings(),
         Some("url") => behind_url(),
         Some("door") => through_a_door(),
@@ -68,7 +65,6 @@ fn main() {
             framings();
             behind_url();
             through_a_door();
-            neighbours();
         }
     }
 }
@@ -359,23 +355,6 @@ fn through_a_door() {
     let [direct, through] = rounds[ROUNDS / 2];
     println!("\nan agent's door: p50 {direct:.1} us over the daemon's socket, {through:.1} us through the door");
     goal("added to a warm call of it", through - direct, 10.0, "us", false);
-}
-
-/// One client's p99 beside another that does its worst.
-fn neighbours() {
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let daemon = [env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()];
-    for seen in neighbour::all(directory.path(), &daemon) {
-        let [without, with] = seen.p99.map(micros);
-        println!(
-            "\na neighbour that {}: p99 {without:.0} us without, {with:.0} us with it",
-            seen.name
-        );
-        goal("p99 with it, of p99 without", with / without, 10.0, "x", false);
-        // What the daemon may hold for all its peers, and 64 MB.
-        let most = (256 << 20) as f64 / 1e6 + 64.0;
-        goal("resident memory", seen.resident as f64 / 1e6, most, "MB", false);
-    }
 }
 
 /// Measures each side once, one after the other.

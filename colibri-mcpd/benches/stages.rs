@@ -15,7 +15,7 @@ use colibri_mcpd::catalog::Host;
 use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
 use colibri_mcpd::peer::{Budget, Frame, FrameReader, Outbox};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
-use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares, Spent, Terms};
+use colibri_mcpd::policy::{Approvals, Caller, Choice, Clients, DEFAULT_EXPIRY, Gates, Shares, Spent, Terms};
 use colibri_mcpd::registry::parse;
 use colibri_mcpd::registry::secrets::Secrets;
 use colibri_mcpd::registry::{Loaded, Server as Entry};
@@ -213,7 +213,11 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     let spent = Spent {
         day: Day::of(SystemTime::now()),
         bytes: 0,
-        own: Some(CostMode::Max),
+        own: Some(Choice {
+            mode: CostMode::Max,
+            at: 0,
+            before: 0,
+        }),
     };
     shares.recall([(caller.uid, spent)]);
     let outbox = Outbox::new(PIPE, budget);
@@ -370,10 +374,11 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         attempt: 1,
         began: tokio::time::Instant::now(),
         failed: Vec::new(),
+        given_up: false,
         resumes: None,
         confirmed: false,
         place: None,
-        validated: false,
+        validated: Default::default(),
         terms: Terms::default(),
         against: None,
         deferred: None,

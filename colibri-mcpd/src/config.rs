@@ -1,10 +1,11 @@
 //! Flags, `COLIBRI_*` environment, defaults: resolved once, at start.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser};
 use hyper::Uri;
 use hyper::http::uri::Authority;
 
@@ -274,7 +275,24 @@ pub fn switch(name: &str) -> Result<bool, String> {
     }
 }
 
+/// Takes a variable that is empty for one that is not set.
+fn unset_if_empty(argument: Arg) -> Arg {
+    match argument.get_env().and_then(std::env::var_os) {
+        Some(value) if value.is_empty() => argument.env(None::<&'static str>),
+        _ => argument,
+    }
+}
+
 impl Flags {
+    /// The flags of a command line, the program's name first, over the environment.
+    ///
+    /// # Errors
+    /// What is wrong with them, or the text that they ask for.
+    pub fn of_command_line(arguments: &[OsString]) -> Result<Flags, clap::Error> {
+        let command = Flags::command().mut_args(unset_if_empty);
+        Flags::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
     /// Flags over environment over defaults.
     ///
     /// # Errors

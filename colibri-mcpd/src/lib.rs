@@ -1,8 +1,12 @@
 //! Colibri MCP: the daemon's library.
 //!
-//! Ground floor first; a module uses only what stands left of it: `peer`, `outbound`, `results` → `policy`, `store`,
+//! Ground floor first; a module uses only what stands left of it: `reserve`, `peer`, `outbound`, `results` → `policy`, `store`,
 //! `confine` → `registry`, `ledger`, `relay` → `board` → `servers`, `builtin` → `catalog` → `daemon` → `ops`
 //! → `door` → `run`.
+
+// As the modules that the fuzzer and these tests share call it.
+#[cfg(test)]
+extern crate self as colibri_mcpd;
 
 pub mod agents;
 pub mod board;
@@ -23,6 +27,7 @@ pub mod peer;
 pub mod policy;
 pub mod registry;
 pub mod relay;
+pub mod reserve;
 pub mod results;
 pub mod run;
 pub mod search;

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -60,7 +59,7 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|first| first == as_user::ARGUMENT) {
         return as_user::main(arguments.into_iter().skip(2));
     }
-    let flags = match Flags::try_parse_from(&arguments) {
+    let flags = match Flags::of_command_line(&arguments) {
         Ok(flags) => flags,
         Err(error) => {
             let status = if error.use_stderr() { 64 } else { 0 };
@@ -142,18 +141,7 @@ fn serve(config: Config) -> Result<(), Failed> {
     harden::harden().map_err(system("making the process untraceable"))?;
     raise_descriptor_limit();
     make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
-    let trail = Trail::open(Options {
-        state_dir: config.state_dir.clone(),
-        sync: config.trail_sync,
-        witness: Arc::new(witness::SyslogWitness::new()),
-        notify: |severity, what| match severity {
-            trail::Severity::Error => error!("{what}"),
-            trail::Severity::Warning => warn!("{what}"),
-            trail::Severity::Info => info!("{what}"),
-        },
-        limits: trail::Limits::default(),
-    })
-    .map_err(|error| match error {
+    let locked = |error| match error {
         TrailError::Locked(_) => (
             EXIT_UNAVAILABLE,
             format!(
@@ -163,10 +151,26 @@ fn serve(config: Config) -> Result<(), Failed> {
             ),
         ),
         error => (EXIT_CONFIG, error.to_string()),
-    })?;
+    };
+    let lock = trail::Lock::take(&config.state_dir).map_err(locked)?;
+    // Before all that writes: what is kept of results may have the last of the space.
+    let results = Results::open(&config.state_dir, config.results);
+    let results = Arc::new(results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?);
+    let options = Options {
+        state_dir: config.state_dir.clone(),
+        sync: config.trail_sync,
+        witness: Arc::new(witness::SyslogWitness::new()),
+        notify: |severity, what| match severity {
+            trail::Severity::Error => error!("{what}"),
+            trail::Severity::Warning => warn!("{what}"),
+            trail::Severity::Info => info!("{what}"),
+        },
+        limits: trail::Limits::default(),
+    };
+    let trail = Trail::open_beside(results.clone(), lock, options).map_err(locked)?;
     runtime()
         .map_err(system("starting the runtime"))?
-        .block_on(run(config, Recorder::Trail(trail)))
+        .block_on(run(config, Recorder::Trail(trail), results))
 }
 
 /// The runtime that the daemon runs on.
@@ -176,7 +180,7 @@ fn serve(config: Config) -> Result<(), Failed> {
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(16)
+        .max_blocking_threads(32)
         .enable_all()
         .build()
 }
@@ -198,7 +202,7 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// The exit status, and what to say with it.
-pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
+pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> Result<(), Failed> {
     let sources = Sources::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
     let secrets = Arc::new(Secrets::beside(&config.registry));
     let webhook = config
@@ -228,8 +232,6 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let results = Results::open(&config.state_dir, config.results);
-    let results = results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?;
     let chain = Arc::new(Chain {
         recorder,
         rules: Rules {
@@ -241,7 +243,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         approvals: Approvals::new(DEFAULT_EXPIRY),
         states,
         tickets: Tickets::default(),
-        results: Arc::new(results),
+        results,
         board: Default::default(),
     });
     let budget = Arc::new(Budget::new(MAX_QUEUED));
@@ -285,7 +287,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
             let recorded = chain.recorder.event(event, details);
             recorded.map_err(|error| error.to_string())
         });
-        ModelRelays::new(record, ledger, secrets.clone())
+        ModelRelays::new(record, ledger, budget.clone(), secrets.clone())
     };
     agents.open_models(Arc::new(models));
     let daemon = Daemon::new(config, sources, chain, host, agents, store, budget);

@@ -31,6 +31,8 @@ HEX = re.compile("[0-9a-f]{64}")
 ZEROS = "0" * 64
 MOST = 2**64 - 1
 MAX_LINE = 2**28  # with its end
+MAX_DEPTH = 64
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 
 
 class Unreadable(Exception):
@@ -219,6 +221,11 @@ def read_json(data):
     def whole(text):
         return int(text) if text.isdigit() and len(text) <= 20 and int(text) <= MOST else Fraction("nan")
 
+    depth = 0
+    for token in TOKEN.finditer(data):
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deep")
     try:
         return json.loads(data.decode(), object_pairs_hook=Pairs, parse_constant=refuse, parse_int=whole,
                           parse_float=lambda _: Fraction("nan"))

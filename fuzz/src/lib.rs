@@ -16,12 +16,13 @@ pub mod retry;
 pub mod rewrite;
 pub mod salvage;
 pub mod uris;
+pub mod ways_out;
 
 /// A target: its name, and what the fuzzer calls.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     ("answer", answer::run),
     ("bring", bring::run),
     ("edits", edits::run),
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 15] = [
     ("rewrite", rewrite::run),
     ("salvage", salvage::run),
     ("uris", uris::run),
+    ("ways_out", ways_out::run),
 ];
 
 /// Awaits what a target does, on one thread; where all wait, time goes on at once.

@@ -152,7 +152,7 @@ WHITE = [b" ", b"\t", b"\r", b"\n", b"\0", b"\x0b", b"\xc2\xa0", b"\x0c"]
 FIELDS = rb"tree_size|root|head|peaks|previous|format|checkpoint|torn"
 KINDS = [b"open", b"recovered", b"seal", b"exit", b"event", b"none", b""]
 HOSTILE = [b"[" * 200 + b"]" * 200, b"{}", b"[]", b"null", b"", b"1", b'"text"', b'{"n":0}', b"{" * 3,
-           b"[" * 120 + b"]" * 120,
+           b"[" * 120 + b"]" * 120, b"[" * 63 + b"]" * 63, b"[" * 64 + b"]" * 64, b"[" * 2000 + b"]" * 2000,
            b"Infinity", b"[1,]", b'{"a":1,}', b"1" * 5000, b"1" * 400 + b"e-400", b"tru", b"'a'"]
 
 
@@ -298,6 +298,10 @@ class Tamperer:
         self.edit(rb'"(%s|n|kind|timestamp|offset|segment)"(?=:)' % FIELDS,
                   lambda match: self.random.choice([b'"x"', b'"\\u00%02x%s"' % (match[1][0], match[1][1:]),
                                                     match[0].upper()]))
+
+    def more(self):
+        self.edit(rb'"kind":"(open|recovered|seal)"',
+                  lambda match: match[0] + b',"more":' + one(self.random, HOSTILE))
 
     def remove_key(self):
         value = rb'"(?:[^"\\]|\\.)*"|[0-9]+|\[[^\]]*\]'
@@ -585,7 +589,7 @@ class Tamperer:
 
     CHANGES = [flip, flip, cut_out, put_in, truncate, truncate_between, truncate_all, drop_lines, double_line,
                swap_lines, splice, say_else, number, number, escape, white, double_key, double_envelope, rename_key,
-               remove_key, kind, hostile, hostile_rec, order, digest, state, checkpoint, previous, torn, torn, tail,
+               remove_key, kind, hostile, hostile_rec, more, order, digest, state, checkpoint, previous, torn, torn, tail,
                last_newline, crlf, empty, foreign_segment, remove_segment, remove_all, rename_segment, swap_segments,
                strange_name, no_file, key, log, log, note, seal_file, seal_file]
 

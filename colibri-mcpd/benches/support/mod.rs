@@ -3,23 +3,23 @@
 #[path = "echo.rs"]
 mod echo;
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use colibri_mcpd::confine::keeper;
 use colibri_mcpd::relay::Recorder;
+use colibri_mcpd::results::Results;
 use echo::{ECHO, echo_server};
 
 /// Does what this process was started for, if it is not to measure.
 pub(crate) fn played_a_part(arguments: &[String]) -> bool {
     match arguments.get(1).map(String::as_str) {
         Some("echo-server") => echo_server(ECHO, || ()),
-        Some("wide-server") => echo_server(&wide_tools(), || ()),
-        Some("shouting-server") => echo_server(ECHO, shout),
         Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
         Some(first) if first == keeper::ARGUMENT => {
             let code = keeper::main(std::env::args_os().skip(2));
@@ -31,34 +31,16 @@ pub(crate) fn played_a_part(arguments: &[String]) -> bool {
     true
 }
 
-/// A list of 4 MB.
-fn wide_tools() -> String {
-    let text = "x".repeat(500_000);
-    let wide = (0..8).map(|index| {
-        format!(",{{\"name\":\"wide{index}\",\"description\":\"{text}\",\"inputSchema\":{{\"type\":\"object\"}}}}")
-    });
-    ECHO.to_owned() + &wide.collect::<String>()
-}
-
-/// Writes a million lines to stderr.
-fn shout() {
-    let mut stderr = io::BufWriter::new(io::stderr().lock());
-    for line in 0..1_000_000 {
-        // Who is not listened to shouts no more.
-        if writeln!(stderr, "line {line}").is_err() {
-            return;
-        }
-    }
-}
-
 /// The daemon as it is, but with nowhere to record: shows what the trail costs.
 fn daemon_without_trail(arguments: &[String]) {
     let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
     let config = colibri_mcpd::config::Flags::parse_from(arguments)
         .resolve()
         .expect("flags");
+    let results = Results::open(&config.state_dir, config.results).expect("results");
+    let results = Arc::new(results);
     let runtime = colibri_mcpd::run::runtime().expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, Recorder::Off)) {
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, Recorder::Off, results)) {
         eprintln!("{message}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::{AgentInstance, AgentState};
-use colibri_text::brief;
+use colibri_text::brief_end;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -168,7 +168,7 @@ impl Instance {
             None if exit == Exit::Status(0) && said != AgentState::Error => (AgentState::Done, None),
             None if exit == Exit::Status(0) => (AgentState::Error, None),
             None => {
-                let wrote = wrote.map(|words| format!("; it wrote: {}", brief(&words, 500)));
+                let wrote = wrote.map(|wrote| format!("; it wrote: {}", brief_end(&wrote, 500)));
                 let ended = match exit {
                     Exit::Status(_) => format!("it ended with {exit}"),
                     _ => exit.to_string(),

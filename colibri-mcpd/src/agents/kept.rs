@@ -11,6 +11,7 @@ use colibri_api::AgentInstance;
 use tracing::warn;
 
 use crate::policy::file::replace;
+use crate::reserve::{Reserve, Use};
 
 /// The most bytes of one instance's events.
 const MAX_FILE: u64 = 64 << 20;
@@ -27,6 +28,7 @@ const CHUNK: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Shelf {
     directory: PathBuf,
+    reserve: Reserve,
 }
 
 impl Shelf {
@@ -37,7 +39,8 @@ impl Shelf {
     pub(super) fn open(state_dir: &Path) -> io::Result<Shelf> {
         let directory = state_dir.join("agents");
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        Ok(Shelf { directory })
+        let reserve = Reserve::of(state_dir);
+        Ok(Shelf { directory, reserve })
     }
 
     /// Where the events of an instance are.
@@ -47,6 +50,21 @@ impl Shelf {
 
     fn facts(&self, session: &str) -> PathBuf {
         self.directory.join(format!("{session}.json"))
+    }
+
+    /// Makes the file of an instance's events, which must not be there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn writer(&self, session: &str) -> io::Result<Writer> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        Ok(Writer {
+            file: Some(file.open(self.events(session))?),
+            length: 0,
+            directory: self.directory.clone(),
+            reserve: self.reserve.clone(),
+        })
     }
 
     /// Writes what there is to say of an instance.
@@ -83,7 +101,8 @@ impl Shelf {
         }
     }
 
-    /// Deletes what is too old, and the oldest of what is too much. `spared` says which instances run.
+    /// Deletes what is too old, and the oldest of what is too much, or has what is reserved for the trail. `spared` says
+    /// which instances run.
     pub(super) fn tidy(&self, spared: impl Fn(&str) -> bool) {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return;
@@ -98,14 +117,16 @@ impl Shelf {
         files.sort();
         let mut all: u64 = files.iter().map(|(_, length, _)| length).sum();
         let mut count = files.len();
+        let mut missing = self.reserve.missing(&self.directory, 0, Use::Stored);
         let now = SystemTime::now();
         for (modified, length, path) in files {
             let old = now.duration_since(modified).is_ok_and(|age| age > MAX_AGE);
             let session = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-            if !(old || all > MAX_ALL || count > MAX_FILES) || spared(session) {
+            if !(old || all > MAX_ALL || count > MAX_FILES || missing > 0) || spared(session) {
                 continue;
             }
             (all, count) = (all - length, count - 1);
+            missing = missing.saturating_sub(length);
             if let Err(error) = fs::remove_file(&path) {
                 warn!("{}: {error}", path.display());
             }
@@ -118,28 +139,24 @@ impl Shelf {
 pub(super) struct Writer {
     file: Option<File>,
     length: u64,
+    directory: PathBuf,
+    reserve: Reserve,
 }
 
 impl Writer {
-    /// Makes the file, which must not be there.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(super) fn create(path: &Path) -> io::Result<Writer> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        Ok(Writer {
-            file: Some(file),
-            length: 0,
-        })
-    }
-
-    /// Adds lines. Whether they are kept: beyond [`MAX_FILE`], and once the disk refuses, no more are.
+    /// Adds lines. Whether they are kept: beyond [`MAX_FILE`], and once the disk has no room for them beside what is
+    /// reserved for the trail, no more are.
     pub(super) fn add(&mut self, lines: &[u8]) -> bool {
-        let length = self.length + lines.len() as u64;
+        let more = lines.len() as u64;
+        let length = self.length + more;
         let Some(file) = self.file.as_mut().filter(|_| length <= MAX_FILE) else {
             return false;
         };
-        if let Err(error) = file.write_all(lines) {
+        let written = match self.reserve.missing(&self.directory, more, Use::Stored) {
+            0 => file.write_all(lines),
+            _ => Err(io::Error::other("what is left on the disk is reserved for the trail")),
+        };
+        if let Err(error) = written {
             warn!("events of an agent are not kept any more: {error}");
             self.file = None;
             return false;

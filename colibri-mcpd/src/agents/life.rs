@@ -15,7 +15,7 @@ use super::told::{self, Told};
 use crate::confine::Spawned;
 use crate::peer::{Frame, FrameReader, aside};
 use crate::registry::Kind;
-use crate::servers::{FirstWords, Stderr};
+use crate::servers::{Stderr, StderrExcerpt};
 
 /// The longest line that is an event.
 const MAX_LINE: usize = 1 << 20;
@@ -29,7 +29,7 @@ pub(super) struct Life {
     pub instance: Arc<Instance>,
     /// What its standard error goes through.
     pub stderr: Stderr,
-    pub words: Arc<FirstWords>,
+    pub excerpt: Arc<StderrExcerpt>,
     /// Where its events are kept.
     pub writer: Writer,
     /// What is written to its standard input, where that is a pipe.
@@ -47,6 +47,7 @@ impl Life {
             mut process,
         } = spawned;
         let instance = self.instance;
+        let secrets = self.stderr.secrets.clone();
         let log = tokio::spawn(self.stderr.log(stderr));
         let mut reader = FrameReader::new(stdout, MAX_LINE);
         let mut ear = Ear {
@@ -93,6 +94,7 @@ impl Life {
         }
         // The end of its lifeline is the order to end.
         drop(writing);
+        process.resume();
         let exit = match exit {
             Some(exit) => exit,
             // What it writes from now on is nobody's: it must not wait for it to be read.
@@ -103,7 +105,10 @@ impl Life {
             },
         };
         let _ = timeout(LAST_WORDS, log).await;
-        instance.ended(exit, self.words.get());
+        instance.ended(
+            exit,
+            self.excerpt.get(&|text| secrets.redactor().redact(text).into_owned()),
+        );
         hex(&ear.hash.finalize())
     }
 }

@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
 use super::instance::{Ending, Instance};
-use super::kept::Writer;
 use super::life::Life;
 use super::prompt::{prompt_line, task_of};
 use super::roster::{Agents, Place, is_user};
@@ -23,7 +22,7 @@ use crate::policy::Caller;
 use crate::registry::AgentEntry;
 use crate::relay::{AgentDoor, Spent};
 use crate::results::Owner;
-use crate::servers::{Allowance, FirstWords, Stderr};
+use crate::servers::{Allowance, Stderr, StderrExcerpt};
 
 /// How long an instance's process may take to be started.
 const START: Duration = Duration::from_secs(60);
@@ -100,7 +99,7 @@ impl Agents {
         let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
         let board = &self.parts.board;
         let task = match (&work, new) {
-            (Work::Task(task), _) => board.reserve(*task, person.uid, &session).map(Some),
+            (Work::Task(task), _) => board.reserve(doer(order), *task, &session).map(Some),
             (_, Some(new)) => board.create(doer(order), new, Some(&session)).map(Some),
             (_, None) => Ok(None),
         };
@@ -169,7 +168,7 @@ impl Agents {
         let prompt = (entry.stdin == Stdin::Pipe).then(|| prompt_line(&session, task.as_ref()));
         let instance = Instance::new(door, entry, uid, task.map(|task| task.id), jail);
         let instance = Arc::new(instance);
-        let writer = Writer::create(&self.shelf.events(&session));
+        let writer = self.shelf.writer(&session);
         let writer = writer.map_err(|error| format!("{id} is not started: its events cannot be kept: {error}"))?;
         self.record_start(&instance, order)
             .inspect_err(|_| self.shelf.forget(&session))?;
@@ -193,7 +192,7 @@ impl Agents {
         };
         let pid = spawned.process.pid();
         info!(agent = &*id, session = &*session, uid, pid, "agent started");
-        let words = Arc::<FirstWords>::default();
+        let excerpt = Arc::<StderrExcerpt>::default();
         let life = Life {
             instance: instance.clone(),
             stderr: Stderr {
@@ -201,9 +200,9 @@ impl Agents {
                 pid,
                 secrets: self.parts.secrets.clone(),
                 allowance: Arc::<Allowance>::default(),
-                words: words.clone(),
+                excerpt: excerpt.clone(),
             },
-            words,
+            excerpt,
             writer,
             prompt,
         };

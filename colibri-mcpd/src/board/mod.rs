@@ -6,6 +6,7 @@
 mod changes;
 mod choice;
 mod deferred;
+mod lookup;
 mod orders;
 mod scheduled;
 mod scheduler;

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use colibri_api::{NewTask, Task, TaskStatus, Tasks};
+use colibri_api::{NewTask, Task, TaskStatus};
 use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
 
 use super::changes::{By, DAEMON, TaskChange, record};
-use super::choice::{self, Candidate, Spawns};
+use super::choice::{Candidate, Spawns};
 use crate::relay::{Chain, Recorder, Rules};
-use crate::store::{Actor, Error, Order, Seeks, Store, TaskFilter, TaskRefusal, Tell, now_ms};
+use crate::store::{Actor, Error, Order, Seeks, Store, Tell, now_ms};
 
 /// How long a person's claim lasts without a call of theirs on the task.
 pub const LEASE: Duration = Duration::from_secs(15 * 60);
@@ -38,7 +38,7 @@ impl<'a> Doer<'a> {
         self.agent.map(|(_, session)| session)
     }
 
-    fn actor(self) -> Actor<'a> {
+    pub(super) fn actor(self) -> Actor<'a> {
         Actor {
             uid: self.uid,
             session: self.session(),
@@ -187,7 +187,7 @@ impl Board {
         (self.clock)()
     }
 
-    fn lease(&self, who: Doer<'_>) -> Option<u64> {
+    pub(super) fn lease(&self, who: Doer<'_>) -> Option<u64> {
         let until = self.now().saturating_add(LEASE.as_millis() as u64);
         who.agent.is_none().then_some(until)
     }
@@ -234,12 +234,12 @@ impl Board {
         Ok(task)
     }
 
-    /// Keeps a queued task of this person's for an instance that is about to start.
+    /// Keeps a queued task that `who` created for an instance that is about to start.
     ///
     /// # Errors
     /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
-    pub fn reserve(&self, task: u64, person: u32, session: &str) -> Result<Task, Error> {
-        self.store.reserve(task, (person, session), None, self.now())
+    pub fn reserve(&self, who: Doer<'_>, task: u64, session: &str) -> Result<Task, Error> {
+        self.store.reserve(task, (who.actor(), session), None, self.now())
     }
 
     /// Claims a task: this one, or the next for somebody with these capabilities. An instance that has one already is
@@ -346,54 +346,6 @@ impl Board {
         self.change(who.by(), |tell| {
             self.store.order(task, who.actor(), order, self.now(), tell)
         })
-    }
-
-    /// A task, and its result as JSON. Who has claimed it has so much longer.
-    ///
-    /// # Errors
-    /// [`Error::Task`] where there is none that this caller may see; [`Error::Sqlite`].
-    pub fn task(&self, who: Doer<'_>, id: u64) -> Result<(Task, Option<String>), Error> {
-        let (mut task, result) = self.store.task(id)?;
-        if who.agent.is_some() && task.said.created_by != who.uid {
-            return Err(TaskRefusal::Missing(id).into());
-        }
-        let is_held = matches!(task.said.status, TaskStatus::Claimed | TaskStatus::Started);
-        if is_held && who.agent.is_none() && task.claimed_session.is_none() && task.claimed_by == Some(who.uid) {
-            task.lease_until = self.lease(who);
-            self.store.renew(&task)?;
-        }
-        self.explain(std::slice::from_mut(&mut task));
-        Ok((task, result))
-    }
-
-    /// A page of tasks; see [`Store::tasks`].
-    ///
-    /// # Errors
-    /// [`Error::Cursor`], [`Error::Sqlite`].
-    pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
-        let mut page = self.store.tasks(filter, limit, cursor)?;
-        self.explain(&mut page.tasks);
-        Ok(page)
-    }
-
-    /// How many tasks stand where: all, or those that this person created.
-    ///
-    /// # Errors
-    /// [`Error::Sqlite`].
-    pub fn task_counts(&self, created_by: Option<u32>) -> Result<[(TaskStatus, u64); 7], Error> {
-        self.store.task_counts(created_by)
-    }
-
-    /// Says of queued tasks why they wait.
-    fn explain(&self, tasks: &mut [Task]) {
-        let mut known = HashMap::new();
-        for task in tasks {
-            if task.said.status == TaskStatus::Queued && task.for_session.is_none() {
-                let creator = task.said.created_by;
-                let candidates = known.entry(creator).or_insert_with(|| self.candidates(creator));
-                task.waiting = Some(choice::waiting(task, candidates));
-            }
-        }
     }
 
     pub(super) fn candidates(&self, person: u32) -> Vec<Candidate> {

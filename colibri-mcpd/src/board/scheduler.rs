@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::choice::{Candidate, best};
 use super::orders::Board;
-use crate::store::Error;
+use crate::store::{Actor, Error};
 
 /// How often the scheduler looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(30);
@@ -67,6 +67,11 @@ impl Board {
         self.askers().retain(|_, asker| now.saturating_sub(asker.at) < ASKED_MS);
         let busy: HashSet<String> = self.store.busy_sessions(now)?.into_iter().collect();
         for person in self.store.waiting_creators(now)? {
+            let creator = Actor {
+                uid: person,
+                session: None,
+                operator: false,
+            };
             let mut candidates = spawns.candidates(person);
             let mut idle = self.idle(person, &candidates, &busy);
             let mut load: HashMap<String, usize> = HashMap::new();
@@ -103,7 +108,7 @@ impl Board {
                     Some(session) => {
                         let kept = self
                             .store
-                            .reserve(task.id, (person, &session), Some(now + KEPT_MS), now);
+                            .reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
                         kept.map(drop).map_err(|error| error.to_string())
                     }
                     None => {

@@ -26,6 +26,11 @@ const ANN: Doer<'_> = Doer {
     agent: None,
     operator: false,
 };
+const OPERATOR: Doer<'_> = Doer {
+    uid: 9,
+    operator: true,
+    ..ANN
+};
 const SESSION: &str = "00000000000000aa";
 const CODER: Doer<'_> = Doer {
     agent: Some(("coder", SESSION)),
@@ -58,7 +63,7 @@ impl Spawns for Fake {
         let mut started = self.started.lock().unwrap();
         started.push((agent.to_owned(), person, task));
         let session = format!("{:016x}", started.len());
-        board.reserve(task, person, &session).unwrap();
+        board.reserve(Doer { uid: person, ..ANN }, task, &session).unwrap();
         let mut candidates = self.candidates.lock().unwrap();
         let one = candidates.iter_mut().find(|one| one.agent == agent).unwrap();
         one.sessions.push(session);
@@ -138,7 +143,7 @@ impl Bench {
     }
 
     fn now(&self, id: u64) -> Task {
-        self.board.task(Doer { uid: 9, ..ANN }, id).unwrap().0
+        self.board.task(OPERATOR, id).unwrap().0
     }
 
     fn started(&self) -> Vec<(String, u64)> {
@@ -158,7 +163,7 @@ fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     pass(lease - 1);
     bench.board.task(ANN, id).unwrap();
     pass(lease - 1);
-    bench.board.task(Doer { uid: 1002, ..ANN }, id).unwrap();
+    bench.board.task(OPERATOR, id).unwrap();
     bench.board.look().unwrap();
     assert_eq!(bench.now(id).said.status, TaskStatus::Started);
     pass(1);
@@ -202,7 +207,7 @@ fn a_start_that_fails_costs_its_task_no_attempt() {
     let id = bench.add(ANN, &[]);
     for n in 0..4 {
         let session = format!("{n:016x}");
-        bench.board.reserve(id, ANN.uid, &session).unwrap();
+        bench.board.reserve(ANN, id, &session).unwrap();
         bench.board.start_failed(&session).unwrap();
     }
     let now = bench.now(id);

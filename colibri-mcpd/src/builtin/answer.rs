@@ -4,8 +4,8 @@ use super::arguments::{Members, quoted};
 use super::facts::{ExternalTool, Offered, View};
 use crate::results::Piece;
 use colibri_api::{
-    CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, ResultPiece, Schedule, Schedules,
-    ServerCounts, ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UnseenServer,
+    CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
+    ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UnseenServer,
 };
 use colibri_protocol::{Answer, Code, Failure, Method, Version};
 use colibri_text::{brief, counted, visible};
@@ -86,15 +86,29 @@ fn unwritable(error: serde_json::Error) -> Failure {
     Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {error}"))
 }
 
-/// The answer of `colibri_read_result`. What is read costs the reader as it is, so it is told as little as can be: as the
-/// structured content and as the text that MCP wants of the same.
+/// The answer of `colibri_read_result`: the piece as it is, once, and then where the next begins. `_meta` has that for
+/// programs.
 pub(super) fn piece(piece: &Piece) -> Result<ToolOutcome, Failure> {
-    let piece = ResultPiece {
-        text: piece.text.clone(),
-        next: piece.next,
-    };
-    let json = to_raw_value(&piece).map_err(unwritable)?;
-    written(&[json.get()], Some(&json))
+    let text = to_raw_value(&piece.text).map_err(unwritable)?;
+    let more = piece.next.map(|next| {
+        format!(
+            ",{{\"type\":\"text\",\"text\":\"[Colibri] More follows at offset {next}.\"}}],\
+             \"_meta\":{{\"org.colibri/next\":{next}}}}}"
+        )
+    });
+    let more = more.as_deref().unwrap_or("]}");
+    Ok(ToolOutcome {
+        result: format!("{{\"content\":[{{\"type\":\"text\",\"text\":{text}}}{more}").into_bytes(),
+        is_error: false,
+    })
+}
+
+/// The answer of `colibri_read_result` with a block of a result's content, as its server wrote it.
+pub(super) fn block(block: &str) -> Result<ToolOutcome, Failure> {
+    Ok(ToolOutcome {
+        result: format!("{{\"content\":[{block}]}}").into_bytes(),
+        is_error: false,
+    })
 }
 
 /// What status and snapshot say of the daemon.
@@ -503,6 +517,10 @@ fn cost(daemon: &DaemonFacts) -> String {
     let since = if spending.until.is_some() { " today (UTC)" } else { "" };
     text.push_str(&format!("; {} bytes spent{since}", spending.spent_bytes));
     match spending.left_bytes {
+        Some(0) if spending.until.is_some() => text.push_str(
+            ", nothing left: until 00:00 UTC tools of servers are refused, Colibri's own tools are not; a larger mode \
+             (colibri_set_cost_mode) acts at once",
+        ),
         Some(left) => text.push_str(&format!(", {left} left")),
         None => text.push_str(", and nothing is held back: no mode is set"),
     }

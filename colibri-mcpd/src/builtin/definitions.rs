@@ -9,8 +9,7 @@ use crate::policy::Gate;
 use bytes::Bytes;
 use colibri_api::schema::{of_answer, of_arguments};
 use colibri_api::{
-    CostModeSet, CreatedTask, FoundTools, OneTask, ResultPiece, Schedules, ServerTools, Servers, Skills, Snapshot,
-    Status, Tasks,
+    CostModeSet, CreatedTask, FoundTools, OneTask, Schedules, ServerTools, Servers, Skills, Snapshot, Status, Tasks,
 };
 use colibri_protocol::lists::definition_edits;
 use colibri_protocol::{Feature, Version};
@@ -277,7 +276,7 @@ fn all() -> Vec<Definition> {
             Access::Read,
             READ_RESULT,
             of_arguments::<ReadResult>(),
-            of_answer::<ResultPiece>(),
+            Value::Null,
         ),
         tool(
             "colibri_external_mcp_servers",
@@ -340,13 +339,13 @@ const STATUS: &str = "How the Colibri daemon is: version, uptime, gates, clients
     external MCP servers are in which state, and what is wrong with the registry.";
 const SNAPSHOT: &str = "Everything to know of the Colibri daemon in one call: version, uptime, the gates as they are \
     for you, every external MCP server with its state and reason, tasks by status, cost mode and budgets.";
-const LIST_TASKS: &str = "Lists tasks, newest first, a page at a time. Tasks are shared by all users of this daemon.";
+const LIST_TASKS: &str = "Lists your tasks, newest first, a page at a time; to operators, everybody's.";
 const LIST_SKILLS: &str = "Lists the skills installed for this daemon: directories with a SKILL.md, to be read when \
     their description fits the work. Also lists those that cannot be used, and why.";
 const CREATE_TASK: &str = "Creates a queued task. Needs the write gate.";
 const INTAKE_TASK: &str = "Takes a request in free text in as a task for later triage. Needs the write gate.";
 const GET_TASK: &str = "Shows one task, with its result if it is done. Who has claimed it keeps it longer by asking.";
-const NEXT_TASK: &str = "Claims the next queued task, the oldest of the highest priority, and gives it with the number \
+const NEXT_TASK: &str = "Claims the next of your queued tasks, the oldest of the highest priority, and gives it with the number \
     of the claim; task is null where there is none to be had. An agent gets one at a time, a person's claim lasts 15 \
     minutes from the last call on the task. Needs the write gate.";
 const START_TASK: &str = "Says that work on a claimed task begins, or goes on, which keeps a person's claim. Needs the \
@@ -365,8 +364,9 @@ const SET_COST_MODE: &str = "Sets your cost mode: fast, smart or max, from small
     default for what the operator gave. From then on a result over the mode's limit is held back, and calls are answered \
     with what to do once the day's budget is spent. None above the operator's. It persists. Needs the write gate.";
 const READ_RESULT: &str = "Reads on in a result that was too long to be answered at once, under the handle that its answer \
-    names. Without more it is a piece of the result's JSON from offset on; lines and pattern are about its text, where \
-    offset counts lines. next is the offset of the next piece, and is missing at the end.";
+    names: so many lines of its text from line offset on, the lines that match a pattern, the value at json_pointer, or a \
+    block such as an image; without these a piece of its JSON from byte offset on. Where more follows, the last line says \
+    at which offset.";
 const EXTERNAL_SERVERS: &str = "Lists the external MCP servers behind this daemon: state, reason, isolation, jail, \
     processes.";
 const EXTERNAL_LIST_TOOLS: &str = "Lists the tools of the external MCP servers, of all or of one, with their input \

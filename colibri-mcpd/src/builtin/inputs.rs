@@ -281,7 +281,11 @@ pub(super) struct ReadResult {
     #[serde(deserialize_with = "name::<_, _, 0, MAX_HANDLE>")]
     #[schemars(length(max = MAX_HANDLE))]
     pub handle: String,
-    /// Where to begin: at a byte of the JSON; with lines or pattern, at a line of the text. 0 is the first.
+    /// So many lines of the text, from line offset on. One of over 1000 bytes counts as several.
+    #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
+    #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
+    pub lines: Option<u32>,
+    /// Where to begin: with lines or pattern, at a line of the text; else at a byte of the JSON. 0 is the first.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     pub offset: u64,
@@ -289,10 +293,6 @@ pub(super) struct ReadResult {
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     pub length: Option<u32>,
-    /// So many lines of the text. One of over 1000 bytes counts as several.
-    #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
-    #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
-    pub lines: Option<u32>,
     /// Only the value at this JSON pointer, for example /structuredContent/rows/0. offset still counts the bytes of all.
     #[serde(default, deserialize_with = "name::<_, _, 0, MAX_SOUGHT>")]
     #[schemars(with = "String", length(max = MAX_SOUGHT))]
@@ -301,6 +301,10 @@ pub(super) struct ReadResult {
     #[serde(default, deserialize_with = "name::<_, _, 1, MAX_SOUGHT>")]
     #[schemars(with = "String", length(min = 1, max = MAX_SOUGHT))]
     pub pattern: Option<String>,
+    /// Only the block at this place in the content, as it is: an image, sound, a file. 0 is the first.
+    #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
+    #[schemars(with = "u64", range(min = 0, max = u32::MAX))]
+    pub block: Option<u32>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -53,7 +53,7 @@ pub struct Context<'a> {
     /// The skill directories.
     pub skills: &'a Skills,
     /// Results over their limit, and the most bytes that an answer with a piece of one may have, if there is a limit.
-    pub results: (&'a Results, Option<u64>),
+    pub results: (&'a Results, Option<relay::cost::Limit>),
     /// Whose such results are read.
     pub owner: &'a Owner,
     /// The caller, from the kernel; for an agent's instance the person for whom it runs.
@@ -79,16 +79,15 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
         }
         Tool::Snapshot => {
             let Nothing {} = read(arguments, &known)?;
-            answer::snapshot(look(), &board.task_counts(who.agent.map(|_| who.uid))?)
+            answer::snapshot(look(), &board.task_counts(Some(who))?)
         }
         Tool::ListTasks => {
             let asked: ListTasks = read(arguments, &known)?;
             let filter = TaskFilter {
                 status: asked.status,
                 source: asked.source,
-                created_by: who.agent.map(|_| who.uid),
             };
-            answer::tasks(&board.tasks(&filter, asked.limit, asked.cursor.as_deref())?)
+            answer::tasks(&board.tasks(who, &filter, asked.limit, asked.cursor.as_deref())?)
         }
         Tool::ListSkills => {
             let Nothing {} = read(arguments, &known)?;
@@ -179,8 +178,17 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
             answer::cost_mode(&look().daemon)
         }
         Tool::ReadResult => {
-            let (handle, request) = piece(read(arguments, &known)?, context.results.1)?;
-            answer::piece(&context.results.0.read(context.owner, &handle, &request)?)
+            let asked: ReadResult = read(arguments, &known)?;
+            let (results, limit) = context.results;
+            if let Some(place) = asked.block {
+                let most = limit.and_then(|limit| limit.whole).unwrap_or(u64::MAX);
+                if (asked.lines, asked.length, &asked.json_pointer, &asked.pattern) != (None, None, &None, &None) {
+                    return Err(ArgumentError("block can only be given alone".to_owned()).into());
+                }
+                return answer::block(&results.block(context.owner, &asked.handle, place as usize, most)?);
+            }
+            let (handle, request) = piece(asked, limit.map(|limit| limit.result))?;
+            answer::piece(&results.read(context.owner, &handle, &request)?)
         }
         Tool::ExternalServers => {
             let Nothing {} = read(arguments, &known)?;

@@ -207,7 +207,7 @@ impl Bench {
             },
             board: &self.board,
             skills: &self.skills,
-            results: (&self.results, Some(4000)),
+            results: (&self.results, Some(LIMIT)),
             owner: &self.owner(),
             who: Doer {
                 uid: 1001,
@@ -289,7 +289,12 @@ const GATED: [(&str, Gate); 12] = [
     (CALL_TOOL, Gate::External),
 ];
 /// What answers with other people's words alone.
-const WITHOUT_OUTPUT_SCHEMA: [&str; 3] = ["colibri_tool_schema", EXTERNAL_CALL_TOOL, CALL_TOOL];
+const WITHOUT_OUTPUT_SCHEMA: [&str; 4] = [
+    "colibri_read_result",
+    "colibri_tool_schema",
+    EXTERNAL_CALL_TOOL,
+    CALL_TOOL,
+];
 
 #[test]
 fn the_tools_are_defined_as_the_design_says() {
@@ -848,6 +853,23 @@ fn skills_are_listed_with_what_is_wrong() {
     );
 }
 
+/// What calls of these tests may be answered.
+const LIMIT: relay::cost::Limit = relay::cost::Limit {
+    result: 4000,
+    of: "of the cost mode",
+    unkept: 4000,
+    whole: Some(100_000),
+};
+
+/// A piece of a kept result, and where the next begins.
+fn piece_of(result: &[u8]) -> (String, Option<u64>) {
+    let answer: Value = serde_json::from_slice(result).unwrap();
+    let text = answer["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"));
+    (text.to_owned(), answer["_meta"]["org.colibri/next"].as_u64())
+}
+
 #[test]
 fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
     let mut bench = Bench::new(false);
@@ -857,30 +879,29 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
     );
     let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
     let handle = kept.handle.to_string();
-    let (piece, text) = bench.ok("colibri_read_result", json!({"handle": handle, "length": 1_000_000}));
-    let length = piece["text"].as_str().unwrap().len();
-    assert!(
-        (1_700..2_000).contains(&length),
-        "half of 4,000, since it is told twice: {length}"
-    );
-    assert_eq!(piece["next"], length);
-    assert!(
-        text.starts_with("{\"text\":"),
-        "once as text, once as structured content"
-    );
     let read = |more: Value| {
         let mut given = json!({"handle": handle});
         given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        bench.ok("colibri_read_result", given).0
+        piece_of(&bench.call("colibri_read_result", given.to_string().as_bytes()).result)
     };
-    assert_eq!(read(json!({"lines": 2})), json!({"text": "one\ntwo", "next": 2}));
-    assert_eq!(read(json!({"lines": 2, "offset": 2})), json!({"text": "three"}));
-    assert_eq!(read(json!({"pattern": "^t"})), json!({"text": "1: two\n2: three\n"}));
+    let (text, next) = read(json!({"length": 1_000_000}));
+    assert!((3_600..4_000).contains(&text.len()), "4,000 in all: {}", text.len());
+    assert_eq!(next, Some(text.len() as u64));
+    let is = |text: &str, next| (text.to_owned(), next);
+    assert_eq!(read(json!({"lines": 2})), is("one\ntwo", Some(2)));
+    assert_eq!(read(json!({"lines": 2, "offset": 2})), is("three", None));
+    assert_eq!(read(json!({"pattern": "^t"})), is("1: two\n2: three\n", None));
+    assert_eq!(read(json!({"json_pointer": "/content/0/type"})), is("\"text\"", None));
+    assert_eq!(read(json!({"offset": whole.len() - 1})), is("}", None));
     assert_eq!(
-        read(json!({"json_pointer": "/content/0/type"})),
-        json!({"text": "\"text\""})
+        bench
+            .call(
+                "colibri_read_result",
+                json!({"handle": handle, "block": 0}).to_string().as_bytes()
+            )
+            .result,
+        br#"{"content":[{"type":"text","text":"one\ntwo\nthree"}]}"#
     );
-    assert_eq!(read(json!({"offset": whole.len() - 1})), json!({"text": "}"}));
     for (more, why) in [
         (json!({"offset": 1_000_000}), "beyond the end"),
         (json!({"lines": 1, "offset": 4}), "there are 3 lines"),
@@ -899,6 +920,8 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
             "argument json_pointer must be empty or begin with /",
         ),
         (json!({"json_pointer": "/x"}), "there is no"),
+        (json!({"block": 1}), "there is no block 1"),
+        (json!({"block": 0, "lines": 1}), "block can only be given alone"),
         (json!({"length": 0}), "must be from 1"),
         (json!({"offset": -1}), "must be from 0"),
     ] {
@@ -938,11 +961,10 @@ fn the_answer_with_a_piece_is_within_the_limit_whatever_is_escaped_in_it() {
                 given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
                 let result = bench.call("colibri_read_result", given.to_string().as_bytes()).result;
                 assert!(result.len() <= 4_000, "{part:?} {more}: {}", result.len());
-                let answer: Value = serde_json::from_slice(&result).unwrap();
-                let piece = &answer["structuredContent"];
-                read.push_str(piece["text"].as_str().unwrap_or_else(|| panic!("{answer}")));
-                assert!(piece["next"].is_null() || piece["next"].as_u64() > next, "{piece}");
-                next = piece["next"].as_u64();
+                let (text, after) = piece_of(&result);
+                read.push_str(&text);
+                assert!(after.is_none() || after > next, "{after:?}");
+                next = after;
             }
             if more == json!({}) {
                 assert_eq!(read, whole);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::{info, warn};
 
 use crate::peer::aside;
-use crate::policy::{Answers, Gate, ListMode, Standing, ToolCheck, Verdict, canonical, summary};
+use crate::policy::{Answers, Gate, ListMode, SchemaCheck, Standing, ToolCheck, Verdict, canonical, summary};
 use crate::relay::{AgentDoor, Call, Chain, Described, HeldCall, Outcome, Target, Upstream};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
@@ -46,8 +46,6 @@ pub struct Item {
     pub verdict: Verdict,
     /// The arguments that are repeated in header fields over HTTP.
     mirrored: Vec<Mirrored>,
-    /// Whether it is a tool that runs as a task alone.
-    task_only: bool,
     /// How its definition stands to its pin.
     pub standing: Standing,
     /// Whether it is a tool whose definition a person accepted.
@@ -78,7 +76,6 @@ impl Item {
             version,
             verdict: server.rules.judge(feature, own, raw),
             mirrored: mirrored(raw),
-            task_only: feature == Feature::Tool && is_task_only(raw),
             standing,
             by_hand,
             check: OnceLock::new(),
@@ -138,9 +135,9 @@ impl Item {
 
     fn compile(&self) -> ToolCheck {
         let server = &self.server;
-        let schema = server.entry.validate_schema;
-        let check = ToolCheck::new(&server.id, &self.own, &self.raw, schema, server.contract.clone());
-        if let Some(why) = check.unchecked().filter(|_| schema) {
+        let mode = server.entry.validate;
+        let check = ToolCheck::new(&server.id, &self.own, &self.raw, mode, server.contract.clone());
+        if let Some(why) = check.unchecked().filter(|_| mode != SchemaCheck::Contract) {
             info!(
                 server = &*self.server.id,
                 tool = self.own,
@@ -218,6 +215,11 @@ impl Target for Item {
         &self.mirrored
     }
 
+    fn has_output_schema(&self) -> bool {
+        let definition = Json::part(&self.raw, 0..self.raw.len());
+        self.feature == Feature::Tool && definition.is_some_and(|definition| definition.get("outputSchema").is_some())
+    }
+
     fn is_idempotent(&self) -> bool {
         self.feature != Feature::Tool || self.server.rules.idempotent(&self.own)
     }
@@ -233,13 +235,6 @@ impl Target for Item {
             return Err(failure);
         }
         refuse_task(call, &self.server.id)?;
-        if self.task_only {
-            let why = format!(
-                "{} of {} runs as a task only, and tasks are not relayed",
-                self.own, self.server.id
-            );
-            return Err(no_tasks(why, &self.server.id, "use another tool of this server"));
-        }
         if let Some(failure) = self.standing.failure(&self.server.id, self.feature, &self.own) {
             return Err(failure);
         }
@@ -299,13 +294,9 @@ pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let why = "tasks are not relayed: params.task is refused before anything is sent";
-    Err(no_tasks(why.to_owned(), server, "call the tool without params.task"))
-}
-
-fn no_tasks(why: String, server: &str, advice: &str) -> Failure {
-    Failure::new(Code::NotSupportedYet, why)
+    Err(Failure::new(Code::NotSupportedYet, why)
         .of_server(server)
-        .advising(advice)
+        .advising("call the tool without params.task"))
 }
 
 /// What a tool's definition has repeated in header fields.
@@ -315,13 +306,6 @@ fn mirrored(definition: &[u8]) -> Vec<Mirrored> {
     }
     let definition = Json::part(definition, 0..definition.len());
     definition.map(Mirrored::of_tool).unwrap_or_default()
-}
-
-/// Whether a tool's definition says that it can be called as a task alone (2025-11-25, basic/utilities/tasks).
-fn is_task_only(definition: &[u8]) -> bool {
-    let definition = Json::part(definition, 0..definition.len());
-    let support = definition.and_then(|definition| definition.get("execution")?.get("taskSupport"));
-    support.is_some_and(|support| support.is_string("required"))
 }
 
 fn refused_by_person(server: &str, rule: &str) -> Failure {

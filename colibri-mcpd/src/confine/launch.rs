@@ -195,7 +195,27 @@ pub enum SpawnError {
         /// What this daemon needs.
         wanted: u32,
     },
-    /// Exit status 75 of the helper: a jail that is not running, or a limit that is reached for now.
+    /// What is to gain root cannot be executed: no mdo(1) or sudo(8) here.
+    #[error(
+        "cannot run {program}, which priv mode {mode} needs: {error}; install it, or choose another way to root with \
+         --priv-mode (COLIBRI_JAIL_PRIV_MODE)",
+        program = .program.display()
+    )]
+    BackendMissing {
+        /// The mode in use.
+        mode: PrivMode,
+        /// mdo or sudo.
+        program: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Exit status 69 of the helper: a limit of the policy is reached, on what runs or on starts.
+    #[error("a limit of the jail policy is reached: {detail}")]
+    Limit {
+        /// What the helper said.
+        detail: String,
+    },
+    /// Exit status 75 of the helper: not now, such as a jail that is not running.
     #[error("the helper asks to try later: {detail}")]
     TryLater {
         /// What the helper said.
@@ -207,8 +227,8 @@ pub enum SpawnError {
         /// What the helper said.
         detail: String,
     },
-    /// Exit status 78: registry, policy or another file is not as it must be.
-    #[error("the helper refuses a file: {detail}; run colibri-jail-helper check as root")]
+    /// Exit status 78: registry, policy or another file is not as it must be, or asks for what this system does not have.
+    #[error("the helper refuses what it is configured with: {detail}; run colibri-jail-helper check as root")]
     BadFile {
         /// What the helper said.
         detail: String,
@@ -251,7 +271,8 @@ impl SpawnError {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::TryLater { .. }
+            Self::Limit { .. }
+                | Self::TryLater { .. }
                 | Self::System { .. }
                 | Self::Supervisor { .. }
                 | Self::HelperKilled { .. }
@@ -259,19 +280,11 @@ impl SpawnError {
         )
     }
 
-    /// Whether a limit of the policy is reached, on what runs or on starts: who waits has a turn.
-    pub fn is_limit(&self) -> bool {
-        let of_limit = |rule: &str| rule.starts_with("max") || rule.starts_with("starts");
-        match self {
-            Self::TryLater { detail } => detail.split_once("by rule '").is_some_and(|(_, rule)| of_limit(rule)),
-            _ => false,
-        }
-    }
-
     /// The error behind the helper's exit status when no server ran (sysexits(3)).
     pub(super) fn of_helper(mode: PrivMode, exit: Exit, detail: String) -> Self {
         match exit {
             Exit::Status(64) => Self::Usage { detail },
+            Exit::Status(69) => Self::Limit { detail },
             Exit::Status(71) => Self::System { detail },
             Exit::Status(75) => Self::TryLater { detail },
             Exit::Status(77) => Self::Refused { detail },

@@ -3,11 +3,12 @@
 use super::launch::{Exit, LaunchSpec, MAX_ERRAND, Settings, SpawnError};
 use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
 use super::{keeper, orphans, sys};
-use colibri_api::{HELPER, PrivMode};
+use colibri_api::PrivMode;
 use colibri_text::brief;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::future::Future;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Stdio;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
@@ -54,6 +55,9 @@ pub trait Process: Send + Sync {
     fn instance(&self) -> Option<&str> {
         None
     }
+
+    /// Lets a supervisor go on that somebody stopped (SIGSTOP): it has the order to end, and is to obey.
+    fn resume(&self) {}
 
     /// Waits until the server and everything it started have ended. May be dropped and called again.
     fn wait(&mut self) -> BoxFuture<'_, Exit>;
@@ -126,7 +130,7 @@ async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, Sp
     let mut stderr = BufReader::new(stderr);
     let (before, started) = listen(&mut stderr, marker)
         .await
-        .map_err(|error| supervisor_error(command.program.clone(), error))?;
+        .map_err(|error| supervisor_error(command, error))?;
     let mode = command.privilege;
     let Some(rest) = started else {
         // The lifeline stays until the end is known, or the helper would take its loss for an order.
@@ -177,6 +181,13 @@ impl Process for Supervised {
 
     fn instance(&self) -> Option<&str> {
         self.instance.as_deref()
+    }
+
+    fn resume(&self) {
+        // A child that is not waited for keeps its number. The helper is root's: who stopped it is, too.
+        if let Some(pid) = self.child.id() {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGCONT);
+        }
     }
 
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
@@ -273,8 +284,7 @@ fn begin(command: &CommandLine) -> Result<Pipes, SpawnError> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child =
-        orphans::start_supervisor(&mut supervisor).map_err(|error| supervisor_error(command.program.clone(), error))?;
+    let mut child = orphans::start_supervisor(&mut supervisor).map_err(|error| supervisor_error(command, error))?;
     match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
         (Some(stdin), Some(stdout), Some(stderr)) => Ok(Pipes {
             child,
@@ -282,16 +292,19 @@ fn begin(command: &CommandLine) -> Result<Pipes, SpawnError> {
             stdout,
             stderr,
         }),
-        _ => Err(supervisor_error(command.program.clone(), io::Error::other("no pipes"))),
+        _ => Err(supervisor_error(command, io::Error::other("no pipes"))),
     }
 }
 
-fn supervisor_error(program: PathBuf, error: io::Error) -> SpawnError {
-    // How root is reached was found out once: the helper may have gone since.
-    if program == Path::new(HELPER) && error.kind() == io::ErrorKind::NotFound {
-        return SpawnError::HelperMissing { error };
+fn supervisor_error(command: &CommandLine, error: io::Error) -> SpawnError {
+    let program = command.program.clone();
+    let stays = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+    match command.privilege.filter(|_| stays) {
+        // How root is reached was found out once: the helper may have gone since.
+        Some(PrivMode::Helper) => SpawnError::HelperMissing { error },
+        Some(mode) => SpawnError::BackendMissing { mode, program, error },
+        None => SpawnError::Supervisor { program, error },
     }
-    SpawnError::Supervisor { program, error }
 }
 
 /// Reads lines until the one that begins with `marker`. Returns what stood before it, cut to [`KEPT`] bytes, and the
@@ -473,22 +486,30 @@ mod tests {
         let of = |status| SpawnError::of_helper(PrivMode::Helper, Exit::Status(status), "why".to_owned());
         assert!(matches!(of(64), SpawnError::Usage { .. }));
         assert!(matches!(of(71), SpawnError::System { .. }) && of(71).is_transient());
-        assert!(matches!(of(75), SpawnError::TryLater { .. }) && of(75).is_transient() && !of(75).is_limit());
-        let refused = |rule: &str| SpawnError::TryLater {
-            detail: format!("helper: refused by rule '{rule}'"),
-        };
-        for rule in ["max", "max_per_server", "starts_per_minute"] {
-            assert!(refused(rule).is_limit(), "{rule}");
-        }
-        assert!(!refused("jail").is_limit() && !refused("digest").is_limit());
+        assert!(matches!(of(69), SpawnError::Limit { .. }) && of(69).is_transient());
+        assert!(matches!(of(75), SpawnError::TryLater { .. }) && of(75).is_transient());
         assert!(matches!(of(77), SpawnError::Refused { .. }) && !of(77).is_transient());
         assert!(matches!(of(78), SpawnError::BadFile { .. }) && !of(78).is_transient());
         assert!(matches!(of(1), SpawnError::NoRoot { .. }) && !of(1).is_transient());
         let killed = SpawnError::of_helper(PrivMode::Sudo, Exit::SupervisorKilled(9), String::new());
         assert!(matches!(killed, SpawnError::HelperKilled { signal: 9 }));
-        for status in [1, 64, 71, 75, 77, 78] {
+        for status in [1, 64, 69, 71, 75, 77, 78] {
             assert!(of(status).to_string().contains("why"));
         }
+    }
+
+    #[test]
+    fn a_way_to_root_that_is_not_there_stays_so() {
+        let failed = |mode, kind: io::ErrorKind| supervisor_error(&helper_command(mode, &[]), kind.into());
+        for (mode, program) in [(PrivMode::Mdo, "mdo"), (PrivMode::Sudo, "sudo")] {
+            let missing = failed(mode, io::ErrorKind::NotFound);
+            assert!(matches!(missing, SpawnError::BackendMissing { .. }) && !missing.is_transient());
+            let told = missing.to_string();
+            assert!(told.contains(program) && told.contains("--priv-mode"), "{told}");
+            // The system has no room for a process now.
+            assert!(failed(mode, io::ErrorKind::WouldBlock).is_transient());
+        }
+        assert!(!failed(PrivMode::Helper, io::ErrorKind::NotFound).is_transient());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::builtin;
 use crate::catalog::{Item, Table};
 use crate::ledger::Listed;
-use crate::peer::Budget;
+use crate::peer::Outbox;
 use crate::policy::{ListMode, Rights};
 use crate::relay::{COLIBRI, Page};
 use crate::servers::State;
@@ -129,18 +129,18 @@ impl Lists {
         self.pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The page that is asked for.
+    /// The page that is asked for, for the client of this queue: one that is made for it is taken out of the budget for it.
     ///
     /// # Errors
     /// Where the budget has no room for it.
-    pub(super) fn page(&self, asked: Asked, budget: &Arc<Budget>) -> Result<Arc<Page>, Failure> {
+    pub(super) fn page(&self, asked: Asked, whom: &Outbox) -> Result<Arc<Page>, Failure> {
         // Held while a page is made: who asks for the same meanwhile gets the same.
         let mut pages = self.pages();
         if let Some(made) = pages.iter().find(|made| made.is_for(&asked)) {
             return Ok(made.page.clone());
         }
         let (result, tools) = asked.make();
-        let page = Page::new(result, budget).ok_or_else(|| {
+        let page = Page::new(result, whom).ok_or_else(|| {
             Failure::new(
                 Code::DaemonBusy,
                 "the daemon has no room for the list: too much is queued for its clients",

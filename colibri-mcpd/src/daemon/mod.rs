@@ -21,7 +21,7 @@ use crate::catalog::Host;
 use crate::config::Config;
 use crate::notices::Notices;
 use crate::oauth::Logins;
-use crate::peer::{Budget, Outbox};
+use crate::peer::{Budget, Outbox, Tenant};
 use crate::policy::{Caller, Gate, ListMode, Turns};
 use crate::relay::{Call, Chain, Client, Page};
 use crate::search::Search;
@@ -98,6 +98,10 @@ pub struct Daemon {
     pub sums: Turns,
     /// Turns at looking through all tools.
     pub searches: Turns,
+    /// Turns at our own tools, which wait for the disk.
+    pub tools: Turns,
+    /// Turns at reading long messages.
+    pub long_messages: Turns,
     /// Where it is told what happens.
     pub notices: Notices,
     lists: Lists,
@@ -140,11 +144,18 @@ impl Daemon {
             logins: Logins::default(),
             sums: Turns::new(2),
             searches: Turns::new(4),
+            tools: Turns::new(8),
+            long_messages: Turns::new(2),
             notices: Notices::default(),
             lists: Lists::default(),
             connections,
             registry_error: Mutex::default(),
         })
+    }
+
+    /// An empty queue towards a client of this tenant.
+    pub fn queue_for(&self, tenant: Tenant) -> Arc<Outbox> {
+        Outbox::charged(self.limits.frame + self.limits.ahead, &self.budget, tenant)
     }
 
     /// A client is gone.
@@ -224,7 +235,7 @@ impl Daemon {
             return;
         }
         let (number, caller) = (self.connections.next_number(), Caller::of_daemon());
-        let outbox = Outbox::of_client(self.limits.frame, &self.budget);
+        let outbox = self.queue_for(Tenant::Daemon);
         let client = Client::new(number, caller, outbox, self.limits.in_flight);
         self.host.discover(&unseen, &Arc::new(client));
     }
@@ -252,7 +263,7 @@ impl Daemon {
             cursor: cursor.cloned(),
             standing: standing.collect(),
         };
-        self.lists.page(asked, &self.budget)
+        self.lists.page(asked, &call.client.outbox)
     }
 
     /// Why the registry could not be loaded, or reloaded.

@@ -12,6 +12,7 @@ use super::Daemon;
 use crate::board::TaskChange;
 use crate::notices::name;
 use crate::relay::Recorder;
+use crate::reserve::{Reserve, Use};
 use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;
 
@@ -19,10 +20,6 @@ use colibri_text::brief;
 const EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked how full the disk is.
 const DISK_EVERY: Duration = Duration::from_secs(30);
-/// Bytes left on the disk of the state directory from which on that is critical, and no longer is: a segment of the
-/// trail, and two.
-const DISK_LOW: u64 = 64 << 20;
-const DISK_ENOUGH: u64 = 128 << 20;
 /// Characters of the reason of an error.
 const MAX_REASON: usize = 300;
 
@@ -159,15 +156,15 @@ impl Daemon {
     async fn look_at_disk_always(&self) {
         let mut is_low = false;
         loop {
-            let directory = self.config.state_dir.clone();
+            let reserve = Reserve::of(&self.config.state_dir);
             // Nor must it hang a thread that serves clients.
-            let left = tokio::task::spawn_blocking(move || nix::sys::statvfs::statvfs(&directory)).await;
-            if let Ok(Ok(left)) = left {
-                let left = left.blocks_available().saturating_mul(left.fragment_size());
-                if left < DISK_LOW && !is_low {
-                    self.disk_is_low(left);
+            let space = tokio::task::spawn_blocking(move || reserve.space()).await;
+            if let Ok(Ok(space)) = space {
+                if space.free < space.kept_from(Use::Stored) && !is_low {
+                    self.disk_is_low(space.free);
                 }
-                is_low = left < if is_low { DISK_ENOUGH } else { DISK_LOW };
+                let wanted = if is_low { Use::Cached } else { Use::Stored };
+                is_low = space.free < space.kept_from(wanted);
             }
             sleep(DISK_EVERY).await;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::Daemon;
-use crate::policy::{Shares, Spent};
+use crate::policy::{Choice, Shares, Spent};
 use crate::store::{Cost, Error, Store};
 
 /// How often it is kept. A daemon that is killed forgets what was spent since.
@@ -21,7 +21,11 @@ pub fn recall(store: &Store, shares: &Shares) -> Result<(), Error> {
     let spent = |cost: &Cost| Spent {
         day: cost.day,
         bytes: cost.bytes,
-        own: cost.mode,
+        own: cost.mode.map(|mode| Choice {
+            mode,
+            at: cost.chosen_at,
+            before: cost.before,
+        }),
     };
     let costs = store.costs()?;
     shares.recall(costs.iter().map(|cost| (cost.uid, spent(cost))));
@@ -57,7 +61,9 @@ impl Daemon {
 fn cost(uid: u32, spent: Spent) -> Cost {
     Cost {
         uid,
-        mode: spent.own,
+        mode: spent.own.map(|own| own.mode),
+        chosen_at: spent.own.map_or(0, |own| own.at),
+        before: spent.own.map_or(0, |own| own.before),
         day: spent.day,
         bytes: spent.bytes,
     }

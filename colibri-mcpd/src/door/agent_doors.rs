@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
@@ -28,8 +27,6 @@ const DIRECTORY: &str = "doors";
 const SOCKET: &str = "colibri.sock";
 /// The connections that one door takes at a time.
 const MAX_CONNECTIONS: usize = 16;
-/// Connections over that which are being told so at one time; further ones are only closed.
-const MAX_TURNED_AWAY: usize = 4;
 /// Why connections go when their door does.
 const CLOSED: &str = "its agent's door is closed";
 
@@ -208,7 +205,6 @@ impl Inside {
     }
 
     async fn accept(self: Arc<Self>, listener: UnixListener) {
-        let turned_away = Arc::new(Semaphore::new(MAX_TURNED_AWAY));
         loop {
             let stream = next(&listener).await;
             let peer = match caller(&stream) {
@@ -231,11 +227,11 @@ impl Inside {
                 }
                 Err(full) => {
                     debug!(session = &*self.door.session, "a connection is turned away: {full}");
-                    if let Ok(permit) = turned_away.clone().try_acquire_owned() {
+                    if let Some(turned_away) = self.share.turn_away() {
                         let inside = self.clone();
                         tokio::spawn(async move {
                             turn_away(&inside.daemon, stream, full).await;
-                            drop(permit);
+                            drop(turned_away);
                         });
                     }
                 }

@@ -16,6 +16,7 @@ use super::visitor::Visitor;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::policy::Gate;
 use crate::relay::{Batch, Call};
+use crate::results::Owner;
 use colibri_protocol::{Answer, Code, Failure, RpcError};
 use colibri_wire::Json;
 use colibri_wire::envelope::INVALID_REQUEST;
@@ -24,11 +25,16 @@ use colibri_wire::envelope::INVALID_REQUEST;
 const LINGER: Duration = Duration::from_secs(3600);
 /// How long what is queued for a client may take to be written once it is to go.
 const FLUSH: Duration = Duration::from_secs(2);
+/// How long a line may take to end, once a part of it is kept.
+const LINE: Duration = Duration::from_secs(60);
 /// How often it is looked whether such a client is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The most calls of one read whose list is kept for the next.
 const MAX_SPARE_CALLS: usize = 1024;
+
+/// Why a client goes whose line takes too much time or room.
+const NO_END: &str = "its line does not end";
 
 thread_local! {
     /// The list of the calls of one read; empty between two.
@@ -38,8 +44,8 @@ thread_local! {
 /// One connection.
 struct Session {
     messages: Messages,
-    /// Nothing was read yet.
-    first: bool,
+    /// How many lines were read.
+    lines: u64,
 }
 
 /// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
@@ -84,11 +90,13 @@ pub async fn serve(
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
     let mut session = Session {
         messages: Messages::of(daemon.clone(), client.clone()),
-        first: true,
+        lines: 0,
     };
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
     let (mut written, mut kept) = (None, 0);
     let mut told_to_go = std::pin::pin!(connection.told_to_go());
+    let mut begun = Instant::now();
+    let mut late = std::pin::pin!(sleep(LINE));
     let why = loop {
         // An order to go, and a client that does not read, come before what the client writes.
         tokio::select! {
@@ -98,16 +106,33 @@ pub async fn serve(
                 written = Some(done);
                 break "it does not read any more";
             }
+            // It is set again when it has run down, and not for each line: most end with the read that begins them.
+            () = &mut late, if kept > 0 => {
+                if begun.elapsed() >= LINE {
+                    break NO_END;
+                }
+                late.as_mut().reset(begun + LINE);
+            }
             more = reader.fill() => match more {
                 Ok(more) => {
-                    let has_much = reader.has_much();
+                    let (has_much, lines) = (reader.has_much(), session.lines);
                     let mut read = || together(|| session.read(&mut reader));
-                    if let Some(why) = if has_much { aside(read) } else { read() } {
+                    let why = if has_much {
+                        let Owner { uid, session } = client.owner();
+                        let _turn = daemon.long_messages.of(uid, session).await;
+                        aside(read)
+                    } else {
+                        read()
+                    };
+                    if let Some(why) = why {
                         break why;
                     }
                     let now = reader.kept();
+                    if kept == 0 || session.lines != lines {
+                        begun = session.messages.now.0;
+                    }
                     if now != kept && !client.outbox.keep(kept, now) {
-                        break "its line does not end";
+                        break NO_END;
                     }
                     kept = now;
                     if !more {
@@ -125,7 +150,7 @@ pub async fn serve(
         warn!(
             connection = client.connection,
             uid = caller.uid,
-            "all together hold more than the daemon has room for: this client had most, and is let go"
+            "the daemon's room for messages is used up: this user's clients hold most of it, and the largest is let go"
         );
     }
     // What it is asked it answers no more.
@@ -184,7 +209,7 @@ impl Session {
                     break;
                 }
             }
-            self.first = false;
+            self.lines += 1;
         }
         self.messages.daemon.chain.accept(&mut calls);
         if calls.capacity() <= MAX_SPARE_CALLS {
@@ -198,7 +223,7 @@ impl Session {
         if first == Some(&b'[') {
             return self.batch(line, calls);
         }
-        if self.first && self.hello(&line) {
+        if self.lines == 0 && self.hello(&line) {
             return;
         }
         self.messages.message(line, None, calls);

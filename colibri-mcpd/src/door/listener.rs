@@ -12,7 +12,6 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
@@ -23,14 +22,12 @@ use super::{http, lines};
 use crate::daemon::Daemon;
 use crate::peer::{Frame, FrameReader, Outbox};
 use crate::policy::Caller;
-use crate::policy::shares::{Full, Place};
+use crate::policy::shares::{Full, Place, TurnedAway};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
 
 /// Who may open the socket: its owner and its group.
 const MODE: u32 = 0o660;
-/// Clients over the limit that are being told so at one time; further ones are only closed.
-const MAX_TURNED_AWAY: usize = 64;
 /// How long one of them may take to ask, and to read why it is not served.
 const TOLD: Duration = Duration::from_secs(2);
 
@@ -165,7 +162,6 @@ impl Listener {
 
     /// Accepts clients for as long as this is polled.
     pub async fn accept(&self, daemon: &Arc<Daemon>) {
-        let turned_away = Arc::new(Semaphore::new(MAX_TURNED_AWAY));
         let front = Front::new(daemon.clone());
         loop {
             let stream = self.next().await;
@@ -184,7 +180,11 @@ impl Listener {
             };
             match daemon.host.shares().admit(caller.uid, caller.uid == 0) {
                 Ok(place) => drop(tokio::spawn(newcomer.serve(place))),
-                Err(full) => drop(tokio::spawn(newcomer.admit_operator(full, turned_away.clone()))),
+                Err(full) => {
+                    if let Some(turned_away) = daemon.host.shares().of(caller.uid).turn_away() {
+                        tokio::spawn(newcomer.admit_operator(full, turned_away));
+                    }
+                }
             }
         }
     }
@@ -266,24 +266,28 @@ impl Newcomer {
     }
 
     /// Serves it although there is no place for it, if it is an operator's and there is one that is kept for them.
-    async fn admit_operator(self, full: Full, turned_away: Arc<Semaphore>) {
+    async fn admit_operator(self, full: Full, turned_away: TurnedAway) {
         let (caller, clients) = (self.caller, self.daemon.chain.rules.clients.load_full());
         // The user database may be elsewhere: not on a thread that serves clients.
+        let turn = self.daemon.tools.of(caller.uid, None).await;
         let rights = spawn_blocking(move || clients.rights(&caller)).await;
+        drop(turn);
         let full = match rights {
             Ok(rights) if rights.operator => match self.daemon.host.shares().admit(caller.uid, true) {
-                Ok(place) => return self.serve(place).await,
+                Ok(place) => {
+                    drop(turned_away);
+                    return self.serve(place).await;
+                }
                 Err(full) => full,
             },
             _ => full,
         };
         warn!(uid = caller.uid, "a client is turned away: {full}");
-        if let Ok(_permit) = turned_away.try_acquire_owned() {
-            match timeout(TOLD, speaks_http(&self.stream)).await {
-                Ok(true) => http::turn_away(self.stream, full.to_string()).await,
-                _ => turn_away(&self.daemon, self.stream, full).await,
-            }
+        match timeout(TOLD, speaks_http(&self.stream)).await {
+            Ok(true) => http::turn_away(self.stream, full.to_string()).await,
+            _ => turn_away(&self.daemon, self.stream, full).await,
         }
+        drop(turned_away);
     }
 }
 

@@ -23,6 +23,7 @@ use colibri_protocol::{
     self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
 };
 use colibri_text::brief;
+use colibri_trail::Validation;
 use colibri_wire::envelope::{INVALID_REQUEST, PARSE_ERROR, Refusal};
 use colibri_wire::{Envelope, Id, Json, Kind, Tape};
 
@@ -342,10 +343,11 @@ impl Messages {
             attempt: 1,
             began: self.now.0,
             failed: Vec::new(),
+            given_up: false,
             resumes: None,
             confirmed: false,
             place: None,
-            validated: false,
+            validated: Validation::default(),
             terms: Terms::default(),
             against: None,
             deferred: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::daemon::Daemon;
 use crate::daemon::connections::{Connection, Kind};
-use crate::peer::Outbox;
+use crate::peer::Tenant;
 use crate::policy::{Caller, Share};
 use crate::relay::{AgentDoor, Client};
 
@@ -18,7 +18,7 @@ pub struct Visitor {
 impl Visitor {
     /// It comes in; it is for who serves it to have it leave again.
     pub fn enter(daemon: Arc<Daemon>, caller: Caller) -> Visitor {
-        let client = client(&daemon, caller).sharing(daemon.host.shares().of(caller.uid));
+        let client = client(&daemon, caller, Tenant::Person(caller.uid)).sharing(daemon.host.shares().of(caller.uid));
         Visitor::of(daemon, client)
     }
 
@@ -29,7 +29,11 @@ impl Visitor {
         (person, peer): (Caller, Caller),
         share: &Arc<Share>,
     ) -> Visitor {
-        let client = client(daemon, person).through(door.clone(), peer);
+        let tenant = Tenant::Agent {
+            person: person.uid,
+            session: door.session.clone(),
+        };
+        let client = client(daemon, person, tenant).through(door.clone(), peer);
         Visitor::of(daemon.clone(), client.sharing(share.clone()))
     }
 
@@ -51,8 +55,7 @@ impl Visitor {
     }
 }
 
-fn client(daemon: &Daemon, caller: Caller) -> Client {
+fn client(daemon: &Daemon, caller: Caller, tenant: Tenant) -> Client {
     let number = daemon.connections.next_number();
-    let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
-    Client::new(number, caller, outbox, daemon.limits.in_flight)
+    Client::new(number, caller, daemon.queue_for(tenant), daemon.limits.in_flight)
 }

@@ -108,16 +108,66 @@ pub(super) const ANSWER_FIELDS: [&str; 8] = [
     "x-ratelimit-*",
 ];
 
-/// Betas that only something with a name in `allow` needs.
-pub(super) const BETAS: [(&str, Allow); 8] = [
-    ("files-api-*", Allow::Files),
-    ("mcp-client-*", Allow::RemoteMcp),
-    ("code-execution-*", Allow::CodeExecution),
-    ("skills-*", Allow::CodeExecution),
-    ("web-fetch-*", Allow::WebFetch),
-    ("web-search-*", Allow::WebSearch),
-    ("message-batches-*", Allow::Batches),
-    ("responses_websockets*", Allow::Stored),
+/// Betas that pass, in header fields of these names, and what the entry has to allow for them. Every other is left out,
+/// unless the entry names it.
+pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
+    (
+        "anthropic-beta",
+        &[
+            "advanced-tool-use-*",
+            "cache-diagnosis-*",
+            "claude-code-*",
+            "compact-*",
+            "computer-use-*",
+            "context-1m-*",
+            "context-management-*",
+            "dev-full-thinking-*",
+            "effort-*",
+            "extended-cache-ttl-*",
+            "fine-grained-tool-streaming-*",
+            "interleaved-thinking-*",
+            "mid-conversation-output-config-*",
+            "mid-conversation-system-*",
+            "model-context-window-exceeded-*",
+            "output-128k-*",
+            "output-300k-*",
+            "pdfs-*",
+            "prompt-caching-*",
+            "redact-thinking-*",
+            "structured-outputs-*",
+            "task-budgets-*",
+            "thinking-binding-controls-*",
+            "thinking-display-updates-*",
+            "thinking-token-count-*",
+            "token-counting-*",
+            "token-efficient-tools-*",
+            "tool-search-tool-*",
+        ],
+        None,
+    ),
+    (
+        "anthropic-beta",
+        &[
+            "advisor-tool-*",
+            "fallback-credit-*",
+            "fast-mode-*",
+            "server-side-fallback-*",
+        ],
+        Some(Allow::ExtraCost),
+    ),
+    (
+        "anthropic-beta",
+        &["code-execution-*", "skills-*"],
+        Some(Allow::CodeExecution),
+    ),
+    ("anthropic-beta", &["files-api-*"], Some(Allow::Files)),
+    ("anthropic-beta", &["mcp-*"], Some(Allow::RemoteMcp)),
+    ("anthropic-beta", &["message-batches-*"], Some(Allow::Batches)),
+    ("anthropic-beta", &["message-threads-*"], Some(Allow::Stored)),
+    ("anthropic-beta", &["web-fetch-*"], Some(Allow::WebFetch)),
+    ("anthropic-beta", &["web-search-*"], Some(Allow::WebSearch)),
+    ("openai-beta", &["responses=experimental"], None),
+    ("openai-beta", &["responses_websockets*"], Some(Allow::Stored)),
 ];
 
 /// Whether a name is the pattern, which may end in a `*`.

@@ -45,7 +45,7 @@ impl Budget {
                     true => format!("the {most} tokens of this agent are spent"),
                     false => format!(
                         "this request may cost {} tokens, and of the {most} of this agent {left} are left: ask for \
-                         a smaller maximum",
+                         a smaller maximum, or send less (\"budget.tokens\" and \"context_tokens\" of the entry)",
                         tokens.sum()
                     ),
                 };

@@ -21,8 +21,10 @@ use super::mask::{Mask, values_of};
 use super::refusal::Refusal;
 use super::request::{Passed, address, pass};
 use super::usage::{Meter, Tokens};
-use super::wire::{Head, Request, Wire};
+use super::wire::{Head, MAX_BODY, Request, Wire};
 use crate::ledger::{Ledger, Line, Payer};
+use crate::peer::{self, Outbox, Tenant};
+use crate::policy::Turns;
 use crate::registry::{Model, ModelApi};
 use crate::relay::AgentDoor;
 use colibri_api::{Cost, Day};
@@ -50,8 +52,10 @@ pub type Record = dyn Fn(&str, &[(&str, Detail<'_>)]) -> Result<(), String> + Se
 pub(super) struct Shared {
     pub(super) record: Box<Record>,
     pub(super) ledger: Arc<Ledger>,
-    /// Room for long bodies.
-    pub(super) large: Semaphore,
+    /// Room for bodies while they are read.
+    pub(super) room: Arc<peer::Budget>,
+    /// Turns at judging long bodies.
+    pub(super) judging: Turns,
 }
 
 /// The relay of one instance of an agent.
@@ -141,9 +145,14 @@ impl Relay {
 
 /// Serves a connection until it is over.
 pub(super) async fn serve(relay: Arc<Relay>, stream: UnixStream) {
-    let mut wire = Wire::new(stream, relay.api());
+    let tenant = Tenant::Agent {
+        person: relay.uid,
+        session: relay.door.session.clone(),
+    };
+    let peer = Outbox::charged(MAX_BODY, &relay.shared.room, tenant);
+    let mut wire = Wire::new(stream, peer, relay.api());
     loop {
-        let (request, held) = match wire.request(&relay.large, &relay.shared.large).await {
+        let (request, held) = match wire.request(&relay.large).await {
             Ok(Some(next)) => next,
             Ok(None) => return,
             Err(refusal) => {
@@ -187,8 +196,18 @@ async fn judged(relay: &Relay, request: Request) -> Result<Passed, Refusal> {
     if request.body.len() <= JUDGED_ASIDE {
         return pass(&relay.model, request);
     }
+    let turn = relay
+        .shared
+        .judging
+        .of(relay.uid, Some(relay.door.session.clone()))
+        .await;
     let model = relay.model.clone();
-    let judged = spawn_blocking(move || pass(&model, request)).await;
+    let judged = spawn_blocking(move || {
+        let passed = pass(&model, request);
+        drop(turn);
+        passed
+    });
+    let judged = judged.await;
     judged.unwrap_or_else(|_| Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending")))
 }
 
@@ -398,11 +417,14 @@ impl Exchange {
         if self.free || reserved == Tokens::default() {
             return (Tokens::default(), true);
         }
-        let counted = match self.asks {
-            Asks::Generate => self.meter.take().and_then(|meter| meter.end(self.ended)),
-            _ => None,
+        let meter = self.meter.take().filter(|_| self.asks == Asks::Generate);
+        // What was read is often told at the beginning; what was written, only at the end.
+        let at_most = Tokens {
+            read: meter.as_ref().and_then(Meter::read_so_far).unwrap_or(reserved.read),
+            ..reserved
         };
-        counted.map_or((reserved, false), |counted| (counted, true))
+        let counted = meter.and_then(|meter| meter.end(self.ended));
+        counted.map_or((at_most, false), |counted| (counted, true))
     }
 
     fn settle(&mut self) {

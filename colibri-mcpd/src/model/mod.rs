@@ -2,22 +2,34 @@
 //! address with the key that is added outside. What has the provider do more than answer is refused; tokens are
 //! counted; each request is recorded before its first byte goes out.
 
+mod added;
 mod api;
 mod body;
 mod budget;
 mod exchange;
 mod grammar;
+mod inline;
 mod mask;
+mod names;
+mod peek;
 mod refusal;
 mod relays;
 mod request;
 mod usage;
+mod walk;
 mod wire;
 
-pub use body::Facts;
 pub use exchange::Record;
 pub use refusal::Refusal;
 pub use relays::ModelRelays;
 pub use request::read_body;
 pub use usage::{Meter, Tokens};
+pub use walk::Facts;
 pub use wire::MAX_BODY;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+#[path = "../../../fuzz/src/ways_out.rs"]
+#[allow(unreachable_pub, reason = "it is the fuzzer's, too")]
+mod ways_out;

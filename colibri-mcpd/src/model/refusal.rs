@@ -1,6 +1,11 @@
 //! Why a request is not passed on.
 
+use std::borrow::Cow;
+
+use colibri_json::Fault;
 use hyper::StatusCode;
+
+use crate::registry::ModelAllow;
 
 /// Why a request is not passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,4 +23,41 @@ impl Refusal {
             message: message.into(),
         }
     }
+}
+
+/// Why a body is not read on.
+pub(super) enum Stopped {
+    Fault(Fault),
+    Refused(StatusCode, Cow<'static, str>),
+}
+
+impl From<Fault> for Stopped {
+    fn from(fault: Fault) -> Stopped {
+        Stopped::Fault(fault)
+    }
+}
+
+/// A refusal of something that the relay does not pass.
+///
+/// # Errors
+/// Always.
+pub(super) fn refused<T>(why: impl Into<Cow<'static, str>>) -> Result<T, Stopped> {
+    Err(Stopped::Refused(StatusCode::FORBIDDEN, why.into()))
+}
+
+/// A refusal of something that is no request of the interface.
+///
+/// # Errors
+/// Always.
+pub(super) fn wrong<T>(why: impl Into<Cow<'static, str>>) -> Result<T, Stopped> {
+    Err(Stopped::Refused(StatusCode::BAD_REQUEST, why.into()))
+}
+
+/// A refusal of what the entry has to allow.
+pub(super) fn needs(needed: &[ModelAllow], why: &str) -> String {
+    let names: Vec<&str> = needed.iter().map(|allow| allow.name()).collect();
+    format!(
+        "{why}; the agent's entry does not allow it (\"allow\" of its \"model\": {})",
+        names.join(" or ")
+    )
 }

@@ -7,22 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
 use super::exchange::{self, Record, Relay, Shared};
 use crate::agents::{Models, Open};
 use crate::ledger::Ledger;
+use crate::peer::Budget;
 use crate::policy::Caller;
+use crate::policy::Turns;
 use crate::registry::AgentEntry;
 use crate::registry::secrets::Secrets;
 use crate::relay::AgentDoor;
 
 /// The most connections of one agent at a time.
 const MAX_CONNECTIONS: usize = 16;
-/// The most long bodies that are held for all agents at a time.
-const MAX_LARGE: usize = 8;
 
 /// Makes the relays of agents.
 pub struct ModelRelays {
@@ -31,12 +30,14 @@ pub struct ModelRelays {
 }
 
 impl ModelRelays {
-    /// `record` writes an event into the trail.
-    pub fn new(record: Box<Record>, ledger: Arc<Ledger>, secrets: Arc<Secrets>) -> ModelRelays {
+    /// `record` writes an event into the trail; bodies that are read take of `room`.
+    pub fn new(record: Box<Record>, ledger: Arc<Ledger>, room: Arc<Budget>, secrets: Arc<Secrets>) -> ModelRelays {
+        let judging = Turns::new(4);
         let shared = Shared {
             record,
             ledger,
-            large: Semaphore::new(MAX_LARGE),
+            room,
+            judging,
         };
         ModelRelays {
             shared: Arc::new(shared),

@@ -5,14 +5,17 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 
 use super::api::{Asks, BETAS, Parameter, REQUEST_FIELDS, fits, parameters, routes};
-use super::body::{Facts, judge};
+use super::body::judge;
+use super::grammar::grammar;
+use super::names::judge_model;
 use super::refusal::Refusal;
 use super::usage::Tokens;
+use super::walk::Facts;
 use super::wire::Request;
-use crate::registry::{Model, ModelAllow, ModelApi};
+use crate::registry::{Model, ModelAllow, ModelApi, ModelPermissions};
 
-/// How many bytes of a request are taken for a token, before anything was counted.
-const BYTES_A_TOKEN: u64 = 3;
+/// The most tokens that a provider adds of its own: its words about tools.
+const ADDED_TOKENS: u64 = 4096;
 /// The most bytes of a name in a path, or of a parameter.
 const MAX_NAME: usize = 256;
 
@@ -33,8 +36,8 @@ pub(super) struct Passed {
 ///
 /// # Errors
 /// Why it is refused.
-pub fn read_body(api: ModelApi, allow: &[ModelAllow], body: &[u8]) -> Result<Facts, Refusal> {
-    judge(api, Asks::Generate, allow, body)
+pub fn read_body(api: ModelApi, permits: &ModelPermissions, body: &[u8]) -> Result<Facts, Refusal> {
+    judge(api, Asks::Generate, permits, body)
 }
 
 /// Judges a request.
@@ -57,7 +60,10 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
             "the target must be a path: this relay leads to one model and to no other host",
         ));
     }
-    let (method, asks) = route(model, &request.method, path)?;
+    let (method, asks, name) = route(model, &request.method, path)?;
+    if let (Asks::Generate | Asks::Count, Some(name)) = (asks, name) {
+        judge_model(name, &model.permits).map_err(|why| forbidden(&why))?;
+    }
     let query = passed_query(model.api, query)?;
     let mut body = request.body.clone();
     let mut cost = Tokens::default();
@@ -68,10 +74,10 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
             let why = "the body must be JSON: say Content-Type: application/json";
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
-        let facts = judge(model.api, asks, &model.allow, &body)?;
+        let facts = judge(model.api, asks, &model.permits, &body)?;
         if matches!(asks, Asks::Generate | Asks::Batch) {
             cost = Tokens {
-                read: (body.len() as u64).div_ceil(BYTES_A_TOKEN),
+                read: most_read(model, &facts, body.len() as u64),
                 written: facts
                     .maximum
                     .unwrap_or(model.max_tokens_default)
@@ -93,6 +99,19 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
     })
 }
 
+/// The most tokens that a body of so many bytes is to the model. No tokenizer makes more tokens of a text than it has
+/// bytes; pictures have a most of their own; of a document a few bytes may be many pages.
+fn most_read(model: &Model, facts: &Facts, bytes: u64) -> u64 {
+    if facts.has_documents {
+        return model.context_tokens;
+    }
+    let pictures = facts.pictures.saturating_mul(grammar(model.api).picture_tokens);
+    let text = bytes.saturating_sub(facts.inline);
+    text.saturating_add(pictures)
+        .saturating_add(ADDED_TOKENS)
+        .min(model.context_tokens)
+}
+
 /// Whether a `Host` names this machine: what the forwarder inside listens on.
 fn is_here(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
@@ -105,38 +124,38 @@ fn is_here(host: &str) -> bool {
     is_name && !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// What a request asks for.
-fn route(model: &Model, method: &str, path: &str) -> Result<(Method, Asks), Refusal> {
+/// The method and the kind of a request, and the name in its path.
+fn route<'p>(model: &Model, method: &str, path: &'p str) -> Result<(Method, Asks, Option<&'p str>), Refusal> {
     let routes = routes(model.api);
     let mut same_path = routes
         .iter()
-        .filter(|(_, pattern, _)| is_path(pattern, path))
+        .filter_map(|(method, pattern, asks)| Some((method, asks, matched(pattern, path)?)))
         .peekable();
     let api = model.api.name();
     if same_path.peek().is_none() {
         let why = format!("this path is none of those of {api} that are passed on");
         return Err(Refusal::new(StatusCode::NOT_FOUND, why));
     }
-    let Some((method, _, asks)) = same_path.find(|(is, _, _)| is.as_str() == method) else {
+    let Some((method, asks, name)) = same_path.find(|(is, _, _)| is.as_str() == method) else {
         let why = format!("this method is none of those of {api} that are passed on for this path");
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why));
     };
-    if *asks == Asks::Batch && !model.allow.contains(&ModelAllow::Batches) {
+    if *asks == Asks::Batch && !model.permits.allow.contains(&ModelAllow::Batches) {
         return Err(forbidden(
             "answers that come later are not counted: the agent's entry does not allow them (\"allow\" of its \
              \"model\": batches)",
         ));
     }
-    Ok((method.clone(), *asks))
+    Ok((method.clone(), *asks, name))
 }
 
-/// Whether a path is the pattern, in which `{}` is one name.
-fn is_path(pattern: &str, path: &str) -> bool {
+/// The name in a path that is the pattern, where that has one: `{}`. `None`: the path is another one.
+fn matched<'p>(pattern: &str, path: &'p str) -> Option<Option<&'p str>> {
     let Some((before, after)) = pattern.split_once("{}") else {
-        return pattern == path;
+        return (pattern == path).then_some(None);
     };
-    let name = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-    name.is_some_and(|name| is_word(name, b"-._@") && !name.starts_with('.'))
+    let name = path.strip_prefix(before)?.strip_suffix(after)?;
+    (is_word(name, b"-._@") && !name.starts_with('.')).then_some(Some(name))
 }
 
 fn is_word(text: &str, more: &[u8]) -> bool {
@@ -176,7 +195,7 @@ fn passed_headers(model: &Model, request: &Request) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.fields {
         let value = match name.as_str() {
-            "anthropic-beta" | "openai-beta" => allowed_betas(value, &model.allow),
+            "anthropic-beta" | "openai-beta" => allowed_betas(name, value, &model.permits),
             _ => value.clone(),
         };
         if value.is_empty() || !REQUEST_FIELDS.contains(&name.as_str()) {
@@ -189,10 +208,15 @@ fn passed_headers(model: &Model, request: &Request) -> HeaderMap {
     headers
 }
 
-fn allowed_betas(value: &str, allow: &[ModelAllow]) -> String {
+/// The betas of a header field that go on.
+fn allowed_betas(field: &str, value: &str, permits: &ModelPermissions) -> String {
     let is_allowed = |beta: &&str| {
-        let needed = BETAS.iter().find(|(pattern, _)| fits(pattern, beta));
-        needed.is_none_or(|(_, needed)| allow.contains(needed))
+        let mut known = BETAS.iter().filter(|(of, _, _)| *of == field);
+        permits.betas.iter().any(|pattern| fits(pattern, beta))
+            || known.any(|(_, patterns, needed)| {
+                needed.is_none_or(|needed| permits.allow.contains(&needed))
+                    && patterns.iter().any(|pattern| fits(pattern, beta))
+            })
     };
     let betas: Vec<&str> = value.split(',').map(str::trim).filter(is_allowed).collect();
     betas.join(",")

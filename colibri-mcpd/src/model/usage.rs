@@ -123,6 +123,11 @@ impl Meter {
         }
     }
 
+    /// The tokens that the model read, where the answer said so already, at its beginning or in its midst.
+    pub fn read_so_far(&self) -> Option<u64> {
+        self.read
+    }
+
     /// What the answer cost; `None`: it did not come to its end, or does not say. `ended`: all of it came.
     pub fn end(mut self, ended: bool) -> Option<Tokens> {
         if matches!(self.form, Form::Unread) {

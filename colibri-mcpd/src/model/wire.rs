@@ -1,7 +1,9 @@
 //! A connection from inside: one request at a time is read whole, and an answer written as it comes.
 
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,11 +12,12 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::api::error_body;
 use super::refusal::Refusal;
 use crate::door::http::head::{self, Length, MAX_HEAD};
+use crate::peer::{Outbox, Unfinished};
 use crate::registry::ModelApi;
 
 /// The most bytes of a body.
@@ -30,7 +33,7 @@ const TAKEN: Duration = Duration::from_secs(120);
 /// How long and how far one who was refused is read, so that he comes to read why.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGERING: usize = 64 << 20;
-/// Of longer bodies few are read, and held, at a time.
+/// Of longer bodies one agent has few in memory at a time.
 const LARGE: usize = 1 << 20;
 /// Room for what is read.
 const ROOM: usize = 16 * 1024;
@@ -55,6 +58,8 @@ impl Request {
 /// A connection from inside.
 pub(super) struct Wire {
     stream: UnixStream,
+    /// What is read counts as this peer's.
+    peer: Arc<Outbox>,
     buffer: BytesMut,
     api: ModelApi,
 }
@@ -68,9 +73,10 @@ pub(super) struct Head<'a> {
 }
 
 impl Wire {
-    pub(super) fn new(stream: UnixStream, api: ModelApi) -> Wire {
+    pub(super) fn new(stream: UnixStream, peer: Arc<Outbox>, api: ModelApi) -> Wire {
         Wire {
             stream,
+            peer,
             buffer: BytesMut::new(),
             api,
         }
@@ -84,7 +90,6 @@ impl Wire {
     pub(super) async fn request<'s>(
         &mut self,
         own: &'s Semaphore,
-        all: &Semaphore,
     ) -> Result<Option<(Request, Option<SemaphorePermit<'s>>)>, Refusal> {
         if self.buffer.is_empty() && !matches!(timeout(IDLE, self.more()).await, Ok(Ok(true))) {
             return Ok(None);
@@ -124,17 +129,8 @@ impl Wire {
                 return Ok(None);
             }
         }
-        let is_large = length > LARGE;
-        let held = if is_large { own.acquire().await.ok() } else { None };
-        let whole = async {
-            // Of long ones few are read at a time, whoever sends them.
-            let _room = if is_large { Some(all.acquire().await) } else { None };
-            self.fill(length).await
-        };
-        if !matches!(timeout(BODY, whole).await, Ok(Ok(true))) {
-            let why = format!("the body has not come within {} s", BODY.as_secs());
-            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
-        }
+        let held = if length > LARGE { own.acquire().await.ok() } else { None };
+        self.fill(length).await?;
         let body = self.buffer.split_to(length).freeze();
         if !self.buffer.is_empty() {
             return Err(bad(
@@ -191,13 +187,25 @@ impl Wire {
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
-    async fn fill(&mut self, length: usize) -> io::Result<bool> {
+    /// Reads until so many bytes are there.
+    async fn fill(&mut self, length: usize) -> Result<(), Refusal> {
+        let (peer, until) = (self.peer.clone(), Instant::now() + BODY);
+        let mut unfinished = Unfinished::new(&peer);
         while self.buffer.len() < length {
-            if !self.more().await? {
-                return Ok(false);
+            let more = timeout_at(until, self.more());
+            let came = tokio::select! {
+                came = more => matches!(came, Ok(Ok(true))),
+                () = poll_fn(|context| unfinished.poll_cut_off(context)) => return Err(no_room()),
+            };
+            if !came {
+                let why = format!("the body has not come within {} s", BODY.as_secs());
+                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
+            }
+            if !unfinished.grow(self.buffer.capacity()) {
+                return Err(no_room());
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Ends when the other side is gone; if it writes instead, that it did is noted and this waits on.
@@ -307,6 +315,12 @@ impl Wire {
         // It is gone, or does not read: there is nobody to be told.
         let _ = timeout(LINGER, read).await;
     }
+}
+
+/// Why the body of an agent that was cut off is not read.
+fn no_room() -> Refusal {
+    let why = "the daemon has no room for the request now: what this person's agents and clients have begun fills it";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 fn bad(why: &str) -> Refusal {

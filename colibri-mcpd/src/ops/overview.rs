@@ -89,20 +89,21 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
         .take(MOST_SPENDERS)
     {
         let terms = shares.of(uid).terms(rule(uid));
+        let before = spent.before(&terms);
         spenders.push(Spender {
             uid,
             agent: None,
             session: None,
-            mode: terms.in_force(spent),
-            spent_bytes: spent,
-            left_bytes: terms.most().map(|most| most.saturating_sub(spent)),
+            mode: terms.in_force(spent.bytes - before),
+            spent_bytes: spent.bytes,
+            left_bytes: terms.most(before).map(|most| most.saturating_sub(spent.bytes)),
         });
     }
     for instance in daemon.agents.running().iter().take(MOST_SPENDERS) {
         let (uid, door) = (instance.uid, &instance.door);
         let terms = shares.of(uid).terms_of_agent(rule(uid));
         let spent = door.spent.bytes.load(Ordering::Relaxed);
-        let most = [door.max_bytes, terms.most()].into_iter().flatten().min();
+        let most = [door.max_bytes, terms.most(0)].into_iter().flatten().min();
         spenders.push(Spender {
             uid,
             agent: Some(door.agent.to_string()),

@@ -131,6 +131,16 @@ impl Target for Own {
         self.named
     }
 
+    fn is_free(&self, of_agent: bool) -> bool {
+        use builtin::Tool::{FailTask, FinishTask, ReadResult, ReleaseTask};
+        match &self.work {
+            // A task can be ended.
+            Work::Tool(_, tool) if of_agent => matches!(tool, FinishTask | FailTask | ReleaseTask),
+            Work::Tool(_, tool) => *tool != ReadResult,
+            _ => false,
+        }
+    }
+
     fn tells_own_state(&self) -> bool {
         matches!(
             &self.work,
@@ -192,7 +202,7 @@ impl Target for Own {
                     // All tools may have to be looked at.
                     let Owner { uid, session } = call.client.owner();
                     let turn = daemon.searches.of(uid, session).await;
-                    answer_tool(daemon, tool, chain, call, Some(turn));
+                    answer_tool(daemon, tool, chain, call, turn);
                 });
             }
             Work::Tool(daemon, tool @ builtin::Tool::ReadResult) => {
@@ -200,23 +210,31 @@ impl Target for Own {
                 tokio::spawn(async move {
                     // It may take a while and some memory: one user does not have all of that.
                     let turn = chain.results.turn(call.client.owner()).await;
-                    answer_tool(daemon, tool, chain, call, Some(turn));
+                    answer_tool(daemon, tool, chain, call, turn);
                 });
             }
-            Work::Tool(daemon, tool) => answer_tool(daemon.clone(), *tool, chain.clone(), call, None),
+            Work::Tool(daemon, tool) => {
+                let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
+                tokio::spawn(async move {
+                    // Each waits for the disk on a thread, of which there are few: one user does not have all of them.
+                    let Owner { uid, session } = call.client.owner();
+                    let turn = daemon.tools.of(uid, session).await;
+                    answer_tool(daemon, tool, chain, call, turn);
+                });
+            }
         }
     }
 }
 
-/// Answers a call of a tool of ours; whose turn it is for that has had it then.
-fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Box<Call>, turn: Option<Turn>) {
+/// Answers a call of a tool of ours; whose turn it is has had it then.
+fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Box<Call>, turn: Turn) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
         if call.client.is_cancelled(&call.id) {
             return chain.finish(vec![(call, Outcome::Cancelled)]);
         }
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
-        let most = relay::cost::limit(&call).map(|limit| limit.result);
+        let most = relay::cost::limit(&call);
         let context = builtin::Context {
             look: &|| facts.view(),
             offered: &|| facts.offered(),

@@ -117,7 +117,7 @@ impl CallerFacts {
             return Err(failure.advising("set a lower mode, or ask the operator to change the rule in that file"));
         }
         if let Some(share) = self.client.share() {
-            share.choose(mode);
+            share.choose(mode, crate::store::now_ms());
         }
         let kept = self.daemon.keep_spending();
         kept.map_err(|error| {

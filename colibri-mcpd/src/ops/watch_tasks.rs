@@ -1,8 +1,8 @@
-//! `colibri/watch-tasks`: changes of tasks as they are made, for everybody of their own, for operators of all.
+//! `colibri/watch-tasks`: changes of tasks as they are made, for everybody of those they may see.
 
 use std::sync::Arc;
 
-use colibri_api::{Task, TaskChanged, TasksDropped, WatchTasksAsked, WatchingTasks};
+use colibri_api::{TaskChanged, TasksDropped, WatchTasksAsked, WatchingTasks};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -54,10 +54,15 @@ async fn tell(stream: Stream, mut changes: Receiver<Arc<TaskChange>>, wanted: Op
         let watch = stream.id();
         let goes_on = match change {
             Err(RecvError::Closed) => return stream.end("the daemon is ending"),
-            Err(RecvError::Lagged(changes)) => stream.send("colibri/tasks-dropped", &TasksDropped { watch, changes }),
+            Err(RecvError::Lagged(changes)) => {
+                // To anybody else the number would say what others do.
+                let changes = doer(&stream.daemon, &stream.client).operator.then_some(changes);
+                stream.send("colibri/tasks-dropped", &TasksDropped { watch, changes })
+            }
             Ok(change) => {
                 let TaskChange { task, from } = &*change;
-                if wanted.is_some_and(|wanted| wanted != task.id) || !may_see(&stream, task) {
+                let who = doer(&stream.daemon, &stream.client);
+                if wanted.is_some_and(|wanted| wanted != task.id) || !stream.daemon.board.sees(who, task) {
                     continue;
                 }
                 let (from, task) = (*from, task.clone());
@@ -68,9 +73,4 @@ async fn tell(stream: Stream, mut changes: Receiver<Arc<TaskChange>>, wanted: Op
             return;
         }
     }
-}
-
-fn may_see(stream: &Stream, task: &Task) -> bool {
-    let who = doer(&stream.daemon, &stream.client);
-    who.operator || task.said.created_by == who.uid || task.claimed_by == Some(who.uid)
 }

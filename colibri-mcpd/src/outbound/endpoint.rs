@@ -155,9 +155,10 @@ pub(super) fn refused(response: &Response, said: &[u8]) -> Failed {
     let status = response.status;
     let kind = match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(response.retry_after()),
-        status => FaultKind::Status {
-            is_servers: status.is_server_error(),
-        },
+        // These two say what the server cannot do, now or later.
+        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => FaultKind::Status,
+        status if status.is_server_error() => FaultKind::Failed,
+        _ => FaultKind::Status,
     };
     let reason = status.canonical_reason().unwrap_or("no known status");
     Failed::new(kind, with(format!("it answered {} ({reason})", status.as_u16()), said))

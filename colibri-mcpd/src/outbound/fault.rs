@@ -28,11 +28,10 @@ pub enum FaultKind {
     Forgotten,
     /// The server wants to know who asks, or does not allow it (401, 403).
     Denied,
-    /// The server refused it with another status, of its own fault (5xx) or not.
-    Status {
-        /// A 5xx.
-        is_servers: bool,
-    },
+    /// The server failed at it (5xx), or what stands before it did: whether it had an effect is not known.
+    Failed,
+    /// The server refused it with another status.
+    Status,
     /// The server refused a call unprocessed (400 with -32020): its header fields are not what the tool asks for now.
     Mismatched,
     /// It was sent, and no whole answer came: whether it had an effect is not known.

@@ -133,14 +133,11 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
         (with("200 OK", json, &long), FaultKind::TooLong),
         (with("200 OK", events, &format!("data: {long}\n\n")), FaultKind::TooLong),
         (with("200 OK", events, "id: 1\n\n"), FaultKind::Lost),
-        (
-            with("500 Oops", "text/plain", "oops"),
-            FaultKind::Status { is_servers: true },
-        ),
-        (
-            with("404 Not Found", "text/plain", ""),
-            FaultKind::Status { is_servers: false },
-        ),
+        (with("500 Oops", "text/plain", "oops"), FaultKind::Failed),
+        (with("404 Not Found", "text/plain", ""), FaultKind::Status),
+        (with("502 Bad Gateway", "text/plain", ""), FaultKind::Failed),
+        (with("504 Gateway Timeout", "text/plain", ""), FaultKind::Failed),
+        (with("501 Not Implemented", "text/plain", ""), FaultKind::Status),
         (with("429 Slow", json, error), FaultKind::Busy(None)),
         (
             with("503 Busy\r\nRetry-After: 7", "text/plain", ""),
@@ -156,6 +153,8 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
         let (said, faults) = session(&answer).await;
         let kinds: Vec<(Option<u64>, FaultKind)> = faults.iter().map(|fault| (fault.id, fault.kind)).collect();
         assert_eq!((said.as_str(), kinds), ("", vec![(Some(7), kind)]), "{answer:.200}");
+        let hints = faults[0].message.contains("\"type\": \"sse\"");
+        assert_eq!(hints, answer.contains("404 Not Found"), "{faults:?}");
     }
 }
 

@@ -1,30 +1,80 @@
-//! The bytes that a daemon holds for all its peers, and who is cut off when they are used up.
+//! The bytes that a daemon holds for all its peers, and the peer that is cut off when they are used up: always one of
+//! the user who holds most, so that nobody loses a connection for what another user does.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 
-/// What each peer may have when the budget of all is used up: nobody is cut off for another's sake.
+/// Bytes that each peer may have when the budget is used up. No peer that has fewer is cut off.
 const EVERYBODYS: usize = 64 * 1024;
 
-/// Who has bytes of a budget.
+/// The party for which the bytes of a peer are held.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tenant {
+    /// The daemon itself.
+    Daemon,
+    /// A person, for connections of their own.
+    Person(u32),
+    /// One instance of an agent, beneath the person for whom it runs.
+    Agent {
+        /// The person's uid.
+        person: u32,
+        /// The instance.
+        session: Arc<str>,
+    },
+    /// A server, beneath the person whose process it is.
+    Server {
+        /// The server's id.
+        id: Arc<str>,
+        /// The person's uid; `None`: everybody shares the process.
+        person: Option<u32>,
+    },
+}
+
+impl Tenant {
+    /// The account: all of one person, or the processes of one server that everybody shares.
+    fn account(&self) -> (Option<u32>, Option<&str>) {
+        match self {
+            Tenant::Daemon => (None, None),
+            Tenant::Person(person) | Tenant::Agent { person, .. } => (Some(*person), None),
+            Tenant::Server { id, person: None } => (None, Some(id)),
+            Tenant::Server { person, .. } => (*person, None),
+        }
+    }
+
+    /// The part of an account: a person's own connections, their agents or their servers.
+    fn part(&self) -> u8 {
+        match self {
+            Tenant::Daemon | Tenant::Person(_) => 0,
+            Tenant::Agent { .. } => 1,
+            Tenant::Server { .. } => 2,
+        }
+    }
+}
+
+/// A peer for which bytes of a budget are held.
 pub(super) trait Holder: fmt::Debug + Send + Sync {
-    /// How many.
+    /// The party for which they are held.
+    fn tenant(&self) -> &Tenant;
+
+    /// Bytes held, with those that other peers get too.
     fn held(&self) -> usize;
 
     /// Takes all of them away, for good.
     fn cut_off(&self);
 }
 
-/// Bytes that a daemon holds for all its peers: what is queued for them, and what they began to say.
+/// Bytes that a daemon holds for all its peers: what is queued for them, what is in flight, and messages that have begun.
 #[derive(Debug)]
 pub struct Budget {
     held: AtomicUsize,
     limit: usize,
-    /// Who is cut off when it is used up: the one that holds most.
-    clients: Mutex<Vec<Weak<dyn Holder>>>,
+    /// The peers that can be cut off when it is used up.
+    peers: Mutex<Vec<Weak<dyn Holder>>>,
 }
 
 impl Default for Budget {
@@ -33,13 +83,37 @@ impl Default for Budget {
     }
 }
 
+/// The bytes of one peer, as they are compared.
+struct Claim<'a> {
+    tenant: &'a Tenant,
+    held: usize,
+    /// `None`: the peer that asks for more.
+    holder: Option<&'a Arc<dyn Holder>>,
+}
+
+/// Keeps the claims with the one key whose claims are most in sum. Of equal ones it is that of the peer that asks.
+fn keep_heaviest<'a, K: Ord>(claims: &mut Vec<Claim<'a>>, key: impl Fn(&'a Tenant) -> K) {
+    let mut sums = BTreeMap::new();
+    for claim in &*claims {
+        let (sum, asks) = sums.entry(key(claim.tenant)).or_insert((0, false));
+        *sum += claim.held;
+        *asks |= claim.holder.is_none();
+    }
+    let heaviest = sums.into_iter().max_by_key(|(_, sum)| *sum);
+    claims.retain(|claim| {
+        heaviest
+            .as_ref()
+            .is_some_and(|(heaviest, _)| key(claim.tenant) == *heaviest)
+    });
+}
+
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Budget {
         Budget {
             held: AtomicUsize::new(0),
             limit,
-            clients: Mutex::default(),
+            peers: Mutex::default(),
         }
     }
 
@@ -48,36 +122,29 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// From now on this one is cut off if it holds most when the budget is used up.
-    pub(super) fn enter(&self, client: Weak<dyn Holder>) {
-        let mut clients = self.clients();
+    /// Adds a peer that can be cut off.
+    pub(super) fn enter(&self, peer: Weak<dyn Holder>) {
+        let mut peers = self.peers();
         // Those that are gone are looked for when the list is full, and then there is room for as many again: who comes
         // for one request does not look at everybody.
-        if clients.len() == clients.capacity() {
-            clients.retain(|client| client.strong_count() > 0);
-            let there = clients.len();
-            clients.reserve(there.max(16));
+        if peers.len() == peers.capacity() {
+            peers.retain(|peer| peer.strong_count() > 0);
+            let there = peers.len();
+            peers.reserve(there.max(16));
         }
-        clients.push(client);
+        peers.push(peer);
     }
 
-    /// Whether it has this many more bytes for somebody who holds `has` already.
-    pub(super) fn has_room(&self, length: usize, has: usize) -> bool {
-        self.queued().saturating_add(length) <= self.limit || has + length <= EVERYBODYS
+    fn peers(&self) -> MutexGuard<'_, Vec<Weak<dyn Holder>>> {
+        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn clients(&self) -> MutexGuard<'_, Vec<Weak<dyn Holder>>> {
-        self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Takes bytes for somebody who holds `has` already. If the budget does not have them, clients are cut off, those
-    /// that hold most first. `false`: not even then, or the one that asks would have been the next.
-    pub(super) fn take(&self, length: usize, has: usize) -> bool {
+    /// Takes bytes for a peer. If the budget does not have them, peers of the account that holds most are cut off, the
+    /// largest first. `false`: the next one would be the peer that asks.
+    pub(super) fn take(&self, length: usize, asking: &dyn Holder) -> bool {
         let mut held = self.held.fetch_add(length, Ordering::Relaxed) + length;
-        while held > self.limit && has + length > EVERYBODYS {
-            let clients: Vec<_> = self.clients().iter().filter_map(Weak::upgrade).collect();
-            let most = clients.iter().max_by_key(|client| client.held());
-            let Some(most) = most.filter(|most| most.held() > (has + length).max(EVERYBODYS)) else {
+        while held > self.limit && asking.held() + length > EVERYBODYS {
+            let Some(most) = self.heaviest(length, asking) else {
                 self.give_back(length);
                 return false;
             };
@@ -85,6 +152,29 @@ impl Budget {
             held = self.held.load(Ordering::Relaxed);
         }
         true
+    }
+
+    /// The peer that holds most of the account that holds most, if `asking` had so many bytes more; `None`: it is the
+    /// one that asks. Whatever account that is, it holds more than an equal share.
+    fn heaviest(&self, more: usize, asking: &dyn Holder) -> Option<Arc<dyn Holder>> {
+        let peers: Vec<_> = self.peers().iter().filter_map(Weak::upgrade).collect();
+        let others = peers.iter().filter(|peer| !ptr::addr_eq(&raw const ***peer, asking));
+        let others = others.map(|peer| Claim {
+            tenant: peer.tenant(),
+            held: peer.held(),
+            holder: Some(peer),
+        });
+        let mut claims: Vec<_> = others.filter(|claim| claim.held > EVERYBODYS).collect();
+        claims.push(Claim {
+            tenant: asking.tenant(),
+            held: asking.held() + more,
+            holder: None,
+        });
+        keep_heaviest(&mut claims, Tenant::account);
+        keep_heaviest(&mut claims, Tenant::part);
+        keep_heaviest(&mut claims, |tenant| tenant);
+        let heaviest = claims.iter().max_by_key(|claim| (claim.held, claim.holder.is_none()));
+        heaviest.and_then(|claim| claim.holder.cloned())
     }
 
     pub(super) fn give_back(&self, length: usize) {
@@ -114,11 +204,9 @@ impl Drop for Charged {
 }
 
 impl Shared {
-    /// Takes the bytes out of the budget until nobody has them any more. `None`: it does not have them.
-    pub fn new(bytes: Vec<u8>, budget: &Arc<Budget>) -> Option<Shared> {
-        let budget = budget.clone();
-        let taken = budget.take(bytes.len(), 0);
-        taken.then(|| Shared(Bytes::from_owner(Charged { bytes, budget })))
+    /// Bytes that were taken out of the budget, and go back when nobody has them any more.
+    pub(super) fn taken(bytes: Vec<u8>, budget: Arc<Budget>) -> Shared {
+        Shared(Bytes::from_owner(Charged { bytes, budget }))
     }
 
     /// The bytes.
@@ -135,6 +223,10 @@ mod tests {
     struct Nothing;
 
     impl Holder for Nothing {
+        fn tenant(&self) -> &Tenant {
+            &Tenant::Daemon
+        }
+
         fn held(&self) -> usize {
             0
         }
@@ -146,20 +238,16 @@ mod tests {
     fn those_that_are_gone_are_forgotten() {
         let budget = Budget::default();
         let enter = || {
-            let client: Arc<dyn Holder> = Arc::new(Nothing);
-            budget.enter(Arc::downgrade(&client));
-            client
+            let peer: Arc<dyn Holder> = Arc::new(Nothing);
+            budget.enter(Arc::downgrade(&peer));
+            peer
         };
         let stay: Vec<_> = (0..100).map(|_| enter()).collect();
         for _ in 0..10_000 {
             enter();
         }
-        let there = budget
-            .clients()
-            .iter()
-            .filter(|client| client.strong_count() > 0)
-            .count();
+        let there = budget.peers().iter().filter(|peer| peer.strong_count() > 0).count();
         assert_eq!(there, stay.len());
-        assert!(budget.clients().len() <= 4 * stay.len(), "{}", budget.clients().len());
+        assert!(budget.peers().len() <= 4 * stay.len(), "{}", budget.peers().len());
     }
 }

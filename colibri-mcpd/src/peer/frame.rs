@@ -14,6 +14,9 @@ use colibri_wire::salvage::Salvage;
 /// Reads with more lines than this are cut from one buffer, instead of being copied line by line.
 const FEW_LINES: usize = 4;
 
+/// A peer that says much lets other tasks of its thread go first after so many frames, or so many bytes.
+const BURST: usize = 256;
+
 thread_local! {
     /// What is read into: one buffer for all peers of a thread, so that an idle peer costs none.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; LARGEST_READ]);
@@ -57,6 +60,10 @@ pub struct FrameReader<R> {
     limit: usize,
     overlong: Option<Overlong>,
     eof: bool,
+    /// Frames taken since others went first.
+    frames: usize,
+    /// Bytes read since then.
+    read: usize,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +86,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             limit,
             overlong: None,
             eof: false,
+            frames: 0,
+            read: 0,
         }
     }
 
@@ -102,12 +111,19 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some()
     }
 
-    /// Reads more; `false` at the end of the stream. Frames are then taken with [`FrameReader::pop`] until it yields
-    /// none. Cancel-safe.
+    /// Reads more, if all was taken that was read; `false` at the end of the stream. Frames are then taken with
+    /// [`FrameReader::pop`] until it yields none. Cancel-safe.
     ///
     /// # Errors
     /// What the system says.
     pub async fn fill(&mut self) -> std::io::Result<bool> {
+        if self.frames >= BURST || self.read >= LARGEST_READ {
+            tokio::task::yield_now().await;
+            self.read = 0;
+            if std::mem::take(&mut self.frames) >= BURST {
+                return Ok(true);
+            }
+        }
         if self.eof {
             return Ok(false);
         }
@@ -124,6 +140,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         } else if read < self.read_size / 4 {
             self.read_size = (self.read_size / 2).max(SMALLEST_READ);
         }
+        self.read += read;
         self.eof = read == 0;
         Ok(!self.eof)
     }
@@ -159,8 +176,18 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         rest
     }
 
-    /// The next whole frame of what was read. At the end of the stream a last line without its end counts as one.
+    /// The next whole frame of what was read, as long as it is this peer's turn. At the end of the stream a last line
+    /// without its end counts as one.
     pub fn pop(&mut self) -> Option<Frame> {
+        if self.frames >= BURST {
+            return None;
+        }
+        let frame = self.next();
+        self.frames += usize::from(frame.is_some());
+        frame
+    }
+
+    fn next(&mut self) -> Option<Frame> {
         if let Some(line) = self.lines.pop_front() {
             return Some(Frame::Line(line));
         }
@@ -251,6 +278,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_peer_that_says_much_lets_others_go_first() {
+        let lines = b"x\n".repeat(10 * BURST);
+        let mut reader = FrameReader::new(&lines[..], 1 << 20);
+        let others = std::rc::Rc::new(std::cell::Cell::new(0));
+        let local = tokio::task::LocalSet::new();
+        let count = others.clone();
+        local.spawn_local(async move {
+            loop {
+                count.set(count.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        });
+        let read = async {
+            let mut lines = 0;
+            while reader.fill().await.unwrap() {
+                let before = lines;
+                lines += std::iter::from_fn(|| reader.pop()).count();
+                assert!(lines - before <= BURST);
+            }
+            lines
+        };
+        assert_eq!(local.run_until(read).await, 10 * BURST);
+        assert!(others.get() >= 9, "others had {} turns", others.get());
+    }
 
     /// All frames of a stream that arrives in these pieces.
     fn frames(pieces: Vec<Vec<u8>>, limit: usize) -> Vec<Frame> {

@@ -5,9 +5,11 @@ mod budget;
 mod frame;
 mod outbox;
 mod slab;
+mod unfinished;
 
 pub use aside::aside;
-pub use budget::{Budget, Shared};
+pub use budget::{Budget, Shared, Tenant};
 pub use frame::{Frame, FrameReader};
 pub use outbox::{Charge, Outbox, Taken, together};
 pub use slab::Slab;
+pub use unfinished::Unfinished;

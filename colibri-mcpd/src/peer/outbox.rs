@@ -26,7 +26,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::budget::{Budget, Holder, Shared};
+use super::budget::{Budget, Holder, Shared, Tenant};
 use colibri_wire::splice::Edits;
 
 /// Pieces of a frame from this size on are queued by reference, smaller ones are copied together.
@@ -89,9 +89,10 @@ pub struct Outbox {
     inner: Mutex<Inner>,
     work: Notify,
     budget: Arc<Budget>,
+    tenant: Tenant,
     /// Bytes over which the peer is too far behind.
     limit: usize,
-    /// What of the daemon's budget this peer has: `counted` and `kept`, to be read without the lock.
+    /// Bytes queued and kept for this peer, to be read without the lock.
     held: AtomicUsize,
     /// What its messages in flight have of it beside that.
     in_flight: AtomicUsize,
@@ -167,25 +168,37 @@ impl Drop for Charge {
 }
 
 impl Outbox {
-    /// An empty queue, over its budget above `limit` bytes.
+    /// An empty queue, over its budget above `limit` bytes, of the daemon itself: it is not cut off for others.
     pub fn new(limit: usize, budget: Arc<Budget>) -> Arc<Outbox> {
-        Arc::new(Outbox {
+        Arc::new(Outbox::empty(limit, budget, Tenant::Daemon))
+    }
+
+    fn empty(limit: usize, budget: Arc<Budget>, tenant: Tenant) -> Outbox {
+        Outbox {
             inner: Mutex::default(),
             work: Notify::new(),
             budget,
+            tenant,
             limit,
             held: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             cut_off: AtomicBool::new(false),
-        })
+        }
     }
 
-    /// The queue towards a client, which is cut off if it is the one that holds most when the budget is used up.
-    pub fn of_client(limit: usize, budget: &Arc<Budget>) -> Arc<Outbox> {
-        let outbox = Outbox::new(limit, budget.clone());
-        let client: Arc<dyn Holder> = outbox.clone();
-        budget.enter(Arc::downgrade(&client));
+    /// An empty queue towards a peer that may be cut off when the budget is used up: if this tenant holds most, and of its
+    /// peers this one.
+    pub fn charged(limit: usize, budget: &Arc<Budget>, tenant: Tenant) -> Arc<Outbox> {
+        let outbox = Arc::new(Outbox::empty(limit, budget.clone(), tenant));
+        let peer: Arc<dyn Holder> = outbox.clone();
+        budget.enter(Arc::downgrade(&peer));
         outbox
+    }
+
+    /// Bytes that others may get too: they are taken out of the budget once, for this peer. `None`: there is no room.
+    pub fn share(&self, bytes: Vec<u8>) -> Option<Shared> {
+        let taken = self.budget.take(bytes.len(), self);
+        taken.then(|| Shared::taken(bytes, self.budget.clone()))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -302,7 +315,7 @@ impl Outbox {
     /// Takes the bytes of a message out of the daemon's budget, for as long as it is in flight. `false`: there is no
     /// room for it, and the peer itself holds most, or was cut off.
     pub fn hold(&self, length: usize) -> bool {
-        if self.was_cut_off() || !self.budget.take(length, self.held()) {
+        if self.was_cut_off() || !self.budget.take(length, self) {
             return false;
         }
         self.in_flight.fetch_add(length, Ordering::Relaxed);
@@ -321,7 +334,7 @@ impl Outbox {
     /// Takes bytes out of the daemon's budget for a change of the queue; a peer for which it has none is cut off.
     fn change(&self, length: usize, change: impl FnOnce(&mut Inner) -> bool) -> bool {
         // Without the lock: others may be cut off for it.
-        if length > 0 && !self.budget.take(length, self.held()) {
+        if length > 0 && !self.budget.take(length, self) {
             self.cut_off();
             return false;
         }
@@ -337,7 +350,7 @@ impl Outbox {
 
     /// Notes what is held, and since when it is too much.
     fn note(&self, inner: &mut Inner) {
-        self.held.store(inner.counted + inner.kept, Ordering::Relaxed);
+        self.held.store(inner.queued + inner.kept, Ordering::Relaxed);
         if inner.queued + inner.kept <= self.limit {
             inner.over_since = None;
         } else if inner.over_since.is_none() {
@@ -350,9 +363,14 @@ impl Outbox {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// Whether the daemon's budget has this many more bytes for the peer.
-    pub fn has_room(&self, length: usize) -> bool {
-        self.budget.has_room(length, self.held())
+    /// Sees to it that the daemon's budget has this many more bytes for the peer. `false`: it has not, since what is held
+    /// for the peer's tenant is most.
+    pub fn make_room(&self, length: usize) -> bool {
+        let has_room = self.budget.take(length, self);
+        if has_room {
+            self.budget.give_back(length);
+        }
+        has_room
     }
 
     /// Since when the peer has been over its budget without a break.
@@ -500,6 +518,10 @@ impl Outbox {
 }
 
 impl Holder for Outbox {
+    fn tenant(&self) -> &Tenant {
+        &self.tenant
+    }
+
     fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed)
     }
@@ -585,7 +607,9 @@ impl Inner {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.budget.give_back(self.held());
+        let inner = self.inner.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let held = inner.counted + inner.kept + *self.in_flight.get_mut();
+        self.budget.give_back(held);
     }
 }
 
@@ -696,8 +720,8 @@ mod tests {
     #[tokio::test]
     async fn what_many_get_costs_its_bytes_once() {
         let budget = Arc::new(Budget::new(10 << 20));
-        let outbox = Outbox::of_client(20 << 20, &budget);
-        let list = Shared::new(vec![b'x'; 4 << 20], &budget).unwrap();
+        let outbox = Outbox::charged(20 << 20, &budget, Tenant::Person(1));
+        let list = outbox.share(vec![b'x'; 4 << 20]).unwrap();
         for _ in 0..250 {
             assert!(outbox.push_shared(b"[", &list, b"]"));
         }
@@ -724,7 +748,8 @@ mod tests {
     #[test]
     fn who_holds_most_is_cut_off_before_the_budget_is_exceeded() {
         let budget = Arc::new(Budget::new(1 << 20));
-        let (greedy, other) = (Outbox::of_client(1 << 30, &budget), Outbox::of_client(1 << 30, &budget));
+        let of = |uid| Outbox::charged(1 << 30, &budget, Tenant::Person(uid));
+        let (greedy, other) = (of(1), of(2));
         assert!(greedy.push(&[b'x'; 600 << 10]));
         // The next frame is not queued first and counted then.
         assert!(other.push(&[b'x'; 500 << 10]));
@@ -732,12 +757,12 @@ mod tests {
         assert!(greedy.was_cut_off() && !other.was_cut_off());
         assert!(!greedy.push(b"more"));
         // Who would itself have most is not queued at another's cost.
-        let third = Outbox::of_client(1 << 30, &budget);
+        let third = of(3);
         assert!(!third.push(&[b'x'; 700 << 10]));
         assert!(third.was_cut_off() && !other.was_cut_off());
         // A little is everybody's.
         assert!(other.push(&[b'x'; 400 << 10]));
-        let fourth = Outbox::of_client(1 << 30, &budget);
+        let fourth = of(4);
         assert!(fourth.push(&[b'x'; 60 << 10]) && fourth.push(b"x"));
         drop((greedy, other, third, fourth));
         assert_eq!(budget.queued(), 0);
@@ -746,7 +771,8 @@ mod tests {
     #[test]
     fn messages_in_flight_count_and_who_holds_most_is_cut_off_for_them() {
         let budget = Arc::new(Budget::new(1 << 20));
-        let (greedy, other) = (Outbox::of_client(10, &budget), Outbox::of_client(10, &budget));
+        let of = |uid| Outbox::charged(10, &budget, Tenant::Person(uid));
+        let (greedy, other) = (of(1), of(2));
         for _ in 0..6 {
             assert!(greedy.hold(100 << 10));
         }
@@ -769,7 +795,9 @@ mod tests {
     #[test]
     fn what_a_peer_began_to_say_counts_as_what_is_queued() {
         let budget = Arc::new(Budget::new(1 << 20));
-        let lines: Vec<_> = (0..30).map(|_| Outbox::of_client(1 << 30, &budget)).collect();
+        let lines: Vec<_> = (0..30)
+            .map(|uid| Outbox::charged(1 << 30, &budget, Tenant::Person(uid)))
+            .collect();
         for (index, line) in lines.iter().enumerate() {
             let mut before = 0;
             for now in [100 << 10, 200 << 10, (200 << 10) + index] {
@@ -780,10 +808,87 @@ mod tests {
             }
         }
         assert!(lines.iter().filter(|line| line.was_cut_off()).count() >= 25);
-        let quiet = Outbox::of_client(10, &budget);
+        let quiet = Outbox::charged(10, &budget, Tenant::Person(30));
         assert!(quiet.keep(0, 11) && quiet.over_since().is_some());
         assert!(quiet.keep(11, 0) && quiet.over_since().is_none());
         drop((lines, quiet));
+        assert_eq!(budget.queued(), 0);
+    }
+
+    fn agent(person: u32, session: &str) -> Tenant {
+        let session = session.into();
+        Tenant::Agent { person, session }
+    }
+
+    #[test]
+    fn who_has_most_in_many_small_queues_is_cut_off_and_nobody_else() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let of = |tenant| Outbox::charged(1 << 30, &budget, tenant);
+        let many: Vec<_> = (0..12).map(|_| of(Tenant::Person(1))).collect();
+        assert!(many.iter().all(|one| one.keep(0, 80 << 10)));
+        // Its one queue is longer than any of theirs, and it has less than they have.
+        let other = of(Tenant::Person(2));
+        for _ in 0..4 {
+            assert!(other.push(&[b'x'; 100 << 10]) && budget.queued() <= 1 << 20);
+        }
+        let cut_off = |queues: &[Arc<Outbox>]| queues.iter().filter(|one| one.was_cut_off()).count();
+        assert!(cut_off(&many) >= 4 && !other.was_cut_off());
+        // Who asks and has most loses the largest of their own; whoever has less loses nothing, however many they are.
+        let third = of(Tenant::Person(3));
+        assert!(third.push(&[b'x'; 70 << 10]));
+        let before = cut_off(&many);
+        let more = of(Tenant::Person(2));
+        assert!(more.hold(200 << 10));
+        assert!(other.was_cut_off() && !third.was_cut_off() && !more.was_cut_off());
+        assert_eq!(cut_off(&many), before);
+        drop((many, other, third, more));
+        assert_eq!(budget.queued(), 0);
+    }
+
+    #[test]
+    fn an_agents_worst_costs_the_agent_and_then_its_person_and_nobody_else() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let of = |tenant| Outbox::charged(1 << 30, &budget, tenant);
+        let (person, quiet) = (of(Tenant::Person(1)), of(agent(1, "quiet")));
+        assert!(person.hold(200 << 10) && quiet.hold(70 << 10));
+        let greedy: Vec<_> = (0..7).map(|_| of(agent(1, "greedy"))).collect();
+        assert!(greedy.iter().all(|one| one.hold(100 << 10)));
+        // The person asks for more: the agents together have most, and of them the one that does.
+        assert!(person.hold(100 << 10));
+        assert!(greedy.iter().any(|one| one.was_cut_off()) && !quiet.was_cut_off() && !person.was_cut_off());
+        // Another person asks: it costs the same agent.
+        let other = of(Tenant::Person(2));
+        assert!(other.hold(300 << 10));
+        assert!(!quiet.was_cut_off() && !person.was_cut_off() && !other.was_cut_off());
+        // An agent that asks takes nothing of its person's, and nothing of another's.
+        let last = greedy.iter().find(|one| !one.was_cut_off()).unwrap();
+        assert!(!last.hold(900 << 10) && !person.was_cut_off() && !other.was_cut_off());
+        // A server that a person's calls had started is theirs; one that all share is an account of its own.
+        let server = |person| Tenant::Server { id: "s".into(), person };
+        drop((quiet, greedy));
+        let (theirs, shared) = (of(server(Some(1))), of(server(None)));
+        assert!(theirs.keep(0, 320 << 10) && shared.keep(0, 150 << 10));
+        assert!(theirs.was_cut_off() && !shared.was_cut_off() && !person.was_cut_off());
+        drop((person, other, theirs, shared));
+        assert_eq!(budget.queued(), 0);
+    }
+
+    #[test]
+    fn lists_that_nobody_reads_cost_who_asked_for_them() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let of = |uid| Outbox::charged(1 << 30, &budget, Tenant::Person(uid));
+        let unread: Vec<_> = (0..20).map(|_| of(1)).collect();
+        let other = of(2);
+        assert!(other.hold(150 << 10));
+        for one in &unread {
+            let list = one.share(vec![b'x'; 90 << 10]).unwrap();
+            assert!(one.push_shared(b"[", &list, b"]"));
+            drop(list);
+            assert!(budget.queued() <= 1 << 20);
+        }
+        assert!(other.hold(150 << 10) && !other.was_cut_off());
+        assert!(unread.iter().filter(|one| one.was_cut_off()).count() >= 11);
+        drop((unread, other));
         assert_eq!(budget.queued(), 0);
     }
 

@@ -62,8 +62,10 @@ impl AgentTools {
         if let Some(rule) = self.of(server).find_map(denied) {
             return Verdict::Deny { rule };
         }
-        let confirmed =
-            |(of, rules): &(Pattern, ToolRules)| Some(place(of, &format!("confirm[{}]", find(&rules.confirm)?)));
+        let confirmed = |(of, rules): &(Pattern, ToolRules)| {
+            let pattern = rules.confirm.iter().find(|pattern| pattern.matches(name))?;
+            Some(place(of, &format!("confirm {pattern}")))
+        };
         if let Some(rule) = self.of(server).find_map(confirmed) {
             return Verdict::Confirm { rule };
         }
@@ -123,7 +125,7 @@ mod tests {
     fn what_is_to_be_confirmed_need_not_be_allowed_as_well() {
         let fs = tools(r#"{"fs":{"allow":["read_*"],"confirm":["write_*"],"deny":["write_key"]}}"#);
         assert_eq!(said(&fs, "fs", "read_file"), "allow");
-        assert_eq!(said(&fs, "fs", "write_file"), "confirm agents.fs.confirm[0]");
+        assert_eq!(said(&fs, "fs", "write_file"), "confirm agents.fs.confirm \"write_*\"");
         assert_eq!(said(&fs, "fs", "write_key"), "deny agents.fs.deny[0]");
         assert_eq!(said(&fs, "fs", "remove"), "deny agents");
         assert!(fs.has("fs", "write_file"));
@@ -138,7 +140,10 @@ mod tests {
         assert_eq!(said(&both, "git", "get_log"), "allow");
         assert_eq!(said(&both, "git", "push"), "deny agents");
         assert_eq!(said(&both, "git", "delete_repo"), "deny agents.*.deny[0]");
-        assert_eq!(said(&both, "git", "create_branch"), "confirm agents.*.confirm[0]");
+        assert_eq!(
+            said(&both, "git", "create_branch"),
+            "confirm agents.*.confirm \"create_*\""
+        );
         assert_eq!(said(&both, "fs", "push"), "allow");
         assert_eq!(said(&both, "all", "push"), "allow", "no list says what");
     }

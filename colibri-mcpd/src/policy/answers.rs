@@ -1,8 +1,8 @@
 //! What a contract says of a tool's answers: what they must be, what is recorded of them and of calls that it refused,
 //! which calls are made again, and which are left to the board.
 //!
-//! It speaks of the structured result of our own integrations: a success has its facts in it, a failure
-//! `{"ok": false, "error": {"code", "message", "transient", "retry_after_s"}}`.
+//! It speaks of the structured result of our own integrations: a success has its facts in it, a failure is a
+//! [`ReportedFailure`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use colibri_text::brief;
 use colibri_wire::Json;
 
 use super::deferral::{Left, TaskTerm};
+use super::reported_failure::ReportedFailure;
 use super::result_term::ResultTerm;
 use super::strict_json::Exact;
 use super::terms::{self, Pointer};
@@ -45,15 +46,6 @@ struct Recorded {
     event: String,
     /// Names, and where they stand.
     fields: Vec<(String, Pointer)>,
-}
-
-/// A call is to be made again.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Again<'a> {
-    /// Why the last attempt failed.
-    pub code: &'a str,
-    /// After how long.
-    pub wait: Duration,
 }
 
 /// What is recorded of a result.
@@ -142,32 +134,23 @@ impl Answers {
         Failure::new(Code::ResultRefused, why).by_rule(format!("{}.result", self.place))
     }
 
-    /// The code of a failure that it speaks of, with the waits before further attempts.
-    fn failure(&self, result: Json<'_>) -> Option<(&str, &[Duration])> {
-        if self.retries.is_empty() {
-            return None;
-        }
-        let code = result.get("structuredContent")?.get("error")?.get("code")?.as_str()?;
-        let (code, waits) = self.retries.get_key_value(&*code)?;
-        Some((code, waits))
+    /// True if a key of the term names this code of a failure.
+    pub fn names(&self, code: &str) -> bool {
+        self.retries.contains_key(code) || self.task.as_ref().is_some_and(|task| task.names(code))
     }
 
-    /// The code of a failure that is tried again, if this is the result of such a one.
-    pub fn code(&self, result: Json<'_>) -> Option<&str> {
-        self.failure(result).map(|(code, _)| code)
-    }
-
-    /// Whether a failed call is made again, of which this is the result of the attempt of this number (from 1). A
-    /// provider that says when to come back is obeyed, unless that is too long to wait.
-    pub fn again(&self, result: Json<'_>, attempt: u32) -> Option<Again<'_>> {
-        let (code, waits) = self.failure(result)?;
+    /// The wait before the next attempt at a call, whose attempt of this number (from 1) failed so. A failure that says
+    /// that it stays has none. A provider that says when to come back is obeyed, unless that is too long to wait.
+    pub fn next_attempt(&self, failure: &ReportedFailure, attempt: u32) -> Option<Duration> {
+        let waits = self
+            .retries
+            .get(&failure.code)
+            .filter(|_| failure.transient != Some(false))?;
         let wait = *waits.get(attempt.checked_sub(1)? as usize)?;
-        let error = result.get("structuredContent")?.get("error")?;
-        let wait = match error.get("retry_after_s").and_then(|after| after.as_u64()) {
-            Some(after) => Duration::from_secs(after.max(1)),
-            None => wait,
-        };
-        (wait <= Duration::from_millis(MAX_WAIT_MS)).then_some(Again { code, wait })
+        let wait = failure
+            .retry_after
+            .map_or(wait, |after| after.max(Duration::from_secs(1)));
+        (wait <= Duration::from_millis(MAX_WAIT_MS)).then_some(wait)
     }
 
     /// What is recorded of a result that says of itself that it is none of failure. `redact` takes secrets out of text.

@@ -24,8 +24,10 @@ const MAX_OF_ONE: usize = 16;
 /// The most calls that wait at once.
 const MAX_WAITING: usize = 256;
 /// The most bytes of a summary.
-const MAX_SUMMARY: usize = 4 << 10;
-/// Parts of names whose values a summary does not show.
+const MAX_SUMMARY: usize = 32 << 10;
+/// The most characters of one value of it: a long one hides none that stands behind it.
+const MAX_VALUE: usize = 2048;
+/// Parts of names whose values are not shown where messages are watched.
 const SECRET_NAMES: &[&str] = &[
     "password",
     "passwd",
@@ -254,26 +256,32 @@ impl Decision {
     }
 }
 
-/// Arguments as an approver sees them: one member a line, values of names that sound like secrets left out, hidden
-/// characters escaped, at most 4 KiB; then the length and the SHA-256 of the whole, so that what is cut off is not
-/// unknown to whoever has it.
+/// Arguments as an approver sees them: all of them, one member a line, hidden characters escaped, whatever the caller
+/// called them. Of a value over 2,048 characters the middle is left out, and what would be over 32 KiB; then the summary
+/// begins by saying so. It ends with the length and the SHA-256 of the whole.
 pub fn summary(arguments: &[u8]) -> String {
     let digest = sha256_hex(arguments);
-    let mut shown = String::new();
-    if let Some(json) = Json::part(arguments, 0..arguments.len()) {
-        show(&mut shown, json, "", 0);
+    let mut shown = Shown::default();
+    match Json::part(arguments, 0..arguments.len()) {
+        Some(json) => shown.show(json, "", 0),
+        None => shown.is_cut = true,
     }
-    let mut end = MAX_SUMMARY.min(shown.len());
-    while !shown.is_char_boundary(end) {
+    let mut end = MAX_SUMMARY.min(shown.text.len());
+    while !shown.text.is_char_boundary(end) {
         end -= 1;
     }
-    let cut = end < shown.len();
-    shown.truncate(end);
-    if cut {
-        shown.push_str("…\n");
-    }
-    shown.push_str(&format!("({} bytes, sha256 {digest})", arguments.len()));
-    shown
+    let is_whole = end == shown.text.len() && !shown.is_cut;
+    let begin = if is_whole {
+        ""
+    } else {
+        "NOT ALL OF THE ARGUMENTS IS SHOWN:\n"
+    };
+    let more = if end == shown.text.len() { "" } else { "…\n" };
+    format!(
+        "{begin}{}{more}({} bytes, sha256 {digest})",
+        &shown.text[..end],
+        arguments.len()
+    )
 }
 
 /// Whether a member of this name may hold what nobody else is to read.
@@ -286,44 +294,63 @@ pub fn sounds_secret(name: &str) -> bool {
     SECRET_NAMES.iter().any(|part| plain.contains(part))
 }
 
-/// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
-fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
-    const MAX_DEPTH: usize = 8;
-    if out.len() > MAX_SUMMARY {
-        return;
-    }
-    if json.is_object() && depth < MAX_DEPTH {
-        for member in json.members() {
-            let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
-            let path = format!("{path}/{}", brief(&key, 100));
-            if sounds_secret(&key) {
-                // The caller chose the key: how much is withheld is said, so that nothing long can hide behind one.
-                out.push_str(&format!("{path}: [not shown, {} bytes]\n", member.value.text().len()));
-            } else {
-                show(out, member.value, &path, depth + 1);
+/// The text of a summary.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    /// True if a part of a value was left out.
+    is_cut: bool,
+}
+
+impl Shown {
+    /// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
+    fn show(&mut self, json: Json<'_>, path: &str, depth: usize) {
+        const MAX_DEPTH: usize = 8;
+        const MAX_KEY: usize = 100;
+        if self.text.len() > MAX_SUMMARY {
+            return;
+        }
+        if json.is_object() && depth < MAX_DEPTH && json.members().next().is_some() {
+            for member in json.members() {
+                let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
+                self.is_cut |= key.chars().count() > MAX_KEY;
+                self.show(member.value, &format!("{path}/{}", brief(&key, MAX_KEY)), depth + 1);
             }
+            return;
         }
-        return;
-    }
-    if json.kind() == Kind::Array && depth < MAX_DEPTH && json.elements().any(|element| element.is_object()) {
-        for (index, element) in json.elements().enumerate() {
-            show(out, element, &format!("{path}/{index}"), depth + 1);
+        if json.kind() == Kind::Array && depth < MAX_DEPTH && json.elements().any(|element| element.is_object()) {
+            for (index, element) in json.elements().enumerate() {
+                self.show(element, &format!("{path}/{index}"), depth + 1);
+            }
+            return;
         }
-        return;
+        let text = match json.as_str() {
+            Some(text) if json.kind() == Kind::String => {
+                format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+            }
+            _ => json.text().to_owned(),
+        };
+        let value = self.value(&text);
+        self.text.push_str(&format!("{path}: {value}\n"));
     }
-    let text = if json.kind() == Kind::String {
-        json.as_str().map_or_else(
-            || json.text().to_owned(),
-            |text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+
+    /// A value, without its middle where it is long.
+    fn value(&mut self, text: &str) -> String {
+        let text = visible(text);
+        let characters = text.chars().count();
+        if characters <= MAX_VALUE {
+            return text.into_owned();
+        }
+        self.is_cut = true;
+        let at = |character: usize| text.char_indices().nth(character).map_or(text.len(), |(at, _)| at);
+        let (begin, end) = (at(MAX_VALUE / 2), at(characters - MAX_VALUE / 2));
+        format!(
+            "{}[… {} bytes not shown …]{}",
+            &text[..begin],
+            end - begin,
+            &text[end..]
         )
-    } else if depth >= MAX_DEPTH {
-        // A secret could stand anywhere in it.
-        "[nested too deep to show]".to_owned()
-    } else {
-        json.text().to_owned()
-    };
-    let cut: String = visible(&text).chars().take(MAX_SUMMARY).collect();
-    out.push_str(&format!("{path}: {cut}\n"));
+    }
 }
 
 #[cfg(test)]
@@ -472,25 +499,37 @@ mod tests {
     }
 
     #[test]
-    fn summaries_show_no_secret_and_nothing_hidden() {
+    fn summaries_show_all_of_the_arguments_and_nothing_hidden() {
         let shown = summary(
-            br#"{"title":"a\u001b[2Jb","api_key":"s3cret","nested":{"Pass-Word":"s3cret","n":1},"l":[{"token":{"x":"s3cret"}}],"e":[1,2]}"#,
+            br#"{"title":"a\u001b[2Jb","session_token_cmd":"rm -rf /","nested":{"Pass-Word":"x","n":1},"l":[{"token":{"x":"y"}}],"e":[1,2],
+                "o":{},"d":{"d":{"d":{"d":{"d":{"d":{"d":{"d":{"d":"deep"}}}}}}}}}"#,
         );
-        assert!(!shown.contains("s3cret") && !shown.contains('\u{1b}'), "{shown}");
+        assert!(!shown.contains('\u{1b}') && !shown.contains("NOT ALL"), "{shown}");
         for line in [
-            "/api_key: [not shown, 8 bytes]\n",
-            "/nested/Pass-Word: [not shown, 8 bytes]\n",
+            "/session_token_cmd: \"rm -rf /\"\n",
+            "/nested/Pass-Word: \"x\"\n",
             "/nested/n: 1\n",
+            "/l/0/token/x: \"y\"\n",
             "/e: [1,2]\n",
+            "/o: {}\n",
+            "deep",
             "bytes, sha256 ",
         ] {
-            assert!(shown.contains(line), "{shown}");
+            assert!(shown.contains(line), "{line} {shown}");
         }
-        let long = summary(format!("{{\"a\":\"{}\"}}", "é".repeat(100_000)).as_bytes());
+        // What is long hides nothing behind it, and is said to be cut.
+        let long = summary(format!("{{\"a\":\"{}\",\"cmd\":\"rm\"}}", "é".repeat(100_000)).as_bytes());
         assert!(
-            long.len() < MAX_SUMMARY + 200 && long.contains("200008 bytes"),
+            long.starts_with("NOT ALL OF THE ARGUMENTS IS SHOWN:\n/a: \"é"),
+            "{long:.80}"
+        );
+        assert!(long.contains("not shown …]é") && long.contains("/cmd: \"rm\"\n") && long.contains("200019 bytes"));
+        let many: Vec<String> = (0..10_000).map(|n| format!("\"k{n}\":{n}")).collect();
+        let many = summary(format!("{{{}}}", many.join(",")).as_bytes());
+        assert!(
+            many.starts_with("NOT ALL") && many.len() < MAX_SUMMARY + 200,
             "{}",
-            long.len()
+            many.len()
         );
     }
 

@@ -195,6 +195,7 @@ fn term(cursor: &Cursor<'_>, known: &[&str]) -> Result<Term, colibri_json::Error
 
 #[cfg(test)]
 mod tests {
+    use super::super::ReportedFailure;
     use super::*;
     use colibri_wire::Json;
 
@@ -526,8 +527,9 @@ mod tests {
         let answers = contract.answers("complete").unwrap();
         assert!(contract.answers("other").is_none());
         let wait = |result: &str, attempt| {
-            let again = answers.again(Json::parse(result.as_bytes()).unwrap(), attempt)?;
-            Some((again.code.to_owned(), again.wait.as_secs()))
+            let failure = ReportedFailure::read(Json::parse(result.as_bytes()).unwrap())?;
+            let wait = answers.next_attempt(&failure, attempt)?;
+            Some((failure.code, wait.as_secs()))
         };
         let failed = |code: &str, rest: &str| {
             format!(r#"{{"isError":true,"structuredContent":{{"ok":false,"error":{{"code":"{code}"{rest}}}}}}}"#)
@@ -548,6 +550,8 @@ mod tests {
             busy("18446744073709551615"),
         ];
         assert_eq!(long, [Some(7), Some(1), Some(600), None, None]);
+        // What says that it stays is not tried again.
+        assert_eq!(wait(&failed("MODEL_FAILED", r#","transient":false"#), 1), None);
         // What is no time is none.
         assert_eq!([busy("-1"), busy("1e99"), busy("\"7\"")], [Some(30); 3]);
         for (none, attempt) in [

@@ -69,7 +69,12 @@ impl TaskTerm {
 
     /// Whether a call that ends with this code becomes a task.
     pub(super) fn takes(&self, code: &str) -> bool {
-        self.codes.is_empty() || self.codes.iter().any(|taken| taken == code)
+        self.codes.is_empty() || self.names(code)
+    }
+
+    /// True if the contract lists this code.
+    pub(super) fn names(&self, code: &str) -> bool {
+        self.codes.iter().any(|taken| taken == code)
     }
 
     /// The task of a call; `field` says what the arguments have at a place.

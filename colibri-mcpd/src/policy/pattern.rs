@@ -1,5 +1,12 @@
 //! Patterns on names: `*` stands for any run of characters, everything else for itself.
 
+use std::fmt;
+
+use colibri_text::brief;
+
+/// The most characters of a pattern in a message.
+const MAX_SHOWN: usize = 100;
+
 /// A pattern such as `get_*`. Matching takes time in proportion to pattern × name at worst and never recurses, so that
 /// a name from a hostile server cannot make it slow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +45,13 @@ impl Pattern {
             }
         }
         pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+}
+
+/// In quotes, cut and escaped, for messages.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", brief(&self.0, MAX_SHOWN))
     }
 }
 

@@ -80,9 +80,10 @@ impl Rules {
         if !rules.allow.is_empty() && first(&rules.allow).is_none() {
             return Verdict::Deny { rule: place("allow") };
         }
-        if let Some(index) = first(&rules.confirm) {
+        // Who is asked to confirm is told what was written; who is denied, where alone.
+        if let Some(pattern) = rules.confirm.iter().find(|pattern| pattern.matches(name)) {
             return Verdict::Confirm {
-                rule: place(&format!("confirm[{index}]")),
+                rule: place(&format!("confirm {pattern}")),
             };
         }
         if rules.confirm_destructive && says_destructive(definition) {
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(
             rules.judge(Feature::Tool, "create_issue", PLAIN),
             Verdict::Confirm {
-                rule: "reg.json: servers.github.tools.confirm[1]".to_owned()
+                rule: "reg.json: servers.github.tools.confirm \"create_*\"".to_owned()
             }
         );
         assert_eq!(rules.judge(Feature::Tool, "get_issue", PLAIN), Verdict::Allow);
@@ -198,7 +199,7 @@ mod tests {
             assert_eq!(rules.judge(feature, name, destructive), expected, "{name}");
         }
         let asks = rules.judge(Feature::Resource, "file:///pub/a.key", PLAIN);
-        assert!(matches!(asks, Verdict::Confirm { rule } if rule.ends_with("resources.confirm[0]")));
+        assert!(matches!(asks, Verdict::Confirm { rule } if rule.ends_with("resources.confirm \"*.key\"")));
         let failure = rules
             .judge(Feature::Prompt, "x", PLAIN)
             .failure("github", Feature::Prompt);

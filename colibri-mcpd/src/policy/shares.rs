@@ -30,6 +30,9 @@ pub struct Limits {
     pub cost_mode: Option<CostMode>,
 }
 
+/// Connections of one user, or of one agent, that are told at one time that there is no place for them.
+const MAX_TURNED_AWAY: usize = 16;
+
 impl Limits {
     /// No limits at all.
     pub const NONE: Limits = Limits {
@@ -84,6 +87,8 @@ pub struct Share {
     /// The person's for whom the agent runs whose share it is; `None`: it is a person's.
     person: Option<Arc<Share>>,
     clients: AtomicUsize,
+    /// Connections that get no place, and are told so.
+    turned_away: AtomicUsize,
     trail: Flow,
     starts: Flow,
     spending: Spending,
@@ -132,6 +137,7 @@ impl Shares {
         Arc::new(Share {
             person,
             clients: AtomicUsize::new(0),
+            turned_away: AtomicUsize::new(0),
             // Four seconds' worth of trail at once, half a minute's worth of starts.
             trail: Flow::new(self.limits.trail_per_user, 1_000, 4_000),
             starts: Flow::new(self.limits.starts_per_user.into(), 60_000, 30_000),
@@ -167,11 +173,11 @@ impl Shares {
     }
 
     /// Who has had anything on this day, who had most first.
-    pub fn spent_on(&self, day: Day) -> Vec<(u32, u64)> {
+    pub fn spent_on(&self, day: Day) -> Vec<(u32, Spent)> {
         let users = self.users();
-        let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day).bytes));
-        let mut some: Vec<_> = all.filter(|(_, bytes)| *bytes > 0).collect();
-        some.sort_by_key(|(uid, bytes)| (std::cmp::Reverse(*bytes), *uid));
+        let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day)));
+        let mut some: Vec<_> = all.filter(|(_, spent)| spent.bytes > 0).collect();
+        some.sort_by_key(|(uid, spent)| (std::cmp::Reverse(spent.bytes), *uid));
         some
     }
 
@@ -240,6 +246,16 @@ impl Shares {
     }
 }
 
+/// A connection that gets no place, for as long as it is told so.
+#[derive(Debug)]
+pub struct TurnedAway(Arc<Share>);
+
+impl Drop for TurnedAway {
+    fn drop(&mut self) {
+        self.0.turned_away.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.share.clients.fetch_sub(1, Ordering::Relaxed);
@@ -251,6 +267,14 @@ impl Drop for Place {
 }
 
 impl Share {
+    /// One more connection without a place is told so; `None`: so many of this user's are that further ones are only
+    /// closed.
+    pub fn turn_away(self: &Arc<Share>) -> Option<TurnedAway> {
+        let one = |now: usize| (now < MAX_TURNED_AWAY).then_some(now + 1);
+        let counted = (self.turned_away).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one);
+        counted.is_ok().then(|| TurnedAway(self.clone()))
+    }
+
     /// The cost mode under which it is spent, where policy says this of its user.
     pub fn terms(&self, rule: CostRule) -> Terms {
         match &self.person {
@@ -269,8 +293,8 @@ impl Share {
         self.spending.on(day)
     }
 
-    /// Adds an answer of so many bytes on a day, and returns what was spent before it.
-    pub fn spend(&self, day: Day, bytes: u64) -> u64 {
+    /// Adds an answer of so many bytes on a day, and returns how it stood before it.
+    pub fn spend(&self, day: Day, bytes: u64) -> Spent {
         self.spending.add(day, bytes)
     }
 
@@ -284,9 +308,9 @@ impl Share {
         self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The user chose this mode; `None`: no longer any.
-    pub fn choose(&self, mode: Option<CostMode>) {
-        self.spending.choose(mode);
+    /// The user chose this mode at a time, in milliseconds since the epoch; `None`: no longer any.
+    pub fn choose(&self, mode: Option<CostMode>, at: u64) {
+        self.spending.choose(mode, at);
     }
 
     /// Bytes of trail were written for the user.
@@ -423,6 +447,16 @@ mod tests {
             ),
             (0, 0)
         );
+    }
+
+    #[test]
+    fn one_user_who_is_turned_away_takes_no_turn_of_another() {
+        let shares = Shares::new(LIMITS);
+        let told: Vec<_> = std::iter::from_fn(|| shares.of(1).turn_away()).take(100).collect();
+        assert_eq!(told.len(), MAX_TURNED_AWAY);
+        assert!(shares.of(2).turn_away().is_some());
+        drop(told);
+        assert!(shares.of(1).turn_away().is_some());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! stands after a restart as it stood before, and goes no way but up until the day is over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use colibri_api::{CostMode, CostSetBy, Day};
 use colibri_json::Cursor;
@@ -62,6 +63,8 @@ pub struct Terms {
     pub set_by: CostSetBy,
     /// Whether it goes up where its budget is spent.
     pub escalates: bool,
+    /// The mode that policy gives where its user has chosen another: its budget holds for the whole day.
+    pub cap: Option<CostMode>,
 }
 
 impl Terms {
@@ -77,6 +80,7 @@ impl Terms {
             mode,
             set_by,
             escalates: rule.escalates,
+            cap: rule.mode.filter(|_| own.is_some()),
         }
     }
 
@@ -89,7 +93,7 @@ impl Terms {
         }
     }
 
-    /// The mode in force where so many bytes are spent; `None`: nothing is held back.
+    /// The mode in force where so many bytes are spent since it was chosen; `None`: nothing is held back.
     pub fn in_force(&self, spent: u64) -> Option<CostMode> {
         let mut mode = self.mode?;
         while self.escalates && spent >= mode.budgets().session_bytes {
@@ -102,10 +106,16 @@ impl Terms {
         Some(mode)
     }
 
-    /// The most bytes that may be spent in all; `None`: any number.
-    pub fn most(&self) -> Option<u64> {
-        let last = if self.escalates { CostMode::Max } else { self.mode? };
-        self.mode.map(|_| last.budgets().session_bytes)
+    /// The most bytes that may be spent in all, of which so many were spent before the mode was chosen; `None`: any
+    /// number.
+    pub fn most(&self, before: u64) -> Option<u64> {
+        let budget = |mode| {
+            if self.escalates { CostMode::Max } else { mode }
+                .budgets()
+                .session_bytes
+        };
+        let own = before.saturating_add(budget(self.mode?));
+        Some(self.cap.map_or(own, |cap| own.min(budget(cap))))
     }
 }
 
@@ -134,15 +144,33 @@ pub struct Spent {
     /// Bytes of answers on that day.
     pub bytes: u64,
     /// The mode that they chose, until they choose again.
-    pub own: Option<CostMode>,
+    pub own: Option<Choice>,
+}
+
+/// A cost mode that a person chose. It acts on what comes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The mode.
+    pub mode: CostMode,
+    /// When it was chosen, in milliseconds since the epoch.
+    pub at: u64,
+    /// Bytes of the day that were spent before that.
+    pub before: u64,
 }
 
 impl Spent {
+    /// Bytes of the day that the mode in these terms does not count: a person's own counts from their choice on.
+    pub fn before(&self, terms: &Terms) -> u64 {
+        let own = self.own.filter(|_| terms.set_by == CostSetBy::User);
+        own.map_or(0, |own| own.before)
+    }
+
     /// On another day nothing is spent. Who looked at the clock just before midnight brings no day back, and neither does
     /// a clock that is set right by less than a day.
     fn on(&mut self, day: Day) {
         if day > self.day || day.0.saturating_add(1) < self.day.0 {
-            *self = Spent { day, bytes: 0, ..*self };
+            let own = self.own.map(|own| Choice { before: 0, ..own });
+            *self = Spent { day, bytes: 0, own };
         }
     }
 }
@@ -161,7 +189,7 @@ impl Spending {
     }
 
     pub(super) fn terms(&self, rule: CostRule) -> Terms {
-        Terms::of(rule, self.inner().now.own, self.default)
+        Terms::of(rule, self.inner().now.own.map(|own| own.mode), self.default)
     }
 
     /// How it stands on a day.
@@ -171,12 +199,12 @@ impl Spending {
         inner.now
     }
 
-    /// Adds an answer, and returns what was spent before it.
-    pub(super) fn add(&self, day: Day, bytes: u64) -> u64 {
+    /// Adds an answer, and returns how it stood before it.
+    pub(super) fn add(&self, day: Day, bytes: u64) -> Spent {
         let mut inner = self.inner();
         inner.now.on(day);
-        let before = inner.now.bytes;
-        inner.now.bytes = before.saturating_add(bytes);
+        let before = inner.now;
+        inner.now.bytes = before.bytes.saturating_add(bytes);
         before
     }
 
@@ -191,8 +219,16 @@ impl Spending {
         counts
     }
 
-    pub(super) fn choose(&self, own: Option<CostMode>) {
-        self.inner().now.own = own;
+    /// Sets the mode that a person chose at a time, in milliseconds since the epoch. One that they have already goes on.
+    pub(super) fn choose(&self, own: Option<CostMode>, at: u64) {
+        let mut inner = self.inner();
+        inner
+            .now
+            .on(Day::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)));
+        let before = inner.now.bytes;
+        if inner.now.own.map(|own| own.mode) != own {
+            inner.now.own = own.map(|mode| Choice { mode, at, before });
+        }
     }
 
     pub(super) fn recall(&self, kept: Spent) {
@@ -266,24 +302,26 @@ mod tests {
             assert_eq!(up.in_force(spent), Some(risen), "{spent}");
             assert_eq!(stays.in_force(spent), Some(Fast), "{spent}");
         }
-        assert_eq!((up.most(), stays.most()), (Some(8_000_000), Some(500_000)));
+        assert_eq!((up.most(0), stays.most(0)), (Some(8_000_000), Some(500_000)));
         let free = Terms::of(rule(None, true), None, None);
-        assert_eq!((free.in_force(u64::MAX), free.most()), (None, None));
+        assert_eq!((free.in_force(u64::MAX), free.most(0)), (None, None));
     }
 
     #[test]
     fn a_day_begins_with_nothing_spent_and_none_comes_back() {
         let spending = Spending::new(None);
-        spending.choose(Some(Fast));
-        assert_eq!((spending.add(Day(20_000), 7), spending.add(Day(20_000), 1)), (0, 7));
-        assert_eq!(spending.add(Day(20_001), 5), 0, "another day");
-        assert_eq!(
-            spending.add(Day(20_000), 2),
-            5,
-            "who looked at the clock before midnight"
-        );
+        let add = |day, bytes| spending.add(Day(day), bytes).bytes;
+        spending.choose(Some(Fast), 0);
+        let own = spending.on(Day(20_000)).own;
+        assert_eq!((add(20_000, 7), add(20_000, 1)), (0, 7));
+        assert_eq!(add(20_001, 5), 0, "another day");
+        assert_eq!(add(20_000, 2), 5, "who looked at the clock before midnight");
         assert_eq!(spending.on(Day(20_001)).bytes, 7);
-        assert_eq!(spending.on(Day(20_001)).own, Some(Fast), "the mode stays");
+        assert_eq!(
+            (spending.on(Day(20_001)).own, own.unwrap().mode),
+            (own, Fast),
+            "the mode stays"
+        );
         // A clock that ran far ahead and was set right does not lock anybody out for ever.
         spending.add(Day(90_000), 9);
         assert_eq!(
@@ -291,9 +329,33 @@ mod tests {
             Spent {
                 day: Day(20_001),
                 bytes: 0,
-                own: Some(Fast)
+                own,
             }
         );
+    }
+
+    #[test]
+    fn a_mode_that_is_chosen_counts_from_then_on_and_policys_counts_the_day() {
+        const DAY: u64 = 86_400_000;
+        let day = Day(20_000);
+        let spending = Spending::new(None);
+        spending.add(day, 3_200_000);
+        spending.choose(Some(Fast), 20_000 * DAY + 7);
+        let left = |rule| {
+            let (terms, spent) = (spending.terms(rule), spending.on(day));
+            terms
+                .most(spent.before(&terms))
+                .map(|most| most.saturating_sub(spent.bytes))
+        };
+        assert_eq!(left(SAYS_NOTHING), Some(500_000));
+        assert_eq!(left(rule(Some(Max), false)), Some(500_000));
+        assert_eq!(left(rule(Some(Smart), false)), Some(0), "policy's budget is spent");
+        assert_eq!(left(rule(Some(Smart), true)), Some(4_800_000));
+        spending.add(day, 400_000);
+        spending.choose(Some(Fast), 20_000 * DAY + 8);
+        assert_eq!(left(SAYS_NOTHING), Some(100_000), "the same again gives nothing back");
+        assert_eq!(spending.on(Day(20_001)).own.unwrap().before, 0);
+        assert_eq!(spending.terms(SAYS_NOTHING).of_agent().cap, None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::agent::{Agent, agent};
 use super::{http_keys, oauth_key};
 use crate::oauth::Settings;
 use crate::outbound::Transport as Spoken;
-use crate::policy::ToolRules;
+use crate::policy::{SchemaCheck, ToolRules};
 pub use colibri_api::ServerIsolation as Isolation;
 
 /// One server.
@@ -49,8 +49,8 @@ pub struct Entry {
     pub whole: bool,
     /// Retries of a failed call: attempts in all (default 4).
     pub attempts: u32,
-    /// Whether arguments are checked against the tools' own schemas, and not against the contract alone.
-    pub validate_schema: bool,
+    /// The schemas that arguments have to fit.
+    pub validate: SchemaCheck,
     /// Record arguments and results in full in the trail, not only as digests.
     pub record_full: bool,
     /// `true`: the entry is read and checked, but the server is not offered.
@@ -93,6 +93,13 @@ pub struct TimeLimits {
 /// A day: no call, start or idle time is meant to be longer.
 const MAX_TIMEOUT_MS: u64 = 86_400_000;
 
+/// The values of `validate`.
+const VALIDATE: [(&str, SchemaCheck); 3] = [
+    ("all", SchemaCheck::All),
+    ("strict", SchemaCheck::Strict),
+    ("contract", SchemaCheck::Contract),
+];
+
 /// The keys that go with a url alone.
 const URL_KEYS: [&str; 5] = ["headers", "allow_addresses", "ca", "proxy", "oauth"];
 
@@ -108,6 +115,11 @@ impl Entry {
     /// Whether it runs in a jail.
     pub fn is_jailed(&self) -> bool {
         matches!(&self.transport, Transport::Stdio(command) if command.jail.is_some())
+    }
+
+    /// True if its server is one of our own integrations.
+    pub fn is_integration(&self) -> bool {
+        matches!(&self.transport, Transport::Stdio(command) if command.is_integration())
     }
 
     /// What stands for an entry that was refused: it starts nothing.
@@ -133,7 +145,7 @@ impl Entry {
             result_limit: None,
             whole: false,
             attempts: 1,
-            validate_schema: true,
+            validate: SchemaCheck::All,
             record_full: false,
             disabled: false,
         }
@@ -176,9 +188,7 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
         record_full: keys
             .read("record", |v| one_of(v, &[("digest", false), ("full", true)]))?
             .unwrap_or(false),
-        validate_schema: keys
-            .read("validate", |v| one_of(v, &[("all", true), ("contract", false)]))?
-            .unwrap_or(true),
+        validate: keys.read("validate", |v| one_of(v, &VALIDATE))?.unwrap_or_default(),
         disabled: base.disabled,
     })
 }

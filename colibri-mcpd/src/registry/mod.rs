@@ -11,7 +11,7 @@ pub mod secrets;
 pub use agent::{Agent as AgentEntry, Budget};
 pub use entry::{Entry, Isolation, TimeLimits, Transport, parse};
 pub use kinds::{Kind, Path as MemberPath, Shape, Wanted};
-pub use model::{Model, ModelAllow, ModelApi};
+pub use model::{Model, ModelAllow, ModelApi, ModelPermissions};
 
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};

@@ -22,8 +22,10 @@ pub struct Model {
     pub headers: BTreeMap<String, Value>,
     /// What its connections keep to.
     pub rules: Rules,
-    /// What requests may ask for beyond text.
-    pub allow: Vec<ModelAllow>,
+    /// Permissions of requests beyond text.
+    pub permits: ModelPermissions,
+    /// The most tokens that the model reads: what a request is taken to cost at most where it holds documents.
+    pub context_tokens: u64,
     /// What an answer is taken to cost at most where its request names no maximum, in tokens.
     pub max_tokens_default: u64,
 }
@@ -37,6 +39,17 @@ impl Model {
             .any(|part| name.contains(part));
         is_keys || matches!(self.headers.get(header), Some(Value::Secret(_)))
     }
+}
+
+/// Permissions of requests to a model beyond text. Names may end in a `*`, which stands for the rest of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelPermissions {
+    /// Ways out of the jail.
+    pub allow: Vec<ModelAllow>,
+    /// The models that may be used; empty: every one that does not search by itself.
+    pub models: Vec<String>,
+    /// Betas that pass besides those that the relay knows.
+    pub betas: Vec<String>,
 }
 
 /// An interface of models.
@@ -91,11 +104,13 @@ pub enum ModelAllow {
     Stored,
     /// Requests that are answered later.
     Batches,
+    /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and models, pictures made.
+    ExtraCost,
 }
 
 impl ModelAllow {
     /// All of them.
-    pub const ALL: [ModelAllow; 8] = [
+    pub const ALL: [ModelAllow; 9] = [
         ModelAllow::WebSearch,
         ModelAllow::WebFetch,
         ModelAllow::CodeExecution,
@@ -104,6 +119,7 @@ impl ModelAllow {
         ModelAllow::Files,
         ModelAllow::Stored,
         ModelAllow::Batches,
+        ModelAllow::ExtraCost,
     ];
 
     /// As an entry names it.
@@ -117,6 +133,7 @@ impl ModelAllow {
             ModelAllow::Files => "files",
             ModelAllow::Stored => "stored",
             ModelAllow::Batches => "batches",
+            ModelAllow::ExtraCost => "extra-cost",
         }
     }
 }
@@ -127,15 +144,33 @@ const KEYS: &[&str] = &[
     "headers",
     "allow",
     "allow_addresses",
+    "betas",
     "ca",
-    "proxy",
+    "context_tokens",
     "max_tokens_default",
+    "models",
+    "proxy",
 ];
 
 /// As much as the models of today write at most in one answer, where nobody says less.
 const MAX_TOKENS_DEFAULT: u64 = 32_000;
+/// As much as the models of today read at most.
+const CONTEXT_TOKENS: u64 = 2_000_000;
 /// More than any model writes in one answer.
 const MOST_TOKENS: u64 = 10_000_000;
+
+/// The most bytes of the name of a model or of a beta.
+const MAX_NAME: usize = 128;
+
+/// A name, which may end in a `*`.
+fn pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
+    let text = cursor.text()?;
+    let start = text.strip_suffix('*').unwrap_or(text);
+    if text.is_empty() || text.len() > MAX_NAME || start.contains('*') {
+        return Err(cursor.error("must be a name of at most 128 bytes, which may end in a \"*\""));
+    }
+    Ok(text.to_owned())
+}
 
 /// Reads the key `model` of an agent.
 ///
@@ -157,9 +192,16 @@ pub(super) fn read(cursor: &Cursor<'_>) -> Result<Model, Error> {
         api: one_of(keys.need("api")?, &apis)?,
         headers: keys.read("headers", http_keys::headers)?.unwrap_or_default(),
         rules: http_keys::rules(&keys)?,
-        allow: keys
-            .read("allow", |list| unique(list, |item| one_of(item, &allows)))?
-            .unwrap_or_default(),
+        permits: ModelPermissions {
+            allow: keys
+                .read("allow", |list| unique(list, |item| one_of(item, &allows)))?
+                .unwrap_or_default(),
+            models: keys.read("models", |list| unique(list, pattern))?.unwrap_or_default(),
+            betas: keys.read("betas", |list| unique(list, pattern))?.unwrap_or_default(),
+        },
+        context_tokens: keys
+            .read("context_tokens", |v| v.integer(1..=MOST_TOKENS))?
+            .unwrap_or(CONTEXT_TOKENS),
         max_tokens_default: keys
             .read("max_tokens_default", |v| v.integer(1..=MOST_TOKENS))?
             .unwrap_or(MAX_TOKENS_DEFAULT),
@@ -182,13 +224,19 @@ mod tests {
         let model = one(
             r#"{"url":"https://x.example/api","api":"openai-chat","headers":{"authorization":{"secret":"key"}},
                 "allow":["web-search","urls"],"allow_addresses":["loopback"],"proxy":"http://p:1","ca":"/c",
-                "max_tokens_default":500}"#,
+                "max_tokens_default":500,"context_tokens":9000,"models":["gpt-5*"],"betas":["new-2027-01-01"]}"#,
         )
         .unwrap();
         assert_eq!((model.url.path(), model.api), ("/api", ModelApi::OpenAiChat));
         assert_eq!(model.headers["authorization"], Value::Secret("key".to_owned()));
-        assert_eq!(model.allow, [ModelAllow::WebSearch, ModelAllow::Urls]);
+        let permits = ModelPermissions {
+            allow: vec![ModelAllow::WebSearch, ModelAllow::Urls],
+            models: vec!["gpt-5*".to_owned()],
+            betas: vec!["new-2027-01-01".to_owned()],
+        };
+        assert_eq!(model.permits, permits);
         assert_eq!((model.rules.allowed.len(), model.max_tokens_default), (1, 500));
+        assert_eq!(model.context_tokens, 9000);
         assert!(model.rules.proxy.is_some() && model.rules.authorities.is_some());
     }
 
@@ -197,7 +245,11 @@ mod tests {
         for api in ModelApi::ALL {
             let model = one(&format!(r#"{{"url":"https://x.example","api":"{}"}}"#, api.name())).unwrap();
             assert_eq!((model.api, model.max_tokens_default), (api, MAX_TOKENS_DEFAULT));
-            assert!(model.allow.is_empty() && model.headers.is_empty() && model.rules.allowed.is_empty());
+            assert_eq!(
+                (&model.permits, model.context_tokens),
+                (&ModelPermissions::default(), CONTEXT_TOKENS)
+            );
+            assert!(model.headers.is_empty() && model.rules.allowed.is_empty());
         }
     }
 
@@ -219,6 +271,11 @@ mod tests {
                 r#"{"url":"https://x.example","api":"gemini","headers":{"Host":"x"}}"#,
                 "Host",
             ),
+            (
+                r#"{"url":"https://x.example","api":"gemini","models":["a*b"]}"#,
+                "models",
+            ),
+            (r#"{"url":"https://x.example","api":"gemini","betas":[""]}"#, "betas"),
             (
                 r#"{"url":"https://x.example","api":"gemini","max_tokens_default":0}"#,
                 "max_tokens_default",

@@ -17,8 +17,8 @@ use super::rules::Rules;
 use super::tickets::{Over, Tickets};
 use super::undone::Defers;
 use crate::ledger::{Ledger, Listed};
-use crate::peer::{Budget, Shared};
-use crate::policy::{Answers, Approvals, Gate, Terms, Verdict};
+use crate::peer::{Outbox, Shared};
+use crate::policy::{Answers, Approvals, Gate, ReportedFailure, Terms, Verdict};
 use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
@@ -26,7 +26,7 @@ use colibri_protocol::{
     Answer as OwnAnswer, Askable, Code, Deferred, Failure, Feature, Method, Mirrored, RpcError, Version,
 };
 use colibri_text::brief;
-use colibri_trail::Digest;
+use colibri_trail::{Digest, Validation};
 use colibri_wire::{Edits, Id, Json};
 
 /// A request on its way.
@@ -62,15 +62,17 @@ pub struct Call {
     /// When the current one began, or will.
     pub began: Instant,
     /// The codes with which those before failed.
-    pub failed: Vec<Box<str>>,
+    pub failed: Vec<Cow<'static, str>>,
+    /// Its last attempt failed in a way that could pass, and no other follows.
+    pub given_up: bool,
     /// What it says as a retry of a call that asked for input.
     pub resumes: Option<Box<Resumed>>,
     /// A person allowed it.
     pub confirmed: bool,
     /// What is given back when it is over.
     pub place: Option<Box<dyn Send + Sync>>,
-    /// Whether its arguments were checked against a schema that they fit.
-    pub validated: bool,
+    /// What the check of its arguments against the tool's schema found.
+    pub validated: Validation,
     /// The cost mode under which it entered.
     pub terms: Terms,
     /// What stands against it.
@@ -210,6 +212,19 @@ impl Call {
         span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
     }
 
+    /// The failure that a tool's result reports. Any server can write one into a result: it is taken from an integration of
+    /// ours, and where the contract names its code.
+    pub fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
+        let reported = ReportedFailure::read(result)?;
+        let is_ours = self.target.upstream().is_some_and(Upstream::is_integration);
+        let is_named = || {
+            self.target
+                .answers()
+                .is_some_and(|answers| answers.names(&reported.code))
+        };
+        (is_ours || is_named()).then_some(reported)
+    }
+
     /// Arguments or a result as they are recorded; see [`Upstream::in_full`].
     pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
         self.target.upstream()?.in_full(json)
@@ -268,6 +283,18 @@ pub trait Target: Send + Sync {
         true
     }
 
+    /// True if its results have to have structured content: it is a tool with an `outputSchema`, by which clients check
+    /// them (2025-06-18 and later, server/tools, "Output Schema").
+    fn has_output_schema(&self) -> bool {
+        false
+    }
+
+    /// True if it can be called where a budget is spent, by an agent or by a person: it is the daemon's own, and brings
+    /// nothing of servers' results.
+    fn is_free(&self, _of_agent: bool) -> bool {
+        false
+    }
+
     /// Whether it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
     /// the reason must be able to see it.
     fn tells_own_state(&self) -> bool {
@@ -316,6 +343,11 @@ pub trait Upstream {
 
     /// Whether its results are relayed whole, however long they are.
     fn relays_whole(&self) -> bool;
+
+    /// True if it is an integration of ours, whose word on its failures is taken.
+    fn is_integration(&self) -> bool {
+        false
+    }
 
     /// Where its calls are counted.
     fn metrics(&self) -> &CallMetrics;
@@ -394,10 +426,10 @@ pub struct Page {
 }
 
 impl Page {
-    /// A result whose bytes come out of the budget. `None`: it does not have them.
-    pub fn new(result: Vec<u8>, budget: &Arc<Budget>) -> Option<Page> {
+    /// A result whose bytes come out of the budget, for the client of this queue. `None`: there is no room.
+    pub fn new(result: Vec<u8>, whom: &Outbox) -> Option<Page> {
         let digest = Digest::of(&result);
-        let result = Shared::new(result, budget)?;
+        let result = whom.share(result)?;
         let listed = Arc::default();
         Some(Page { result, digest, listed })
     }

@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::call::{Call, Outcome, Upstream};
 use super::client::Client;
@@ -11,10 +11,6 @@ use crate::policy::{Rights, Terms};
 use colibri_api::{CostMode, CostSetBy, Day};
 use colibri_protocol::{Code, Failure, Method};
 
-/// What can still be called where a budget is spent: a task can be ended.
-const ENDS_A_TASK: [&str; 3] = ["colibri_finish_task", "colibri_fail_task", "colibri_release_task"];
-/// What a person can call then besides: to see what is the matter, and to change it.
-const SAYS_WHY: [&str; 3] = ["colibri_status", "colibri_snapshot", "colibri_set_cost_mode"];
 /// Results up to so many bytes are relayed whole however little is left. It bounds what calls that are on their way
 /// when a budget ends can spend beyond it.
 const SMALL: u64 = 4_000;
@@ -32,6 +28,8 @@ pub struct Standing {
     pub terms: Terms,
     /// Bytes of answers: of a person on one day, of an agent's instance since its start.
     pub spent: u64,
+    /// Of these, bytes of the day before its user chose the mode, which that does not count.
+    pub before: u64,
     /// The most; `None`: any number.
     pub most: Option<u64>,
 }
@@ -39,21 +37,25 @@ pub struct Standing {
 impl Standing {
     /// How a client stands now whose cost mode is this.
     pub fn of(client: &Client, terms: Terms) -> Standing {
-        let (spent, of_entry) = match (&client.door, client.share()) {
-            (Some(door), _) => (door.spent.bytes.load(Ordering::Relaxed), door.max_bytes),
-            (None, Some(share)) => (share.spent_on(today()).bytes, None),
-            (None, None) => (0, None),
+        let (spent, before, of_entry) = match (&client.door, client.share()) {
+            (Some(door), _) => (door.spent.bytes.load(Ordering::Relaxed), 0, door.max_bytes),
+            (None, Some(share)) => {
+                let spent = share.spent_on(today());
+                (spent.bytes, spent.before(&terms), None)
+            }
+            (None, None) => (0, 0, None),
         };
         Standing {
             terms,
             spent,
-            most: least([of_entry, terms.most()]),
+            before,
+            most: least([of_entry, terms.most(before)]),
         }
     }
 
     /// The mode in force; `None`: none acts.
     pub fn mode(&self) -> Option<CostMode> {
-        self.terms.in_force(self.spent)
+        self.terms.in_force(self.spent.saturating_sub(self.before))
     }
 
     /// The bytes that are left; `None`: any number.
@@ -85,10 +87,8 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
     if standing.left() != Some(0) || !is_counted(call) {
         return Ok(());
     }
-    let (described, spent) = (call.target.describe(), standing.spent);
-    let door = call.client.door.as_ref();
-    let passes = |tools: [&str; 3]| described.is_ours() && tools.contains(&described.operation);
-    if passes(ENDS_A_TASK) || door.is_none() && passes(SAYS_WHY) {
+    let (spent, door) = (standing.spent, call.client.door.as_ref());
+    if call.target.is_free(door.is_some()) {
         return Ok(());
     }
     if let Some(door) = door
@@ -99,20 +99,36 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
         let rule = format!("agents.{}.budget.session_bytes", door.agent);
         return Err(Failure::new(Code::BudgetSpent, message).by_rule(rule));
     }
-    let mode = standing.mode().unwrap_or_default();
+    let capped = call.terms.cap.filter(|_| {
+        call.terms.most(standing.before)
+            < Terms {
+                cap: None,
+                ..call.terms
+            }
+            .most(standing.before)
+    });
+    let mode = capped.or(standing.mode()).unwrap_or_default();
+    let (spent, since) = match capped {
+        None => (spent - standing.before, chosen_today(call)),
+        Some(_) => (spent, None),
+    };
     let budget = mode.budgets().session_bytes;
     let rule = match call.terms.set_by {
-        CostSetBy::User => "colibri_set_cost_mode".to_owned(),
+        CostSetBy::User if capped.is_none() => "colibri_set_cost_mode".to_owned(),
+        CostSetBy::User => rights.cost_place(),
         CostSetBy::Policy => rights.cost_place(),
         CostSetBy::Daemon => "--cost-mode (COLIBRI_COST_MODE)".to_owned(),
         CostSetBy::Nobody => "the cost mode of agents for which none is set".to_owned(),
     };
-    let whose = if door.is_some() {
-        "this agent has"
-    } else {
-        "this user has today (UTC)"
+    let (whose, until) = match (door, since) {
+        (Some(_), _) => ("this agent has".to_owned(), ""),
+        (None, Some(since)) => (
+            format!("since {since} UTC, when the mode was chosen, this user has"),
+            PERSONS,
+        ),
+        (None, None) => ("since 00:00 UTC this user has".to_owned(), PERSONS),
     };
-    let message = format!("{whose} had {spent} bytes of answers of the {budget} of cost mode {mode}, by {rule}");
+    let message = format!("{whose} had {spent} bytes of answers of the {budget} of cost mode {mode}, by {rule}{until}");
     let failure = Failure::new(Code::BudgetSpent, message).by_rule(rule);
     if door.is_some() {
         return Err(failure);
@@ -125,6 +141,17 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
     Err(failure.advising(format!("go on after 00:00 UTC, {more}")))
 }
 
+/// What is refused to a person whose budget is spent, and for how long.
+const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's own tools are not";
+
+/// The time of day at which a person chose their mode, if that was today.
+fn chosen_today(call: &Call) -> Option<String> {
+    let own = call.client.share()?.spent_on(today()).own?;
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(own.at);
+    let minutes = own.at / 60_000 % (24 * 60);
+    (Day::of(at) == today()).then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
+}
+
 /// What the answer of a server to a call may have, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
@@ -134,6 +161,8 @@ pub struct Limit {
     pub of: &'static str,
     /// The most of what is no result and cannot be kept: an error, a question, the name of a task.
     pub unkept: u64,
+    /// The most of all that a result has, with its images and the like: what is left of the budget. `None`: any number.
+    pub whole: Option<u64>,
 }
 
 /// The limit by a server's entry, by the client's cost mode, and by what is left of the client's budget; `None`: there is
@@ -161,7 +190,12 @@ pub fn limit(call: &Call) -> Option<Limit> {
     let (result, of) = limits.min_by_key(|(most, _)| *most)?;
     let set = least([of_entry, of_mode]).map(|set| set.max(UNKEPT));
     let unkept = least([set, left])?;
-    Some(Limit { result, of, unkept })
+    Some(Limit {
+        result,
+        of,
+        unkept,
+        whole: left,
+    })
 }
 
 fn has_budget(call: &Call) -> bool {
@@ -210,7 +244,8 @@ pub fn answered(call: &Call, bytes: usize) -> Option<Raised> {
         }
         // Operators' methods are no model's.
         (None, Some(share)) if call.method.is_some() || !call.target.describe().is_ours() => {
-            share.spend(today(), bytes)
+            let stood = share.spend(today(), bytes);
+            stood.bytes - stood.before(&call.terms)
         }
         (None, _) => return None,
     };

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::call::{Call, Outcome, Page, Relayed, Upstream, no_such_tool};
-use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Shape};
+use crate::policy::ReportedFailure;
+use colibri_protocol::{
+    self as protocol, Answer as OwnAnswer, AttemptFailure, Code, Failure, FailureCause, FailureClass, Method, Shape,
+};
 use colibri_wire::{Edits, Json};
 
 /// What leaves, and what is recorded of it.
@@ -16,8 +19,10 @@ pub struct Answer {
     pub message: Message,
     /// Whether the call did what was asked.
     pub success: bool,
-    /// Why not.
+    /// Why not: a code of ours or a server's number.
     pub code: Option<Cow<'static, str>>,
+    /// The failure as it is recorded, which may have the code of an integration.
+    pub failed: Option<AttemptFailure>,
     /// Whether it is no result yet.
     pub is_interim: bool,
 }
@@ -46,53 +51,47 @@ impl Message {
     }
 }
 
+impl Answer {
+    /// A message that ends its call, or that says how it failed.
+    fn new(message: Message, failed: Option<AttemptFailure>) -> Answer {
+        Answer {
+            message,
+            success: failed.is_none(),
+            code: failed.as_ref().map(|failed| failed.code.clone()),
+            failed,
+            is_interim: false,
+        }
+    }
+}
+
 /// Shapes the answer.
 pub fn shape(call: &Call, outcome: Outcome) -> Answer {
-    let own = |answer: OwnAnswer, success, code| Answer {
-        message: Message::Own(answer.to_message(Some(call.id_text()))),
-        success,
-        code,
-        is_interim: false,
+    let own = |answer: OwnAnswer, failed| Answer::new(Message::Own(answer.to_message(Some(call.id_text()))), failed);
+    let failed = |failure: Failure, told: Option<Failure>| {
+        let attempt = FailureCause::Ours(failure.code).attempt();
+        own(told.unwrap_or(failure).answer(call.method, call.version), Some(attempt))
     };
     match outcome {
         Outcome::Own { answer, failed } => {
-            let code = match &answer {
-                OwnAnswer::Error(error) => Some(Cow::Owned(error.code.to_string())),
-                OwnAnswer::Result(_) => failed.then_some(Cow::Borrowed("TOOL_ERROR")),
+            let failed = match &answer {
+                OwnAnswer::Error(error) => Some(FailureCause::Servers(error.code).attempt()),
+                OwnAnswer::Result(_) => failed.then_some(AttemptFailure::TOOL_ERROR),
             };
-            own(answer, code.is_none(), code)
+            own(answer, failed)
         }
-        Outcome::Page(page) => Answer {
-            message: Message::Page(OwnAnswer::result_head(call.id_text()), page),
-            success: true,
-            code: None,
-            is_interim: false,
-        },
-        Outcome::Failed(failure) => {
-            let code = Some(Cow::Borrowed(failure.code.name()));
-            own(failure.answer(call.method, call.version), false, code)
-        }
+        Outcome::Page(page) => Answer::new(Message::Page(OwnAnswer::result_head(call.id_text()), page), None),
+        Outcome::Failed(failure) => failed(failure, None),
         Outcome::Refused(failure) => {
-            let code = Some(Cow::Borrowed(failure.code.name()));
             let told = match &call.parts.called {
-                Some(name) if failure.code == Code::PolicyDenied => no_such_tool(name),
-                _ => failure,
+                Some(name) if failure.code == Code::PolicyDenied => Some(no_such_tool(name)),
+                _ => None,
             };
-            own(told.answer(call.method, call.version), false, code)
+            failed(failure, told)
         }
-        Outcome::Cancelled => Answer {
-            message: Message::None,
-            success: false,
-            code: Some(Cow::Borrowed("CANCELLED")),
-            is_interim: false,
-        },
+        Outcome::Cancelled => Answer::new(Message::None, Some(AttemptFailure::CANCELLED)),
         Outcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
             Ok(answer) => answer,
-            Err(failure) => {
-                let failure = failure.of_server(call.target.describe().server);
-                let code = Some(Cow::Borrowed(failure.code.name()));
-                own(failure.answer(call.method, call.version), false, code)
-            }
+            Err(failure) => failed(failure.of_server(call.target.describe().server), None),
         },
     }
 }
@@ -101,29 +100,40 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, relayed.id.clone(), &call.frame[call.parts.id.clone()]);
     let shape = shape_of(call, relayed);
-    let (span, success, code) = match &relayed.outcome {
+    let (span, failed, reported) = match &relayed.outcome {
         Ok(span) => {
             edit_result(&mut edits, &shape, relayed, span)?;
-            let failed = call.method == Some(Method::ToolsCall) && relayed.says_error;
-            (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
+            match call.method == Some(Method::ToolsCall) && relayed.says_error {
+                true => (
+                    span,
+                    Some(AttemptFailure::TOOL_ERROR),
+                    call.reported_failure(part(&relayed.frame, span)?),
+                ),
+                false => (span, None, None),
+            }
         }
         Err(span) => {
             let error = part(&relayed.frame, span)?;
             edits.append_at(span.start, protocol::error_edits(&shape, error)?);
-            let code = error
-                .get("code")
-                .map(|code| code.text().chars().take(20).collect::<String>());
-            (span, false, Some(Cow::Owned(code.unwrap_or_default())))
+            let code = error.get("code").map(|code| code.text()).unwrap_or_default();
+            let class = code
+                .parse()
+                .map_or(FailureClass::Unknown, |code| FailureCause::Servers(code).class());
+            let failed = AttemptFailure {
+                code: Cow::Owned(code.chars().take(20).collect()),
+                class: Some(class),
+            };
+            (span, Some(failed), None)
         }
     };
     if let Some(own) = &relayed.edits {
         edits.append_at(0, (**own).clone());
     }
+    let answer = Answer::new(Message::Edited(relayed.frame.clone(), edits, span.clone()), failed);
     Ok(Answer {
-        message: Message::Edited(relayed.frame.clone(), edits, span.clone()),
-        success,
-        code,
+        failed: reported.map(ReportedFailure::attempt).or(answer.failed),
         is_interim: relayed.is_interim,
+        ..answer
     })
 }
 

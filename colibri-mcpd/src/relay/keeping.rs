@@ -7,11 +7,21 @@ use super::call::{Call, Chain, Outcome, Relayed};
 use super::cost::{self, Limit};
 use super::exit;
 use super::record;
-use crate::results::{Kept, NotKept};
-use colibri_protocol::{Code, Failure, Method};
+use crate::results::{Kept, NotKept, Piece, beginning, media, media_bytes};
+use colibri_protocol::{Answer, Code, Failure, META_KEPT, Method};
+use colibri_text::counted;
+use colibri_wire::Json;
+use colibri_wire::json::string;
 
 /// The most bytes of a result that are told with its size.
 const HEAD: usize = 2048;
+/// The least and the most bytes of the text of a result that is kept, as its answer begins with it; between them, half of
+/// its limit.
+const BEGINNING: (u64, u64) = (2048, 16 << 10);
+/// The most bytes of a server's `_meta` that such an answer repeats.
+const META: usize = 2048;
+/// The most bytes of such an answer beside images and structured content.
+const AROUND: u64 = BEGINNING.1 + 8192;
 /// A server's result over its limit.
 pub struct Over {
     relayed: Relayed,
@@ -33,7 +43,7 @@ pub fn within_limit(call: &Call, outcome: Outcome) -> Result<Outcome, Box<Over>>
     let (Ok(span) | Err(span)) = relayed.outcome.clone();
     let is_result = relayed.outcome.is_ok() && !relayed.is_interim;
     let most = if is_result { limit.result } else { limit.unkept };
-    if span.len() as u64 <= most {
+    if span.len() as u64 <= most || is_result && is_within(&relayed.frame[span.clone()], limit) {
         return Ok(Outcome::Relayed(relayed));
     }
     let over = Over { relayed, span, limit };
@@ -41,6 +51,14 @@ pub fn within_limit(call: &Call, outcome: Outcome) -> Result<Outcome, Box<Over>>
         true => Err(Box::new(over)),
         false => Ok(Outcome::Failed(over.refused(call))),
     }
+}
+
+/// True if it is images and the like that make a result long, and there is enough left for them.
+fn is_within(result: &[u8], limit: Limit) -> bool {
+    let length = result.len();
+    let text = |result: Json<'_>| (length - media_bytes(&result)) as u64;
+    limit.whole.is_none_or(|whole| length as u64 <= whole)
+        && Json::part(result, 0..length).is_some_and(|result| text(result) <= limit.result)
 }
 
 impl Over {
@@ -68,19 +86,128 @@ impl Over {
         failure.of_server(call.target.describe().server)
     }
 
-    /// What is answered in place of the result.
-    fn told(&self, call: &Call, kept: Result<&Kept, &NotKept>) -> Failure {
-        let done = match (call.method, self.relayed.says_error) {
+    fn done(&self, call: &Call) -> &'static str {
+        match (call.method, self.relayed.says_error) {
             (Some(Method::ToolsCall), false) => "the tool succeeded",
             (Some(Method::ToolsCall), true) => "the tool says that it failed",
             _ => "the server answered",
-        };
-        let failure = told(call, (self.result(), done), self.limit, kept);
-        match &call.deferred {
-            Some(deferred) => failure.deferring((**deferred).clone()),
-            None => failure,
         }
     }
+
+    /// What is answered in place of the result, which its client would have had as `whole`: of a tool call its beginning,
+    /// of anything else an error, since who reads a part of a resource takes it for all of it.
+    fn told(&self, call: &Call, whole: &[u8], kept: Result<&Kept, &NotKept>) -> Outcome {
+        let part = match call.method {
+            Some(Method::ToolsCall) => self.part(call, whole, kept),
+            _ => None,
+        };
+        if let Some(part) = part {
+            return Outcome::Own {
+                answer: Answer::Result(part),
+                failed: self.relayed.says_error,
+            };
+        }
+        let failure = told(call, (self.result(), self.done(call)), self.limit, kept);
+        Outcome::Failed(match &call.deferred {
+            Some(deferred) => failure.deferring((**deferred).clone()),
+            None => failure,
+        })
+    }
+
+    /// The beginning of a tool's result as a result of its own; `None`: it would have to have structured content, by the
+    /// tool's schema, for which not enough is left of the budget.
+    fn part(&self, call: &Call, whole: &[u8], kept: Result<&Kept, &NotKept>) -> Option<Vec<u8>> {
+        let (text, result) = (std::str::from_utf8(whole).ok()?, Json::part(whole, 0..whole.len())?);
+        let mut left = self.limit.whole.map_or(u64::MAX, |whole| whole.saturating_sub(AROUND));
+        let structured = match call.target.has_output_schema() {
+            true => result.get("structuredContent").map(|structured| structured.text()),
+            false => None,
+        };
+        left = left.checked_sub(structured.map_or(0, str::len) as u64)?;
+        let mut blocks = media(&result);
+        let all = blocks.len();
+        if blocks.iter().map(|block| block.len() as u64).sum::<u64>() > left {
+            blocks.clear();
+        }
+        let piece = beginning(text, (self.limit.result / 2).clamp(BEGINNING.0, BEGINNING.1));
+        let note = self.note(call, whole.len(), (all, blocks.len()), &piece, kept);
+        let texts = [&piece.text, &note].map(|text| format!("{{\"type\":\"text\",\"text\":{}}}", string(text)));
+        let [first, last] = &texts;
+        let content: Vec<&str> = [&**first].into_iter().chain(blocks).chain([&**last]).collect();
+        let mut part = String::from("{");
+        if call.version.is_modern() {
+            part.push_str("\"resultType\":\"complete\",");
+        }
+        part.push_str(&format!("\"content\":[{}],", content.join(",")));
+        if let Some(structured) = structured {
+            part.push_str(&format!("\"structuredContent\":{structured},"));
+        }
+        if self.relayed.says_error {
+            part.push_str("\"isError\":true,");
+        }
+        part.push_str(&format!("\"_meta\":{{{}", stored(call, whole.len(), &piece, kept)));
+        let meta = result
+            .get("_meta")
+            .filter(|meta| meta.is_object() && meta.text().len() <= META);
+        for member in meta.iter().flat_map(Json::members) {
+            part.push_str(&format!(",{}:{}", member.key.text(), member.value.text()));
+        }
+        part.push_str("}}");
+        Some(part.into_bytes())
+    }
+
+    /// What such an answer ends with, for the model that reads it.
+    fn note(
+        &self,
+        call: &Call,
+        length: usize,
+        (all, passed): (usize, usize),
+        piece: &Piece,
+        kept: Result<&Kept, &NotKept>,
+    ) -> String {
+        let (done, Limit { result, of, .. }, number) = (self.done(call), self.limit, call.number);
+        let media = match (all, passed) {
+            (0, _) => String::new(),
+            (all, 0) => format!(", {} not among it", counted(all as u64, "block of data")),
+            _ => format!(", and all its {}", counted(all as u64, "block of data")),
+        };
+        let above = match piece.next {
+            Some(_) => "Above is its beginning",
+            None => "Above is its text",
+        };
+        let mut note = format!(
+            "[Colibri] {done}. Its result has {length} bytes, the limit is {result} ({of}); trail record {number}. \
+             {above}{media}."
+        );
+        match (kept, piece.next) {
+            (Ok(kept), Some(next)) => note.push_str(&format!(
+                " All of it is kept for a day: read on with colibri_read_result \
+                 {{\"handle\":\"{}\",\"lines\":1000,\"offset\":{next}}}, or what you need of it by pattern, json_pointer or \
+                 block.",
+                kept.handle
+            )),
+            (Ok(kept), None) => note.push_str(&format!(
+                " All of it is kept for a day: colibri_read_result {{\"handle\":\"{}\"}} reads it, with json_pointer a value, \
+                 with block an image.",
+                kept.handle
+            )),
+            (Err(why), _) => note.push_str(&format!(" The rest is not kept: {why}.")),
+        }
+        note.push_str(" The call is over: do not make it again for the rest.");
+        if let Some(deferred) = &call.deferred {
+            note.push_str(&format!(" {}", deferred.told));
+        }
+        note
+    }
+}
+
+/// What programs find in `_meta` of such an answer.
+fn stored(call: &Call, length: usize, piece: &Piece, kept: Result<&Kept, &NotKept>) -> String {
+    let handle = kept.map_or_else(|_| String::new(), |kept| format!("\"handle\":\"{}\",", kept.handle));
+    let line = piece.next.map_or_else(String::new, |next| format!(",\"line\":{next}"));
+    let deferred = call.deferred.as_ref().and_then(|deferred| deferred.member());
+    let deferred = deferred.map_or_else(String::new, |deferred| format!(",{deferred}"));
+    format!("\"{META_KEPT}\":{{{handle}\"bytes\":{length}{line}{deferred}}}")
 }
 
 /// How a result begins.
@@ -132,7 +259,7 @@ impl Chain {
         // As long as it waits for the disk, it is its client's like all that is queued.
         let length = over.relayed.frame.len();
         if !call.client.outbox.hold(length) {
-            let outcome = Outcome::Failed(over.told(&call, Err(&NotKept::Busy)));
+            let outcome = over.told(&call, over.result(), Err(&NotKept::Busy));
             return self.finish(vec![(call, outcome)]);
         }
         call.held += length;
@@ -142,7 +269,7 @@ impl Chain {
             tokio::task::spawn_blocking(move || {
                 let outcome = match call.client.is_cancelled(&call.id) {
                     true => Outcome::Cancelled,
-                    false => Outcome::Failed(chain.kept(&call, &over)),
+                    false => chain.kept(&call, &over),
                 };
                 drop(turn);
                 chain.finish(vec![(call, outcome)]);
@@ -151,26 +278,27 @@ impl Chain {
     }
 
     /// What is answered to a call whose result is kept now, or is not.
-    fn kept(&self, call: &Call, over: &Over) -> Failure {
+    fn kept(&self, call: &Call, over: &Over) -> Outcome {
         match exit::result_for(call, &over.relayed, &over.span) {
-            Ok(result) => self.put(call, &result, |kept| over.told(call, kept)),
-            Err(failure) => failure.of_server(call.target.describe().server),
+            Ok(result) => self.put(call, &result, |kept| over.told(call, &result, kept)),
+            Err(failure) => Outcome::Failed(failure.of_server(call.target.describe().server)),
         }
     }
 
     /// A tool's result of ours that is made of what servers wrote, and kept like theirs where the client's cost mode does
-    /// not let it pass. Waits for the disk.
+    /// not let it pass: an error says so, since a part would not fit the tool's schema, and nothing was done that could be
+    /// done twice. Waits for the disk.
     pub fn own_result(&self, call: &Call, result: Vec<u8>) -> Outcome {
         match cost::limit(call).filter(|limit| result.len() as u64 > limit.result) {
             None => Outcome::result(result),
             Some(limit) => {
                 let what = (&result[..], "the tool succeeded");
-                Outcome::Failed(self.put(call, &result, |kept| told(call, what, limit, kept)))
+                self.put(call, &result, |kept| Outcome::Failed(told(call, what, limit, kept)))
             }
         }
     }
 
-    fn put(&self, call: &Call, result: &[u8], told: impl Fn(Result<&Kept, &NotKept>) -> Failure) -> Failure {
+    fn put(&self, call: &Call, result: &[u8], told: impl Fn(Result<&Kept, &NotKept>) -> Outcome) -> Outcome {
         let owner = call.client.owner();
         match self.results.keep(&owner, result) {
             Err(why) => told(Err(&why)),
@@ -178,12 +306,12 @@ impl Chain {
                 // What nobody is told of is nobody's: who has cancelled, or an agent whose results were just forgotten.
                 let is_told = match call.client.is_cancelled(&call.id) {
                     true => Err(told(Err(&NotKept::Cancelled))),
-                    false => record::kept(&self.recorder, call, &kept),
+                    false => record::kept(&self.recorder, call, &kept).map_err(Outcome::Failed),
                 };
                 if is_told.is_err() {
                     self.results.remove(&owner, &kept);
                 }
-                is_told.map_or_else(|failure| failure, |()| told(Ok(&kept)))
+                is_told.map_or_else(|outcome| outcome, |()| told(Ok(&kept)))
             }
         }
     }

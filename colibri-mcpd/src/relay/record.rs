@@ -13,7 +13,7 @@ use super::recorder::Recorder;
 use super::settled::redacted;
 use crate::policy::{Fact, Facts};
 use crate::results::Kept;
-use colibri_protocol::{Code, Era, Failure};
+use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_text::hex;
 use colibri_trail::{Attempt, Detail, Digest, Enter, Event, Exit, Record, Through, TrailError};
 use colibri_wire::Json;
@@ -246,7 +246,7 @@ fn event<'a>(event: &'a str, details: &'a [(&'a str, Detail<'a>)], time: SystemT
 
 fn exit<'a>(call: &'a Call, answer: &'a Answer, full: Option<&'a RawValue>, time: SystemTime) -> Record<'a> {
     Record::Exit(Exit {
-        attempt: attempt(call, time, of_contract(call, answer).or(answer.code.as_deref())),
+        attempt: attempt(call, time, answer.failed.as_ref()),
         success: answer.success,
         output: match &answer.message {
             Message::Own(message) => Some(Digest::of(message)),
@@ -256,15 +256,6 @@ fn exit<'a>(call: &'a Call, answer: &'a Answer, full: Option<&'a RawValue>, time
         },
         output_full: full,
     })
-}
-
-/// The code of a tool's own failure that its contract has tried again: the last attempt's, as those before.
-fn of_contract<'a>(call: &'a Call, answer: &Answer) -> Option<&'a str> {
-    let answers = call.target.answers().filter(|_| !answer.success)?;
-    match &answer.message {
-        Message::Edited(frame, _, span) => answers.code(Json::part(frame, span.clone())?),
-        Message::Own(_) | Message::Page(..) | Message::None => None,
-    }
 }
 
 /// What a record has at the least, in bytes, or about that: names and traces, which are bounded, make it longer.
@@ -278,12 +269,12 @@ fn note_written(call: &Call, full: Option<&RawValue>) {
 }
 
 /// Records that an attempt failed and that another follows.
-pub fn retried(recorder: &Recorder, call: &Call, code: &str) {
+pub fn retried(recorder: &Recorder, call: &Call, failed: &AttemptFailure) {
     if let Recorder::Trail(trail) = recorder {
         let latency = Instant::now().saturating_duration_since(call.began);
         let record = Record::Retry(Attempt {
             latency,
-            ..attempt(call, SystemTime::now(), Some(code))
+            ..attempt(call, SystemTime::now(), Some(failed))
         });
         if let Err(error) = trail.append([record]) {
             // The next attempt sends nothing that has no `enter` record, and its end is recorded or held back.
@@ -377,7 +368,7 @@ impl Asked {
     }
 }
 
-fn attempt<'a>(call: &'a Call, time: SystemTime, error_code: Option<&'a str>) -> Attempt<'a> {
+fn attempt<'a>(call: &'a Call, time: SystemTime, failed: Option<&'a AttemptFailure>) -> Attempt<'a> {
     let to = call.target.describe();
     Attempt {
         time,
@@ -385,7 +376,8 @@ fn attempt<'a>(call: &'a Call, time: SystemTime, error_code: Option<&'a str>) ->
         integration_id: to.server,
         operation: to.operation,
         attempt_number: call.attempt,
-        error_code,
+        error_code: failed.map(|failed| &*failed.code),
+        error_class: failed.and_then(|failed| failed.class).map(FailureClass::name),
         latency: call.entered.elapsed(),
     }
 }

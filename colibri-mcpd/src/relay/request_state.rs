@@ -5,7 +5,6 @@
 //! and goes to that server alone. Where the daemon itself waits for the retry, what stands inside is a ticket, which is
 //! good for one retry.
 
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
+use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::tickets::TICKET;
@@ -187,19 +187,12 @@ impl RequestStates {
             error,
         };
         let states = RequestStates::of_this_process().map_err(failed)?;
-        let make = || {
-            let mut file = std::fs::File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)?;
-            std::io::Write::write_all(&mut file, &*states.key)?;
-            file.sync_all()
-        };
-        make().map_err(failed)?;
+        file::replace(&path, &*states.key).map_err(failed)?;
         Ok(states)
     }
 
+    /// Reads the key. One that is cut off, as a power failure may leave it, is none: with another the retries that clients
+    /// still owe are refused, and nothing else depends on it.
     fn read(path: &Path) -> Result<Option<RequestStates>, KeyError> {
         let Some(file) = file::read(path, KEY, false)? else {
             return Ok(None);
@@ -213,10 +206,17 @@ impl RequestStates {
             let why = format!("its mode is {:04o}: others could read it", file.mode & 0o7777);
             return Err(refuse(why));
         }
+        if content.len() < KEY {
+            warn!(
+                "{} is cut off: a new key is made, and retries of earlier calls are refused",
+                path.display()
+            );
+            return Ok(None);
+        }
         let key: [u8; KEY] = content
             .as_slice()
             .try_into()
-            .map_err(|_| refuse(format!("it does not have {KEY} bytes")))?;
+            .map_err(|_| refuse(format!("it has more than {KEY} bytes")))?;
         Ok(Some(RequestStates {
             key: Zeroizing::new(key),
         }))
@@ -443,12 +443,20 @@ mod tests {
             Err(KeyError::Content { .. })
         ));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        for content in [&[1; KEY - 1][..], &[1; KEY + 1]] {
+        std::fs::write(&path, [1; KEY + 1]).unwrap();
+        assert!(matches!(
+            RequestStates::open(directory.path()),
+            Err(KeyError::Content { .. })
+        ));
+        for content in [&[1; KEY - 1][..], b""] {
             std::fs::write(&path, content).unwrap();
-            assert!(matches!(
-                RequestStates::open(directory.path()),
-                Err(KeyError::Content { .. })
-            ));
+            let anew = RequestStates::open(directory.path()).unwrap();
+            assert!(
+                anew.unseal(&state, &CALL, now()).is_err(),
+                "what was sealed before is refused"
+            );
+            let facts = std::fs::metadata(&path).unwrap();
+            assert_eq!((facts.mode() & 0o7777, facts.len()), (0o600, KEY as u64));
         }
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();

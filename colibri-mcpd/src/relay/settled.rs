@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::call::{Call, Chain, Outcome, Relayed};
 use super::exit;
 use super::undone::{Defers, Undone};
-use crate::policy::{Answers, Left};
+use crate::policy::{Answers, Left, ReportedFailure};
 use colibri_api::PERSON;
 use colibri_protocol::{Code, Deferred};
 use colibri_wire::{Edits, Json};
@@ -81,12 +81,7 @@ fn code(outcome: &Outcome) -> Option<Cow<'_, str>> {
         Outcome::Refused(failure) if failure.code == Code::ContractDenied => Some(failure.code.name().into()),
         Outcome::Relayed(relayed) if relayed.says_error && !relayed.is_interim => {
             let result = Json::part(&relayed.frame, relayed.outcome.clone().ok()?)?;
-            result
-                .get("structuredContent")?
-                .get("error")?
-                .get("code")?
-                .as_str()
-                .map(|code| code.into_owned().into())
+            ReportedFailure::read(result).map(|failure| failure.code.into())
         }
         _ => None,
     }
@@ -113,16 +108,20 @@ impl Chain {
         }
         call.held += length;
         let chain = self.clone();
-        tokio::task::spawn_blocking(move || {
-            let deferred = chain.deferred(&call, &code, &left);
-            let outcome = match outcome {
-                Outcome::Relayed(relayed) => Outcome::Relayed(telling(relayed, &deferred)),
-                Outcome::Failed(failure) => Outcome::Failed(failure.deferring(deferred.clone())),
-                Outcome::Refused(failure) => Outcome::Refused(failure.deferring(deferred.clone())),
-                outcome => outcome,
-            };
-            call.deferred = Some(Box::new(deferred));
-            chain.finish(vec![(call, outcome)]);
+        tokio::spawn(async move {
+            let turn = chain.results.turn(call.client.owner()).await;
+            tokio::task::spawn_blocking(move || {
+                let deferred = chain.deferred(&call, &code, &left);
+                let outcome = match outcome {
+                    Outcome::Relayed(relayed) => Outcome::Relayed(telling(relayed, &deferred)),
+                    Outcome::Failed(failure) => Outcome::Failed(failure.deferring(deferred.clone())),
+                    Outcome::Refused(failure) => Outcome::Refused(failure.deferring(deferred.clone())),
+                    outcome => outcome,
+                };
+                drop(turn);
+                call.deferred = Some(Box::new(deferred));
+                chain.finish(vec![(call, outcome)]);
+            });
         });
     }
 

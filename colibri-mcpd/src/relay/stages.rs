@@ -14,7 +14,7 @@ use super::request_state::{self, Bound, Refused};
 use super::{cost, exit, record, settled, validate};
 use crate::peer::together;
 use crate::policy::Rights;
-use colibri_protocol::{Code, Failure};
+use colibri_protocol::{AttemptFailure, Code, Failure};
 use colibri_trail::{Detail, TrailError};
 use colibri_wire::Json;
 
@@ -109,12 +109,12 @@ impl Chain {
         trail.close()
     }
 
-    /// Records that an attempt failed, with this code, and another follows, after this wait.
-    pub fn retry(&self, call: &mut Call, code: &str, wait: Duration) {
-        record::retried(&self.recorder, call, code);
+    /// Records that an attempt failed so, and another follows, after this wait.
+    pub fn retry(&self, call: &mut Call, failed: AttemptFailure, wait: Duration) {
+        record::retried(&self.recorder, call, &failed);
         call.attempt += 1;
         call.began = Instant::now() + wait;
-        call.failed.push(code.into());
+        call.failed.push(failed.code);
     }
 
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.

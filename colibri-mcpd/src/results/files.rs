@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use super::kept::{Handle, Owner};
+use crate::reserve::{Reserve, Use, is_same};
 
 /// What the first line begins with.
 const FORMAT: &str = "colibri-result 1";
@@ -30,6 +31,7 @@ const UNFINISHED: &str = ".new";
 #[derive(Debug, Default)]
 pub(super) struct Files {
     directory: PathBuf,
+    reserve: Reserve,
 }
 
 /// A result that an earlier daemon kept for a person.
@@ -90,9 +92,22 @@ pub(super) fn damaged() -> io::Error {
 
 impl Files {
     pub(super) fn open(state_dir: &Path) -> io::Result<Files> {
-        let directory = state_dir.join("results");
+        let files = Files {
+            directory: state_dir.join("results"),
+            reserve: Reserve::of(state_dir),
+        };
+        files.make_directory()?;
+        Ok(files)
+    }
+
+    /// Makes the directory where it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made, or something else is there than a directory that is ours alone.
+    fn make_directory(&self) -> io::Result<()> {
+        let directory = &self.directory;
         let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
-        match DirBuilder::new().mode(0o700).create(&directory) {
+        match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let is = directory.symlink_metadata().map_err(told)?;
                 if !is.is_dir() || is.uid() != Uid::effective().as_raw() || is.mode() & 0o077 != 0 {
@@ -100,10 +115,25 @@ impl Files {
                         "is no directory that is ours alone: remove it, or chmod 0700",
                     )));
                 }
+                Ok(())
             }
-            made => made.map_err(told)?,
+            made => made.map_err(told),
         }
-        Ok(Files { directory })
+    }
+
+    /// Bytes to be freed before a result of so many more can be kept.
+    pub(super) fn missing(&self, more: u64) -> u64 {
+        self.reserve.missing(&self.directory, more, Use::Cached)
+    }
+
+    /// True if space that is given up here is space for this file.
+    pub(super) fn shares_with(&self, file: &Path) -> bool {
+        file.parent().is_some_and(|parent| is_same(&self.directory, parent))
+    }
+
+    /// The directory.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     fn path(&self, handle: &Handle) -> PathBuf {
@@ -173,7 +203,15 @@ impl Files {
         let head = format!("{FORMAT} {uid} {session} {since} {length} {}\n", hex(&sha256));
         let unfinished = self.unfinished(handle);
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = match options.open(&unfinished) {
+            // Somebody emptied the state directory while the daemon runs.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_directory()?;
+                options.open(&unfinished)?
+            }
+            opened => opened?,
+        };
         file.write_all(head.as_bytes())?;
         file.write_all(result)?;
         drop(file);

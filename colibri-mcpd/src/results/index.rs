@@ -78,10 +78,10 @@ impl Index {
             .get(&owner.uid)
             .is_some_and(|bytes| bytes + more > limits.per_user)
         {
-            gone.push(self.give_up((owner, more), true).ok_or(NotKept::Busy)?);
+            gone.push(self.give_up((owner, more)).ok_or(NotKept::Busy)?);
         }
         while self.total + more > limits.total {
-            gone.push(self.give_up((owner, more), false).ok_or(NotKept::Busy)?);
+            gone.push(self.give_up_of_all(Some((owner.uid, more))).ok_or(NotKept::Busy)?);
         }
         *self.users.entry(owner.uid).or_default() += more;
         self.total += more;
@@ -131,21 +131,51 @@ impl Index {
         }
     }
 
-    /// Gives up the oldest of who has most, among the owners of one user or of the user who has most; `owner` has what it
-    /// asks for already.
-    fn give_up(&mut self, (owner, more): (&Owner, u64), of_user: bool) -> Option<Handle> {
-        let mut users: HashMap<u32, u64> = HashMap::new();
+    /// Gives up the oldest of the user who has most, with what is being written of them; who asks for space, if it is
+    /// for a result, has that space already. `None`: the user has nothing to give up, and nobody loses anything to a
+    /// user who has more.
+    fn give_up_of_all(&mut self, asks: Option<(u32, u64)>) -> Option<Handle> {
+        let more = |uid| asks.filter(|(asks, _)| *asks == uid).map_or(0, |(_, more)| more);
+        let owners = self.owners.keys().map(|owner| owner.uid);
+        let uids = owners.chain(asks.map(|(uid, _)| uid));
+        let most = uids.max_by_key(|uid| self.users.get(uid).unwrap_or(&0) + more(*uid))?;
+        self.give_up((&Owner::person(most), more(most)))
+    }
+
+    /// Gives up the oldest of the user's owners who has most; `owner` has what it asks for already.
+    fn give_up(&mut self, (owner, more): (&Owner, u64)) -> Option<Handle> {
         let has = |of: &Owner, owned: &Owned| owned.bytes + if of == owner { more } else { 0 };
-        for (of, owned) in &self.owners {
-            *users.entry(of.uid).or_default() += has(of, owned);
-        }
-        let most = || users.iter().max_by_key(|(_, bytes)| **bytes).map(|(uid, _)| *uid);
-        let uid = if of_user { owner.uid } else { most()? };
-        let owners = self.owners.iter().filter(|(of, _)| of.uid == uid);
+        let owners = self.owners.iter().filter(|(of, _)| of.uid == owner.uid);
         let (of, owned) = owners.max_by_key(|(of, owned)| has(of, owned))?;
         let (of, handle) = (of.clone(), *owned.order.first_key_value()?.1);
         self.remove(&of, handle);
         Some(handle)
+    }
+
+    /// Bytes of results that are being written.
+    pub(super) fn being_written(&self) -> u64 {
+        self.total - self.given_up_at_most()
+    }
+
+    /// Bytes that can be given up.
+    pub(super) fn given_up_at_most(&self) -> u64 {
+        self.owners.values().map(|owned| owned.bytes).sum()
+    }
+
+    /// Gives so many bytes up, always the oldest of the user who has most: for the trail, or for a result of `asks`,
+    /// whose space is reserved. False if there are not so many: for a result nothing is given up then.
+    pub(super) fn give_way(&mut self, bytes: u64, asks: Option<u32>, gone: &mut Vec<Handle>) -> bool {
+        if asks.is_some() && bytes > self.given_up_at_most() {
+            return false;
+        }
+        let before = self.total;
+        while before - self.total < bytes {
+            let Some(handle) = self.give_up_of_all(asks.map(|uid| (uid, 0))) else {
+                return false;
+            };
+            gone.push(handle);
+        }
+        true
     }
 
     /// Gives one up.
@@ -305,6 +335,29 @@ mod tests {
             Err(NotKept::TooLong(..))
         ));
         assert_eq!(gone, []);
+    }
+
+    #[test]
+    fn nobody_loses_a_result_to_a_user_who_has_more() {
+        let mut index = index(10, 12);
+        let (one, two) = (Owner::person(1), Owner::person(2));
+        keep(&mut index, &one, 1, 4);
+        let mut gone = Vec::new();
+        let refused = index.reserve(&two, 9 * BLOCK, &mut gone);
+        assert!(matches!(refused, Err(NotKept::Busy)));
+        keep(&mut index, &two, 2, 5);
+        assert_eq!(keep(&mut index, &two, 3, 5), [handle(2)], "their own goes");
+        // So it is for space on the disk.
+        assert!(!index.give_way(9 * BLOCK + 1, Some(2), &mut gone));
+        assert_eq!(gone, [], "nothing goes for what finds no room anyway");
+        assert!(index.give_way(1, Some(1), &mut gone) && gone == [handle(3)]);
+        index.reserve(&two, 6 * BLOCK, &mut gone).unwrap();
+        assert!(
+            !index.give_way(1, Some(2), &mut gone),
+            "not for who writes more than the other has"
+        );
+        assert!(index.give_way(1, None, &mut gone), "but for the trail");
+        assert_eq!((gone, index.counted().1), (vec![handle(3), handle(1)], 0));
     }
 
     #[test]

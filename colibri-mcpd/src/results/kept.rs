@@ -1,6 +1,7 @@
 //! What a kept result is known by, whose it is, and why there is none.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,12 @@ pub enum NotKept {
     /// Others that are being written have the rest.
     #[error("too much is being kept at once")]
     Busy,
+    /// The file system has no room for it beside what is reserved for the trail.
+    #[error(
+        "the file system of {} has no room beside what is reserved for the trail: free space there",
+        .0.display()
+    )]
+    NoRoom(PathBuf),
     /// Nobody waits for it any more.
     #[error("the call was cancelled")]
     Cancelled,

@@ -5,6 +5,7 @@
 //! for a handle that was never given. Both wait for the disk, so they are for threads that may; [`Results::turn`] sees
 //! to it that no user has more than one of those.
 
+mod blocks;
 mod files;
 mod index;
 mod kept;
@@ -12,6 +13,7 @@ mod pieces;
 mod shelf;
 mod text;
 
+pub use blocks::{media, media_bytes};
 pub use kept::{Kept, Limits, NotKept, NotRead, Owner};
-pub use pieces::{Piece, Request, What};
+pub use pieces::{Piece, Request, What, beginning};
 pub use shelf::Results;

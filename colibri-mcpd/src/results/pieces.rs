@@ -2,6 +2,7 @@
 //! matches. Each piece ends at a character or a line, says where the next begins, and is never empty while there is one.
 
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use colibri_text::brief;
@@ -107,6 +108,21 @@ impl What {
     }
 }
 
+/// The first lines of a result's text that cost no more than this in an answer; `next` counts lines.
+pub fn beginning(result: &str, room: u64) -> Piece {
+    let request = Request {
+        offset: 0,
+        most: room,
+        room,
+        what: What::Json,
+    };
+    // From the first line on there is always a piece.
+    request.lines(&text_of(result), u64::MAX).unwrap_or(Piece {
+        text: String::new(),
+        next: None,
+    })
+}
+
 impl Request {
     pub(super) fn answer(&self, opened: &Opened) -> Result<Piece, NotRead> {
         match &self.what {
@@ -201,27 +217,25 @@ impl Request {
     }
 
     fn lines(&self, text: &str, count: u64) -> Result<Piece, NotRead> {
-        let mut piece = String::new();
         let (mut number, mut cost) = (0, 0);
+        let mut piece = None::<Range<usize>>;
         for line in lines(text) {
             if number >= self.offset {
-                let more = &text[line.span.clone()];
-                cost += written(more) + written("\n");
-                let room = cost <= self.room && ((piece.len() + more.len()) as u64) < self.most;
+                // Parts of a long line follow each other without a line end.
+                let Range { start, end } = piece.clone().unwrap_or(line.span.start..line.span.start);
+                cost += written(&text[end..line.span.end]);
+                let room = cost <= self.room && (line.span.end - start) as u64 <= self.most;
                 if number > self.offset && !room || number - self.offset >= count {
                     return Ok(Piece {
-                        text: piece,
+                        text: text[start..end].to_owned(),
                         next: Some(number),
                     });
                 }
-                if number > self.offset {
-                    piece.push('\n');
-                }
-                piece.push_str(more);
+                piece = Some(start..line.span.end);
             }
             number += 1;
         }
-        self.ended(piece, number)
+        self.ended(piece.map(|piece| text[piece].to_owned()).unwrap_or_default(), number)
     }
 
     /// Nothing comes after these lines, of which there are so many.

@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use colibri_text::counted;
+use colibri_trail::Cache;
+use colibri_wire::Json;
 use tracing::{info, warn};
 
-use super::files::Files;
+use super::blocks;
+use super::files::{Files, Opened, damaged};
 use super::index::Index;
 use super::kept::{Handle, Kept, Limits, NotKept, NotRead, Owner};
 use super::pieces::{Piece, Request};
@@ -43,8 +47,8 @@ impl Default for Results {
 }
 
 impl Results {
-    /// Those below `state_dir`. What people had there is theirs again, as far as it is whole; the rest is removed: what
-    /// was not written to its end, and what belonged to agents, who are gone.
+    /// Those below `state_dir`. What people had there is theirs again, as far as it is whole and the trail does not need
+    /// its space; the rest is removed: what was not written to its end, and what belonged to agents, who are gone.
     ///
     /// # Errors
     /// The directory cannot be made or read, or is not ours alone.
@@ -62,7 +66,7 @@ impl Results {
             turns: Turns::new(AT_ONCE),
             failing: AtomicBool::default(),
         };
-        results.expire(SystemTime::now());
+        results.tidy(SystemTime::now());
         Ok(results)
     }
 
@@ -88,10 +92,12 @@ impl Results {
         let length = result.len() as u64;
         let mut gone = Vec::new();
         let reserved = self.index().reserve(owner, length, &mut gone);
-        for gone in gone {
-            self.files.remove(&gone);
-        }
+        self.remove_all(gone);
         reserved?;
+        if !self.make_room(owner.uid) {
+            self.index().settle(owner, handle, length, None);
+            return Err(NotKept::NoRoom(self.files.directory().to_owned()));
+        }
         let written = self.files.write(&handle, owner, now, result);
         self.index()
             .settle(owner, handle, length, written.is_ok().then_some(now));
@@ -112,6 +118,23 @@ impl Results {
         })
     }
 
+    fn remove_all(&self, gone: Vec<Handle>) {
+        for gone in gone {
+            self.files.remove(&gone);
+        }
+    }
+
+    /// Gives results up until what is reserved for the trail is free beside all that is being written, a result of this
+    /// user included. False if that cannot be.
+    fn make_room(&self, uid: u32) -> bool {
+        let (mut index, mut gone) = (self.index(), Vec::new());
+        let missing = self.files.missing(index.being_written());
+        let enough = index.give_way(missing, Some(uid), &mut gone);
+        drop(index);
+        self.remove_all(gone);
+        enough
+    }
+
     /// Gives a result up that was just kept.
     pub fn remove(&self, owner: &Owner, kept: &Kept) {
         self.index().remove(owner, kept.handle);
@@ -127,6 +150,10 @@ impl Results {
     }
 
     fn read_at(&self, owner: &Owner, handle: &str, request: &Request, now: SystemTime) -> Result<Piece, NotRead> {
+        request.answer(&self.open_at(owner, handle, now)?)
+    }
+
+    fn open_at(&self, owner: &Owner, handle: &str, now: SystemTime) -> Result<Opened, NotRead> {
         // What is no handle at all is looked for like one.
         let handle = Handle::read(handle).unwrap_or(Handle([0; 16]));
         let found = self.index().find(owner, handle, now);
@@ -134,29 +161,50 @@ impl Results {
         let opened = self.files.read(&handle, found.length, found.verified);
         // It may have made room for another just now.
         let opened = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => NotRead::Unknown,
+            io::ErrorKind::NotFound => {
+                self.index().remove(owner, handle);
+                NotRead::Unknown
+            }
             _ => NotRead::Disk(error),
         })?;
         if !found.verified {
             self.index().verified(owner, handle);
         }
-        request.answer(&opened)
+        Ok(opened)
     }
 
-    /// Removes those whose time is over.
-    fn expire(&self, now: SystemTime) {
-        let gone = self.index().expire(now);
-        for handle in gone {
-            self.files.remove(&handle);
+    /// Reads the block at a place in the content of a tool's result, as it is written.
+    ///
+    /// # Errors
+    /// Why there is none; it has more than so many bytes.
+    pub fn block(&self, owner: &Owner, handle: &str, place: usize, most: u64) -> Result<String, NotRead> {
+        let opened = self.open_at(owner, handle, SystemTime::now())?;
+        let whole = opened.whole()?;
+        let result = Json::parse(whole.as_bytes()).map_err(|_| damaged())?;
+        let block = blocks::at(&result, place);
+        let block = block.ok_or_else(|| NotRead::Missing(format!("there is no block {place} in its content")))?;
+        let length = block.text().len();
+        if length as u64 > most {
+            let why = format!("block {place} has {length} bytes, which is more than the {most} that are let through");
+            return Err(NotRead::Missing(why));
         }
+        Ok(block.text().to_owned())
+    }
+
+    /// Removes those whose time is over, and those whose space the trail needs.
+    fn tidy(&self, now: SystemTime) {
+        let mut index = self.index();
+        let mut gone = index.expire(now);
+        let missing = self.files.missing(index.being_written());
+        index.give_way(missing, None, &mut gone);
+        drop(index);
+        self.remove_all(gone);
     }
 
     /// Removes all that an owner has, who does not come again.
     pub fn forget(&self, owner: &Owner) {
         let gone = self.index().forget(owner);
-        for handle in gone {
-            self.files.remove(&handle);
-        }
+        self.remove_all(gone);
     }
 
     /// Removes them for as long as the daemon runs.
@@ -165,8 +213,31 @@ impl Results {
             tokio::time::sleep(SWEPT_EVERY).await;
             let results = self.clone();
             // Files are removed: not on a thread that serves clients.
-            let _ = tokio::task::spawn_blocking(move || results.expire(SystemTime::now())).await;
+            let _ = tokio::task::spawn_blocking(move || results.tidy(SystemTime::now())).await;
         }
+    }
+}
+
+impl Cache for Results {
+    fn give_way(&self, file: &Path) -> bool {
+        if !self.files.shares_with(file) {
+            return false;
+        }
+        let (mut index, mut gone) = (self.index(), Vec::new());
+        // The system says that nothing is free, whatever is counted as free.
+        index.give_way(self.files.missing(0).max(1), None, &mut gone);
+        drop(index);
+        let freed = !gone.is_empty();
+        if freed {
+            warn!(
+                "{} gave {} up to {}: its file system is full",
+                self.files.directory().display(),
+                counted(gone.len() as u64, "result"),
+                file.display()
+            );
+        }
+        self.remove_all(gone);
+        freed
     }
 }
 

@@ -412,7 +412,7 @@ impl Session {
     }
 
     fn has_room(&self, length: usize) -> bool {
-        self.outbox.queued() <= MAX_UNREAD && self.outbox.has_room(length)
+        self.outbox.queued() <= MAX_UNREAD && self.outbox.make_room(length)
     }
 
     /// While a person is asked, no time runs for the calls of the client that it is about, but for all that they have.

@@ -1,24 +1,51 @@
 //! Calls to one server: which of its processes gets a call, and what is done where there is none or it takes no more.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::instance::Session;
-use super::launch::NotStarted;
-use super::retry::{self, Cause};
+use super::retry::{self, Health};
 use super::server::Server;
 use super::state::ProcessKey;
 use super::turns::Whose;
 use crate::relay::{Call, HeldCall, Outcome};
-use colibri_protocol::{Askable, Code, Failure, Method, Version};
+use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Version};
+
+/// How much longer a call waits for a start than it may take, so that the start says why it failed.
+const SAYING: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
+    /// Sends a call to a process for its caller, started if need be, unless the breaker is open. A call of which no byte
+    /// was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
         if let Some(Method::ResourcesSubscribe | Method::ResourcesUnsubscribe) = call.method {
             return self.subscription(call);
         }
+        match self.held_off(&call) {
+            Some(failure) => self.context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]),
+            None => self.send(call),
+        }
+    }
+
+    /// The answer to a call that is not made: the breaker is open, and its user had a trial.
+    fn held_off(&self, call: &Call) -> Option<Failure> {
+        if !self.ailing.load(Ordering::Acquire) {
+            return None;
+        }
+        let (uid, mut inner) = (call.client.caller.uid, self.inner());
+        let breaker = inner.breakers.get_mut(&self.holder(&call.client.caller))?;
+        let wait = breaker.admit(uid).err()?.as_secs_f64().ceil();
+        let failure = self.unavailable(format!("{}; your next trial is in {wait} s", breaker.reason()));
+        Some(failure.advising(format!(
+            "call it again in {wait} s; an operator can see what is wrong: colibri-mcp servers"
+        )))
+    }
+
+    /// Sends a call to a process for its caller, started if need be.
+    pub(super) fn send(self: &Arc<Self>, call: Box<Call>) {
         let key = self.key(&call.client.caller, call.client.session.owner());
         let is_asked = call.parts.declares || self.offer.asks();
         match is_asked.then(|| self.takes_turns(key, &call)).flatten() {
@@ -141,8 +168,8 @@ impl Server {
     }
 
     /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the
-    /// process takes no more. A start that failed is tried again, as often as the entry says; one whose turn did not
-    /// come was tried all the time.
+    /// process takes no more. A start that failed is tried again, as often as the entry says and within the start limit
+    /// of the call; once alone where the server failed before.
     pub async fn with_process(
         self: Arc<Self>,
         key: ProcessKey,
@@ -150,12 +177,15 @@ impl Server {
         then: impl Fn(&Arc<Session>, Box<Call>) -> Result<(), Box<Call>>,
     ) {
         let chain = &self.context.parts.chain;
+        let until = Instant::now() + self.limits.start;
+        let is_half_open = call.attempt == 1 && self.inner().health.contains_key(&key.uid());
         loop {
             if call.client.is_cancelled(&call.id) {
                 return chain.finish(vec![(call, Outcome::Cancelled)]);
             }
-            let begun = Instant::now();
-            let not_started = match self.open(key, &call.client).await {
+            // A start that ends at its own limit says why.
+            let opened = timeout_at(until + SAYING, self.open(key, &call.client)).await;
+            let failure = match opened.unwrap_or_else(|_| Err(self.late().into())) {
                 Ok(session) => match then(&session, call) {
                     Ok(()) => {
                         if matches!(key, ProcessKey::Call(..)) {
@@ -165,23 +195,36 @@ impl Server {
                     }
                     Err(back) => {
                         call = back;
-                        self.unavailable("its process ended as soon as it was there").into()
+                        self.unavailable("its process ended as soon as it was there")
                     }
                 },
-                Err(not_started) => not_started,
+                Err(not_started) => not_started.failure(),
             };
-            // Who came when others had waited long waits once more.
-            let waited = matches!(not_started, NotStarted::InVain(_)) && begun.elapsed() >= self.limits.start;
-            let failure = not_started.failure();
-            if waited || self.is_over() || !retry::goes_on(&call, Cause::Ours(failure.code), self.entry.attempts) {
+            // No attempt comes to anything while the server is left alone.
+            let pause = self.inner().health.get(&key.uid()).and_then(Health::backing_off);
+            let wait = retry::wait_after(call.attempt, self.context.next_retry()).max(pause.unwrap_or_default());
+            if is_half_open
+                || Instant::now() + wait >= until
+                || self.is_over()
+                || !retry::goes_on(&call, FailureCause::Ours(failure.code), self.entry.attempts)
+            {
                 return chain.finish(vec![(call, Outcome::Failed(failure))]);
             }
-            let wait = retry::wait_after(call.attempt, self.context.next_retry());
-            chain.retry(&mut call, failure.code.name(), wait);
+            chain.retry(&mut call, FailureCause::Ours(failure.code).attempt(), wait);
             match HeldCall::until(tokio::time::sleep(wait), chain, call).await {
                 Some(back) => call = back,
                 None => return,
             }
         }
+    }
+
+    /// The failure of a call that waited for a start as long as it may.
+    fn late(&self) -> Failure {
+        let message = format!(
+            "{} was not started: the call waited {} ms for it (start_timeout_ms), and it is not ready",
+            self.id,
+            self.limits.start.as_millis()
+        );
+        Failure::new(Code::TimeoutStart, message).of_server(&*self.id)
     }
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::instance::{Keeper, Pending, Session};
-use super::retry::Cause;
 use crate::outbound::{Fault, FaultKind};
 use crate::relay::Outcome;
-use colibri_protocol::Code;
+use colibri_protocol::{Code, FailureCause};
 
 /// How long a server is left alone that refuses a call unprocessed and does not say when to come back.
 const BUSY: Duration = Duration::from_secs(30);
@@ -27,7 +26,8 @@ impl Session {
             }
             FaultKind::Impossible => self.failure(Code::ServerUnstartable, text),
             FaultKind::Denied => self.failure(Code::ServerDenied, text),
-            FaultKind::Status { .. } | FaultKind::Mismatched | FaultKind::Invalid => {
+            FaultKind::Failed => self.failure(Code::ServerFailed, text),
+            FaultKind::Status | FaultKind::Mismatched | FaultKind::Invalid => {
                 self.failure(Code::ServerAnswerInvalid, text)
             }
             FaultKind::Lost => self.failure(Code::ServerDied, format!("the call was lost: {text}")),
@@ -51,8 +51,8 @@ impl Session {
                 FaultKind::Forgotten => keeper.unsent(call, failure, Some(Duration::ZERO)),
                 FaultKind::Busy(after) => keeper.unsent(call, failure, Some(after.unwrap_or(BUSY))),
                 FaultKind::Mismatched => keeper.mismatched(self, call, failure),
-                FaultKind::Lost | FaultKind::Invalid | FaultKind::Status { is_servers: true } => {
-                    if let Err(call) = keeper.spoiled(call, Cause::Ours(failure.code)) {
+                FaultKind::Lost | FaultKind::Invalid | FaultKind::Failed => {
+                    if let Err(call) = keeper.spoiled(call, FailureCause::Ours(failure.code)) {
                         self.chain.finish(vec![(call, Outcome::Failed(failure))]);
                     }
                 }

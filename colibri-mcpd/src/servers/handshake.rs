@@ -270,8 +270,12 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
             Ok(None) | Err(None) => return Err(broken(session, &format!("{method}: an empty answer"))),
         };
         let mut page = walk.read(result).map_err(|error| broken(session, &error.to_string()))?;
-        if feature == Feature::Tool && session.is_remote && version.is_modern() {
-            leave_out_what_mirrors_wrongly(&mut page);
+        if feature == Feature::Tool {
+            if session.is_remote && version.is_modern() {
+                leave_out(&mut page, Mirrored::check_tool);
+            } else if version == Version::V2025_11_25 {
+                leave_out(&mut page, check_needs_no_task);
+            }
         }
         if page.left_out > 0 {
             let (reasons, noun) = (page.reasons.join("; "), feature.noun());
@@ -298,19 +302,30 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
     }
 }
 
-/// Tools that tell an HTTP client to mirror what it may not are not offered (2026-07-28, server/tools, `x-mcp-header`).
-fn leave_out_what_mirrors_wrongly(page: &mut Page<'_>) {
-    page.entries
-        .retain(|entry| match Mirrored::check_tool(entry.definition) {
-            Ok(()) => true,
-            Err(why) => {
-                page.left_out += 1;
-                if page.reasons.len() < MAX_LEFT_OUT {
-                    page.reasons.push(format!("{}: {why}", brief(&entry.name, 100)));
-                }
-                false
+/// Checks that a tool can be called otherwise than as a task (2025-11-25, basic/utilities/tasks, `taskSupport`). One that
+/// cannot would be listed and never be called, since that version's tasks are not relayed.
+fn check_needs_no_task(definition: Json<'_>) -> Result<(), String> {
+    let support = definition
+        .get("execution")
+        .and_then(|execution| execution.get("taskSupport"));
+    match support.is_some_and(|support| support.is_string("required")) {
+        true => Err("it runs as a task only, and tasks of MCP 2025-11-25 are not relayed".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Leaves out of a page the tools that a check is against.
+fn leave_out(page: &mut Page<'_>, check: impl Fn(Json<'_>) -> Result<(), String>) {
+    page.entries.retain(|entry| match check(entry.definition) {
+        Ok(()) => true,
+        Err(why) => {
+            page.left_out += 1;
+            if page.reasons.len() < MAX_LEFT_OUT {
+                page.reasons.push(format!("{}: {why}", brief(&entry.name, 100)));
             }
-        });
+            false
+        }
+    });
 }
 
 fn is_not_found(error: Json<'_>) -> bool {

@@ -11,14 +11,13 @@ use tokio::time::Instant;
 use super::forward;
 use super::hold::EXPIRED;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session, State};
-use super::retry::Cause;
 use super::tap::Direction;
 use super::turns::Whose;
 use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
 use colibri_protocol::tasks::{self, Task};
-use colibri_protocol::{self as protocol, Code, Failure, Method, upstream};
+use colibri_protocol::{self as protocol, Code, Failure, FailureCause, Method, upstream};
 use colibri_wire::{Edits, Json};
 
 /// The most calls that are over and unanswered that are remembered of a process; of more, the latest.
@@ -42,8 +41,8 @@ impl Session {
         }
         let against = if self.outbox.queued() > MAX_UNREAD {
             Some("the server does not read its standard input")
-        } else if !self.outbox.has_room(call.frame.len()) {
-            Some("the daemon has no room for the call: too much is queued for clients and servers")
+        } else if !self.outbox.make_room(call.frame.len()) {
+            Some("the daemon has no room for the call: too much is queued for this server, or by its user")
         } else {
             None
         };
@@ -197,7 +196,7 @@ impl Session {
         }
         drop(state);
         let over = over.into_iter().filter_map(|(call, failure)| {
-            let call = keeper.spoiled(call, Cause::Ours(failure.code)).err()?;
+            let call = keeper.spoiled(call, FailureCause::Ours(failure.code)).err()?;
             Some((call, Outcome::Failed(failure)))
         });
         self.chain.finish(over.collect());
@@ -217,7 +216,7 @@ impl Session {
             let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
                 Pending::Call { call, .. } => {
-                    if let Err(call) = keeper.spoiled(call, Cause::Ours(Code::ServerDied)) {
+                    if let Err(call) = keeper.spoiled(call, FailureCause::Ours(Code::ServerDied)) {
                         let failure = failure(format!("the call was lost: {reason}"));
                         self.chain.finish(vec![(call, Outcome::Failed(failure))]);
                     }
@@ -268,9 +267,8 @@ impl Session {
         drop(state);
         match pending {
             Pending::Call { mut call, .. } => {
-                let mut inspected = outcome.map(protocol::inspect_result).unwrap_or_default();
-                // Of a legacy server the word means nothing: what it says is a result.
-                inspected.asks &= version.is_modern();
+                let inspect = |result| protocol::inspect_result(result, version);
+                let mut inspected = outcome.map(inspect).unwrap_or_default();
                 if let Ok(result) = outcome
                     && (inspected.is_task || call.method == Some(Method::TasksGet))
                 {
@@ -291,7 +289,7 @@ impl Session {
                 if let (Err(error), Some(keeper)) = (outcome, keeper)
                     && let Some(code) = error.get("code").and_then(|code| code.text().parse().ok())
                 {
-                    match keeper.spoiled(call, Cause::Servers(code)) {
+                    match keeper.spoiled(call, FailureCause::Servers(code)) {
                         Ok(()) => return,
                         Err(back) => call = back,
                     }
@@ -322,13 +320,13 @@ impl Session {
                 }
                 if inspected.says_error
                     && let (Some(keeper), Ok(result)) = (keeper, outcome)
+                    && let Some(reported) = call.reported_failure(result)
                 {
-                    let target = call.target.clone();
-                    if let Some(again) = target.answers().and_then(|answers| answers.again(result, call.attempt)) {
-                        match keeper.failed(call, again) {
-                            Ok(()) => return,
-                            Err(back) => call = back,
-                        }
+                    let answers = call.target.answers();
+                    let wait = answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
+                    match keeper.failed(call, reported.attempt(), wait) {
+                        Ok(()) => return,
+                        Err(back) => call = back,
                     }
                 }
                 let outcome = spans(outcome);
@@ -414,7 +412,7 @@ impl Session {
         drop(state);
         match pending {
             Pending::Call { call, .. } => {
-                if let Err(call) = keeper.spoiled(call, Cause::Ours(failure.code)) {
+                if let Err(call) = keeper.spoiled(call, FailureCause::Ours(failure.code)) {
                     finished.push((call, Outcome::Failed(failure)));
                 }
             }

@@ -14,20 +14,18 @@ use tracing::warn;
 use super::held::Held;
 use super::judged::Definitions;
 use super::open_asks::{Asks, MayAsk};
-use super::retry::Cause;
-use super::stderr::{Allowance, FirstWords};
+use super::stderr::{Allowance, StderrExcerpt};
 use super::tap::{Asker, Direction, Seen, Taps};
 use super::tasks::Tasks;
 use super::turns::Whose;
 use super::watching::Watching;
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
-use crate::policy::Again;
 use crate::registry::secrets::Secrets;
 use crate::relay::{Call, CallMetrics, Chain};
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream::Capabilities;
-use colibri_protocol::{Code, Failure, Features, Version};
+use colibri_protocol::{AttemptFailure, Code, Failure, FailureCause, Features, Version};
 use colibri_wire::Json;
 
 /// Bytes of a server's unread standard input over which new calls to it are refused.
@@ -76,17 +74,18 @@ pub(super) trait Keeper: Send + Sync {
     /// The process is gone; calls in flight have been answered. `crash`: it was not ours to end.
     fn ended(&self, session: &Arc<Session>, crash: Option<Crash>);
 
-    /// A call was answered: the server works.
-    fn answered(&self);
+    /// Calls were answered: the process works. `given_up`: each of them with a failure after which it was given up.
+    fn answered(&self, given_up: bool);
 
     /// A call is to be sent again: what the server asked for was answered.
     fn again(&self, call: Box<Call>);
 
-    /// An integration failed in a way that its contract has tried again.
+    /// An integration reports that a call failed. `wait`: how long its contract waits before another attempt, if one
+    /// follows.
     ///
     /// # Errors
     /// The call, if it is not made again.
-    fn failed(&self, call: Box<Call>, again: Again<'_>) -> Result<(), Box<Call>>;
+    fn failed(&self, call: Box<Call>, failed: AttemptFailure, wait: Option<Duration>) -> Result<(), Box<Call>>;
 
     /// A call was not taken by the server: nothing of it was sent, or it was refused unprocessed. `after`: how long the
     /// server is to be left alone.
@@ -100,7 +99,7 @@ pub(super) trait Keeper: Send + Sync {
     ///
     /// # Errors
     /// The call, if it is not made again.
-    fn spoiled(&self, call: Box<Call>, cause: Cause) -> Result<(), Box<Call>>;
+    fn spoiled(&self, call: Box<Call>, cause: FailureCause) -> Result<(), Box<Call>>;
 }
 
 /// What a server said of itself in its handshake.
@@ -162,7 +161,7 @@ pub struct Session {
     pub(super) allowance: Arc<Allowance>,
     pub(super) metrics: Arc<CallMetrics>,
     pub(super) tasks: Arc<Tasks<Session>>,
-    pub(super) words: Arc<FirstWords>,
+    pub(super) excerpt: Arc<StderrExcerpt>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     pub(super) attention: Notify,
     pub(super) chain: Arc<Chain>,
@@ -271,7 +270,7 @@ impl Session {
             allowance: of.allowance,
             metrics: of.metrics,
             tasks: of.tasks,
-            words: Arc::default(),
+            excerpt: Arc::default(),
             attention: Notify::new(),
             chain,
             may_ask: of.may_ask,
@@ -286,7 +285,7 @@ impl Session {
 
     /// Calls of several users come from now on: what it writes on its standard error is for the log alone.
     pub(super) fn is_shared(&self) {
-        self.words.withhold();
+        self.excerpt.withhold();
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -17,7 +17,7 @@ use super::tap::Taps;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned, session_id};
 use crate::oauth::Account;
 use crate::outbound::{Anonymous, Transport as Spoken};
-use crate::peer::Outbox;
+use crate::peer::{Outbox, Tenant};
 use crate::registry::{Entry, Transport};
 use crate::relay::{CallMetrics, Client};
 use colibri_http::Rules;
@@ -36,21 +36,19 @@ pub(super) enum NotStarted {
     Failed(Failure),
     /// It is not now its turn: a limit is reached, or the helper says so. No failure of the server.
     NotNow(Failure),
-    /// The same, for the whole of its start limit: it was tried again and again meanwhile.
-    InVain(Failure),
 }
 
 impl NotStarted {
     /// The failure.
     pub(super) fn failure(self) -> Failure {
         match self {
-            NotStarted::Failed(failure) | NotStarted::NotNow(failure) | NotStarted::InVain(failure) => failure,
+            NotStarted::Failed(failure) | NotStarted::NotNow(failure) => failure,
         }
     }
 
     /// The same, in other words.
     pub(super) fn saying(mut self, say: impl FnOnce(&str) -> String) -> NotStarted {
-        let (NotStarted::Failed(failure) | NotStarted::NotNow(failure) | NotStarted::InVain(failure)) = &mut self;
+        let (NotStarted::Failed(failure) | NotStarted::NotNow(failure)) = &mut self;
         failure.message = say(&failure.message);
         self
     }
@@ -124,6 +122,8 @@ pub(super) struct Launch {
     pub version: Arc<Mutex<Option<Version>>>,
     /// Whom the process may ask.
     pub may_ask: MayAsk,
+    /// The user whose process it is; `None`: all share it.
+    pub person: Option<u32>,
     /// The client for which it is started.
     pub client: Arc<Client>,
     /// Its login, where there are some.
@@ -165,12 +165,12 @@ impl Launch {
         let late = |message: String| Failure::new(Code::TimeoutStart, message).of_server(&*self.server);
         match timeout_at(Instant::now() + self.limits.start, work).await {
             // No call is lost with a process that has none yet.
-            Ok(Err(NotStarted::Failed(failure))) if failure.code == Code::ServerDied => {
+            Ok(Err(NotStarted::Failed(failure))) if matches!(failure.code, Code::ServerDied | Code::ServerFailed) => {
                 Err(self.broken(&failure.message).into())
             }
             Ok(result) => result,
             Err(_) => Err(match &*lock(&self.waits_for) {
-                Some(why) => NotStarted::InVain(late(format!(
+                Some(why) => NotStarted::NotNow(late(format!(
                     "its turn did not come within {limit} ms (start_timeout_ms): {why}"
                 ))),
                 None => late(format!("not ready within {limit} ms (start_timeout_ms)")).into(),
@@ -193,7 +193,11 @@ impl Launch {
             } => self.connected(url, headers, *spoken, rules)?,
             Transport::Stdio(command) => (self.spawned(command).await?, None),
         };
-        let outbox = Outbox::new(instance::MAX_UNREAD, self.context.parts.budget.clone());
+        let tenant = Tenant::Server {
+            id: self.server.clone(),
+            person: self.person,
+        };
+        let outbox = Outbox::charged(instance::MAX_UNREAD, &self.context.parts.budget, tenant);
         let of = instance::Owner {
             server: self.server.clone(),
             limits: self.limits,
@@ -223,7 +227,7 @@ impl Launch {
         let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
         if self.queue.waiting.load(Ordering::Acquire) == 0 {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
-                Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
+                Err(error @ SpawnError::Limit { .. }) => waits_for(Some(error.to_string())),
                 other => return other.map_err(|error| self.not_started(&error)),
             }
         } else {
@@ -233,7 +237,7 @@ impl Launch {
         let _turn = self.queue.turn.lock().await;
         loop {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
-                Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
+                Err(error @ SpawnError::Limit { .. }) => waits_for(Some(error.to_string())),
                 other => {
                     waits_for(None);
                     return other.map_err(|error| self.not_started(&error));
@@ -253,7 +257,7 @@ impl Launch {
         let cause = self.context.redact(&error.to_string());
         let failure = Failure::new(code, cause).of_server(&*self.server);
         match error {
-            SpawnError::TryLater { .. } => NotStarted::NotNow(failure),
+            SpawnError::Limit { .. } | SpawnError::TryLater { .. } => NotStarted::NotNow(failure),
             _ => NotStarted::Failed(failure),
         }
     }

@@ -47,7 +47,7 @@ impl Session {
             pid: self.pid,
             secrets: self.secrets.clone(),
             allowance: self.allowance.clone(),
-            words: self.words.clone(),
+            excerpt: self.excerpt.clone(),
         };
         let log = tokio::spawn(log.log(stderr));
         let outbox = self.outbox.clone();
@@ -65,7 +65,10 @@ impl Session {
                 biased;
                 _ = &mut writer => {
                     writing = false;
-                    last = "it closed its standard input";
+                    last = match self.outbox.was_cut_off() {
+                        true => "the daemon's room for messages is used up, and it held most of what its user holds",
+                        false => "it closed its standard input",
+                    };
                     break None;
                 }
                 () = self.attention.notified() => look.as_mut().reset(self.next_look()),
@@ -129,6 +132,7 @@ impl Session {
                 let _ = writer.await;
             }
         }
+        process.resume();
         let mut log = log;
         if end.is_none() {
             // A process that has ended says why: its callers are told too. One that only closed its output may live on
@@ -152,7 +156,7 @@ impl Session {
             if let Some(status) = &status {
                 reason = format!("{reason}: {status}");
             }
-            wrote = self.words.get();
+            wrote = self.excerpt.get(&|text| self.redact(text));
         }
         let told = match &wrote {
             Some(words) => format!("{reason}; it wrote: {words}"),
@@ -268,11 +272,12 @@ impl Session {
         if finished.is_empty() {
             return;
         }
-        if finished
+        let mut relayed = finished
             .iter()
-            .any(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
-        {
-            keeper.answered();
+            .filter(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
+            .peekable();
+        if relayed.peek().is_some() {
+            keeper.answered(relayed.all(|(call, _)| call.given_up));
         }
         self.chain.finish(std::mem::take(finished));
     }
@@ -416,15 +421,14 @@ mod tests {
 
     use super::super::instance::{Limits, Owner};
     use super::super::open_asks::MayAsk;
-    use super::super::retry::Cause;
     use super::*;
     use crate::confine::{BoxFuture, Process};
     use crate::peer::{Budget, Outbox};
-    use crate::policy::{Again, Approvals, Clients, DEFAULT_EXPIRY, Gates};
+    use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
     use crate::registry::secrets::Secrets;
     use crate::relay::{CallMetrics, Chain, Recorder, Rules};
     use colibri_protocol::logging::Level;
-    use colibri_protocol::{Askable, Failure, Version};
+    use colibri_protocol::{Askable, AttemptFailure, Failure, FailureCause, Version};
 
     struct Forever;
 
@@ -453,11 +457,11 @@ mod tests {
 
         fn ended(&self, _: &Arc<Session>, _: Option<Crash>) {}
 
-        fn answered(&self) {}
+        fn answered(&self, _: bool) {}
 
         fn again(&self, _: Box<Call>) {}
 
-        fn failed(&self, call: Box<Call>, _: Again<'_>) -> Result<(), Box<Call>> {
+        fn failed(&self, call: Box<Call>, _: AttemptFailure, _: Option<Duration>) -> Result<(), Box<Call>> {
             Err(call)
         }
 
@@ -465,7 +469,7 @@ mod tests {
 
         fn mismatched(&self, _: &Arc<Session>, _: Box<Call>, _: Failure) {}
 
-        fn spoiled(&self, call: Box<Call>, _: Cause) -> Result<(), Box<Call>> {
+        fn spoiled(&self, call: Box<Call>, _: FailureCause) -> Result<(), Box<Call>> {
             Err(call)
         }
     }

@@ -3,6 +3,7 @@
 mod accounts;
 mod asked_back;
 mod asks;
+mod breaker;
 mod bridged;
 mod calls;
 mod context;
@@ -42,5 +43,5 @@ pub use instance::Session;
 pub use listing::{Catalogue, Definition, Listing};
 pub use server::Server;
 pub use state::{ProcessKey, State, Viewer};
-pub use stderr::{Allowance, FirstWords, Stderr};
+pub use stderr::{Allowance, Stderr, StderrExcerpt};
 pub use subscribers::Subscriber;

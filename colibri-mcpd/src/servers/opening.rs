@@ -11,15 +11,14 @@ use super::handshake;
 use super::instance::Session;
 use super::launch::{Launch, NotStarted};
 use super::open_asks::MayAsk;
-use super::retry::{Cause, Discovery};
+use super::retry::Discovery;
 use super::server::Server;
 use super::slots::{Opened, Slot, Slots};
 use super::state::ProcessKey;
 use super::supervision::Supervision;
 use crate::policy::Caller;
-use crate::registry::Isolation;
 use crate::relay::Client;
-use colibri_protocol::{Askable, Code, Failure};
+use colibri_protocol::{Askable, Code, Failure, FailureCause};
 
 impl Server {
     /// The process for these callers, started if need be for this client.
@@ -69,8 +68,8 @@ impl Server {
     }
 
     /// Whose failures count for a caller.
-    fn holder(&self, caller: &Caller) -> Option<u32> {
-        (self.isolation != Isolation::Shared).then_some(caller.uid)
+    pub(super) fn holder(&self, caller: &Caller) -> Option<u32> {
+        ProcessKey::holder(self.isolation, caller.uid)
     }
 
     /// Begins to start a process.
@@ -95,7 +94,7 @@ impl Server {
     async fn start(self: Arc<Self>, key: ProcessKey, client: Arc<Client>) {
         let result = match self.turn(key, &client).await {
             Ok(()) => self.process(key, client).await,
-            Err(failure) => Err(NotStarted::InVain(failure)),
+            Err(failure) => Err(NotStarted::NotNow(failure)),
         };
         let waiting = {
             let mut inner = self.inner();
@@ -113,13 +112,13 @@ impl Server {
                 }
                 // It ended right after its handshake.
                 Ok(_) => {}
-                Err(NotStarted::NotNow(failure) | NotStarted::InVain(failure)) => {
+                Err(NotStarted::NotNow(failure)) => {
                     info!(server = &*self.id, "could not be started now: {}", failure.message);
                 }
                 Err(NotStarted::Failed(failure)) => {
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
                     let health = inner.health.entry(key.uid()).or_default();
-                    health.failed(&failure.message, None, Cause::Ours(failure.code));
+                    health.failed(&failure.message, None, FailureCause::Ours(failure.code));
                     inner.discovery.failed();
                     self.ailing.store(true, Ordering::Release);
                 }
@@ -215,6 +214,7 @@ impl Server {
             queue: self.queue.clone(),
             version: self.version.clone(),
             account: self.account(client.caller.uid),
+            person: key.uid(),
             client,
             keeper: Arc::new(Supervision {
                 server: self.clone(),

@@ -1,17 +1,11 @@
-//! How failures are told apart, and how long to wait after them.
+//! Attempts at calls and starts that failed: which are followed by another, and after how long.
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 use crate::relay::Call;
-use colibri_protocol::Code;
-use colibri_protocol::rpc_error::{
-    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
-};
+use colibri_protocol::{FailureCause, FailureClass};
 
 /// Waits before the second, the third and the fourth attempt of a call; later ones wait as long as the fourth.
 const BETWEEN_ATTEMPTS: [Duration; 3] = [
@@ -33,68 +27,15 @@ const WORTH_WAITING: Duration = Duration::from_secs(2);
 const BETWEEN_DISCOVERIES: Duration = Duration::from_secs(5);
 const MAX_BETWEEN_DISCOVERIES: Duration = Duration::from_secs(600);
 
-/// Whether another attempt can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// It may go away by itself.
-    Transient,
-    /// It stays until somebody changes something.
-    Permanent,
-    /// Nobody can say. Once it counts as transient; where the same comes again, as permanent.
-    Unknown,
-}
-
-/// Why an attempt, or a process, failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// What we say of it.
-    Ours(Code),
-    /// What the server says of it: the code of its JSON-RPC error.
-    Servers(i64),
-}
-
-impl Cause {
-    /// Its class: the one table, which docs/errors.md has too. Whether a call may be made again at all is another
-    /// question: only if the server did not process it, or if it may be processed twice.
-    pub(super) fn class(self) -> Class {
-        match self {
-            Cause::Ours(Code::IntegrationUnavailable | Code::ServerDied | Code::TimeoutCall) => Class::Transient,
-            Cause::Ours(Code::TimeoutStart | Code::ServerAnswerInvalid) => Class::Unknown,
-            Cause::Ours(_) => Class::Permanent,
-            Cause::Servers(INTERNAL_ERROR) => Class::Transient,
-            Cause::Servers(
-                PARSE_ERROR
-                | INVALID_REQUEST
-                | METHOD_NOT_FOUND
-                | INVALID_PARAMS
-                | RESOURCE_NOT_FOUND
-                | HEADER_MISMATCH
-                | MISSING_REQUIRED_CLIENT_CAPABILITY
-                | UNSUPPORTED_PROTOCOL_VERSION
-                | URL_ELICITATION_REQUIRED,
-            ) => Class::Permanent,
-            Cause::Servers(_) => Class::Unknown,
-        }
-    }
-
-    /// Its code, as records have it.
-    pub(super) fn code(self) -> Cow<'static, str> {
-        match self {
-            Cause::Ours(code) => Cow::Borrowed(code.name()),
-            Cause::Servers(code) => Cow::Owned(code.to_string()),
-        }
-    }
-}
-
 /// Whether another attempt at a call follows one that failed so, where there are `attempts` at the most.
-pub(super) fn goes_on(call: &Call, cause: Cause, attempts: u32) -> bool {
+pub(super) fn goes_on(call: &Call, cause: FailureCause, attempts: u32) -> bool {
     call.attempt < attempts
         && match cause.class() {
-            Class::Transient => true,
-            Class::Permanent => false,
-            Class::Unknown => {
+            FailureClass::Transient => true,
+            FailureClass::Permanent => false,
+            FailureClass::Unknown => {
                 let code = cause.code();
-                call.failed.iter().all(|before| **before != *code)
+                call.failed.iter().all(|before| *before != code)
             }
         }
 }
@@ -125,18 +66,18 @@ pub(super) struct Health {
     reason: String,
     /// What the process wrote on its standard error.
     wrote: Option<String>,
-    cause: Option<Cause>,
+    cause: Option<FailureCause>,
     permanent: bool,
 }
 
 impl Health {
     /// It failed, for this reason.
-    pub(super) fn failed(&mut self, reason: &str, wrote: Option<String>, cause: Cause) {
+    pub(super) fn failed(&mut self, reason: &str, wrote: Option<String>, cause: FailureCause) {
         let pause = BACKOFF[(self.failures as usize).min(BACKOFF.len() - 1)];
         let permanent = match cause.class() {
-            Class::Transient => false,
-            Class::Permanent => true,
-            Class::Unknown => self.cause == Some(cause),
+            FailureClass::Transient => false,
+            FailureClass::Permanent => true,
+            FailureClass::Unknown => self.cause == Some(cause),
         };
         if self.failures == 0 || self.permanent != permanent {
             self.since = Some(SystemTime::now());
@@ -229,13 +170,18 @@ impl Discovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use colibri_protocol::Code;
 
     #[tokio::test(start_paused = true)]
     async fn backs_off_longer_each_time() {
         let mut health = Health::default();
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            health.failed("crashed", Some("words".to_owned()), Cause::Ours(Code::ServerDied));
+            health.failed(
+                "crashed",
+                Some("words".to_owned()),
+                FailureCause::Ours(Code::ServerDied),
+            );
             assert!(!health.is_permanent());
             pauses.push(health.backing_off().map_or(0, |left| left.as_millis()));
             tokio::time::advance(health.backing_off().unwrap_or_default()).await;
@@ -252,7 +198,7 @@ mod tests {
     async fn what_nobody_can_class_is_permanent_the_second_time() {
         let mut health = Health::default();
         let mut failed = |code| {
-            health.failed("late", None, Cause::Ours(code));
+            health.failed("late", None, FailureCause::Ours(code));
             health.is_permanent()
         };
         assert!(!failed(Code::TimeoutStart));
@@ -260,51 +206,6 @@ mod tests {
         assert!(!failed(Code::ServerDied));
         assert!(!failed(Code::TimeoutStart));
         assert!(failed(Code::ServerUnstartable));
-    }
-
-    /// The table of docs/errors.md has the class of every code.
-    #[test]
-    fn the_manual_has_the_class_of_every_failure() {
-        let doc = include_str!("../../../docs/errors.md");
-        let rows: std::collections::BTreeMap<&str, &str> = doc
-            .lines()
-            .skip_while(|line| *line != "| failure | class |")
-            .skip(2)
-            .map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "))
-            .flat_map(|(codes, class)| codes.split(", ").map(move |code| (code.trim_matches('`'), class)))
-            .collect();
-        let name = |cause: Cause| match cause.class() {
-            Class::Transient => "transient",
-            Class::Permanent => "permanent",
-            Class::Unknown => "unknown",
-        };
-        let servers = [
-            PARSE_ERROR,
-            INVALID_REQUEST,
-            METHOD_NOT_FOUND,
-            INVALID_PARAMS,
-            INTERNAL_ERROR,
-            RESOURCE_NOT_FOUND,
-            HEADER_MISMATCH,
-            MISSING_REQUIRED_CLIENT_CAPABILITY,
-            UNSUPPORTED_PROTOCOL_VERSION,
-            URL_ELICITATION_REQUIRED,
-        ]
-        .map(Cause::Servers);
-        let named: Vec<Cause> = servers
-            .into_iter()
-            .chain(Code::ALL.iter().copied().map(Cause::Ours))
-            .filter(|cause| rows.contains_key(&*cause.code()) || cause.class() != Class::Permanent)
-            .collect();
-        for cause in &named {
-            assert_eq!(rows.get(&*cause.code()), Some(&name(*cause)), "{cause:?}");
-        }
-        assert_eq!(rows["every other code of ours"], "permanent");
-        assert_eq!(
-            (rows["every other code of a server"], name(Cause::Servers(7))),
-            ("unknown", "unknown")
-        );
-        assert_eq!(rows.len(), named.len() + 2, "a row for nothing: {rows:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -171,6 +171,7 @@ impl Server {
     pub fn reset(&self) {
         let mut inner = self.inner();
         inner.health.clear();
+        inner.breakers.clear();
         inner.discovery = Discovery::default();
     }
 
@@ -305,6 +306,10 @@ impl Upstream for Server {
 
     fn relays_whole(&self) -> bool {
         self.entry.whole
+    }
+
+    fn is_integration(&self) -> bool {
+        self.entry.is_integration()
     }
 
     fn metrics(&self) -> &CallMetrics {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use super::breaker::Breaker;
 use super::instance::Session;
 use super::launch::NotStarted;
 use super::retry::{Discovery, Health};
@@ -46,6 +47,8 @@ pub(super) struct Slots {
     pub slots: BTreeMap<ProcessKey, Slot>,
     /// Of the processes of each user, or of all; those that work are not in it.
     pub health: BTreeMap<Option<u32>, Health>,
+    /// Of the calls that each user has there, or all have.
+    pub breakers: BTreeMap<Option<u32>, Breaker>,
     /// What of their standard error may be logged.
     pub allowances: BTreeMap<Option<u32>, Arc<Allowance>>,
     /// Finding out what the server offers.
@@ -66,6 +69,7 @@ impl Slots {
         Slots {
             slots: BTreeMap::new(),
             health: BTreeMap::new(),
+            breakers: BTreeMap::new(),
             allowances: BTreeMap::new(),
             discovery: Discovery::default(),
             blocked,
@@ -145,6 +149,9 @@ impl Slots {
             Viewer::User(uid) => key.uid().is_none_or(|of| of == uid),
         };
         let failed = self.health_for(viewer, isolation);
+        if let Some(breaker) = self.open_breaker_for(viewer, isolation).filter(|_| failed.is_none()) {
+            return (State::BackingOff, Some(breaker.reason()));
+        }
         let reason = failed.map(|(of, health)| match viewer {
             Viewer::Operator(uid) if of.is_some() && of != uid => health.reason().to_owned(),
             Viewer::Operator(_) | Viewer::User(_) => health.whole_reason(),
@@ -158,6 +165,15 @@ impl Slots {
         }
     }
 
+    /// The open breaker that counts for a viewer: for an operator anybody's.
+    fn open_breaker_for(&self, viewer: Viewer, isolation: Isolation) -> Option<&Breaker> {
+        let breaker = match viewer {
+            Viewer::Operator(_) => self.breakers.values().find(|breaker| breaker.is_open()),
+            Viewer::User(uid) => self.breakers.get(&ProcessKey::holder(isolation, uid)),
+        };
+        breaker.filter(|breaker| breaker.is_open())
+    }
+
     /// The failures that count for a viewer: for an operator those of whoever's processes failed last.
     fn health_for(&self, viewer: Viewer, isolation: Isolation) -> Option<(Option<u32>, &Health)> {
         match viewer {
@@ -166,7 +182,7 @@ impl Slots {
                 all.max_by_key(|(_, health)| health.since())
             }
             Viewer::User(uid) => {
-                let of = (isolation != Isolation::Shared).then_some(uid);
+                let of = ProcessKey::holder(isolation, uid);
                 self.health.get(&of).map(|health| (of, health))
             }
         }

@@ -29,6 +29,11 @@ impl ProcessKey {
         }
     }
 
+    /// The user whose failures count for calls of this one; `None`: everybody's do.
+    pub fn holder(isolation: Isolation, uid: u32) -> Option<u32> {
+        (isolation != Isolation::Shared).then_some(uid)
+    }
+
     /// The user whose it is alone.
     pub fn uid(self) -> Option<u32> {
         match self {

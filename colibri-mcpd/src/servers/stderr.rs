@@ -1,5 +1,6 @@
-//! A server's standard error: logged within bounds, and its first words kept for the error of a server that fails.
+//! A server's standard error: logged within bounds, its beginning and its end stored for the error of a server that fails.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use crate::registry::secrets::Secrets;
 
 /// Bytes of a line that are looked at.
 const MAX_LINE: usize = 4096;
-/// Bytes of the first words that are kept.
-const MAX_WORDS: usize = 512;
+/// Bytes of the beginning and of the end of it that an error shows: what a server says first, and the last lines, in
+/// which a traceback has its reason.
+const MAX_BEGINNING: usize = 512;
+const MAX_END: usize = 1536;
 /// In so much time go at most [`MAX_LINES`] lines and [`MAX_BYTES`] bytes to the log.
 const PERIOD: Duration = Duration::from_secs(60);
 const MAX_LINES: u32 = 200;
@@ -51,51 +54,106 @@ impl Allowance {
     }
 }
 
-/// The first words of a process, for who is told why it ended.
+/// The beginning and the end of the standard error of a process, for who is told why it ended.
 #[derive(Default)]
-pub struct FirstWords(Mutex<Words>);
+pub struct StderrExcerpt(Mutex<Excerpt>);
 
+/// Lines as they were written. Secrets are taken out of whole lines, before anything is cut.
 #[derive(Default)]
-struct Words {
-    text: Vec<u8>,
+struct Excerpt {
+    beginning: Lines,
+    end: Lines,
+    /// Lines between the two are dropped.
+    has_gap: bool,
     withheld: bool,
 }
 
-impl FirstWords {
-    fn words(&self) -> MutexGuard<'_, Words> {
+#[derive(Default)]
+struct Lines {
+    lines: VecDeque<Box<[u8]>>,
+    bytes: usize,
+}
+
+impl Lines {
+    fn push(&mut self, line: &[u8]) {
+        self.bytes += line.len() + 1;
+        self.lines.push_back(line.into());
+    }
+
+    /// Drops the first lines while this many bytes are left without them. True if there were any.
+    fn drop_first(&mut self, enough: usize) -> bool {
+        let before = self.lines.len();
+        while let Some(first) = self.lines.front()
+            && self.bytes - (first.len() + 1) >= enough
+        {
+            self.bytes -= first.len() + 1;
+            self.lines.pop_front();
+        }
+        self.lines.len() < before
+    }
+
+    fn text(&self, redact: &dyn Fn(&str) -> String) -> String {
+        let lines: Vec<String> = self
+            .lines
+            .iter()
+            .map(|line| redact(&String::from_utf8_lossy(line)))
+            .collect();
+        lines.join("\n")
+    }
+}
+
+/// The first bytes of a text that are shown, without a cut character.
+fn first_of(text: &str) -> &str {
+    let mut ends = (0..=MAX_BEGINNING.min(text.len())).rev();
+    ends.find_map(|end| text.get(..end)).unwrap_or_default()
+}
+
+/// The last bytes of a text that are shown, without a cut character.
+fn last_of(text: &str) -> &str {
+    let mut starts = text.len().saturating_sub(MAX_END)..=text.len();
+    starts.find_map(|start| text.get(start..)).unwrap_or_default()
+}
+
+impl StderrExcerpt {
+    fn excerpt(&self) -> MutexGuard<'_, Excerpt> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// From now on there are none: the process gets calls of several users, and may repeat what one of them said.
+    /// From now on there is none: the process gets calls of several users, and may repeat what one of them said.
     pub(super) fn withhold(&self) {
-        *self.words() = Words {
-            text: Vec::new(),
+        *self.excerpt() = Excerpt {
             withheld: true,
+            ..Excerpt::default()
         };
     }
 
-    /// What there is, on one line.
-    pub fn get(&self) -> Option<String> {
-        let words = self.words();
-        let text = String::from_utf8_lossy(&words.text);
+    /// What there is, on one line, without what `redact` takes out of text.
+    pub fn get(&self, redact: &dyn Fn(&str) -> String) -> Option<String> {
+        let excerpt = self.excerpt();
+        let (mut beginning, mut end) = (excerpt.beginning.text(redact), excerpt.end.text(redact));
+        if !excerpt.has_gap {
+            if !excerpt.end.lines.is_empty() {
+                beginning = format!("{beginning}\n{end}");
+            }
+            end.clone_from(&beginning);
+        }
+        let text = match excerpt.has_gap || beginning.len() > MAX_BEGINNING + MAX_END {
+            true => format!("{}\n[…]\n{}", first_of(&beginning), last_of(&end)),
+            false => beginning,
+        };
         (!text.trim_end().is_empty()).then(|| colibri_text::visible(text.trim_end()).into_owned())
     }
 
-    fn is_full(&self) -> bool {
-        let words = self.words();
-        words.withheld || words.text.len() >= MAX_WORDS
-    }
-
-    fn add(&self, line: &str) {
-        let mut words = self.words();
-        if words.withheld {
+    fn add(&self, line: &[u8]) {
+        let mut excerpt = self.excerpt();
+        if excerpt.withheld {
             return;
         }
-        let room = MAX_WORDS.saturating_sub(words.text.len());
-        words.text.extend_from_slice(&line.as_bytes()[..line.len().min(room)]);
-        if words.text.len() < MAX_WORDS {
-            words.text.push(b'\n');
+        if excerpt.beginning.bytes < MAX_BEGINNING {
+            return excerpt.beginning.push(line);
         }
+        excerpt.end.push(line);
+        excerpt.has_gap |= excerpt.end.drop_first(MAX_END);
     }
 }
 
@@ -110,7 +168,7 @@ pub struct Stderr {
     /// What may be logged.
     pub allowance: Arc<Allowance>,
     /// What is kept.
-    pub words: Arc<FirstWords>,
+    pub excerpt: Arc<StderrExcerpt>,
 }
 
 /// What of it was not logged.
@@ -159,14 +217,10 @@ impl Stderr {
     }
 
     fn line(&self, line: &[u8], left_out: &mut LeftOut) {
-        let may_log = self.may_log(line.len() as u64, line.len(), left_out);
-        if !may_log && self.words.is_full() {
-            return;
-        }
-        let text = String::from_utf8_lossy(line);
-        let text = self.secrets.redactor().redact(&text).into_owned();
-        self.words.add(&text);
-        if may_log {
+        self.excerpt.add(line);
+        if self.may_log(line.len() as u64, line.len(), left_out) {
+            let text = String::from_utf8_lossy(line);
+            let text = self.secrets.redactor().redact(&text);
             info!(
                 server = &*self.server,
                 pid = self.pid,
@@ -219,18 +273,59 @@ mod tests {
         assert_eq!(lines, 4);
     }
 
+    fn of<'a>(lines: impl IntoIterator<Item = &'a str>) -> StderrExcerpt {
+        let excerpt = StderrExcerpt::default();
+        lines.into_iter().for_each(|line| excerpt.add(line.as_bytes()));
+        excerpt
+    }
+
+    fn plain(text: &str) -> String {
+        text.to_owned()
+    }
+
     #[test]
-    fn first_words_are_few_and_can_be_withheld() {
-        let words = FirstWords::default();
-        assert_eq!(words.get(), None);
-        for _ in 0..1000 {
-            words.add("a\u{1b}b");
+    fn beginning_and_end_are_stored_and_can_be_withheld() {
+        assert_eq!(of([]).get(&plain), None);
+        assert_eq!(of(["", "a\u{1b}b", ""]).get(&plain).unwrap(), "\\na\\u{1b}b");
+        // A traceback: its reason is its last line.
+        let frame = format!("  File \"x.py\", line 7, in {}", "f".repeat(60));
+        let mut lines = vec!["Traceback (most recent call last):"];
+        lines.extend(std::iter::repeat_n(&*frame, 200));
+        lines.push("ModuleNotFoundError: No module named 'mcp'");
+        let excerpt = of(lines);
+        let text = excerpt.get(&plain).unwrap();
+        assert!(
+            text.starts_with("Traceback") && text.ends_with("No module named 'mcp'"),
+            "{text}"
+        );
+        assert!(
+            text.contains("[…]") && text.len() < 2 * (MAX_BEGINNING + MAX_END),
+            "{}",
+            text.len()
+        );
+        let stored = excerpt.excerpt();
+        assert!(stored.beginning.bytes + stored.end.bytes < MAX_BEGINNING + MAX_END + 2 * 100);
+        drop(stored);
+        excerpt.withhold();
+        excerpt.add(b"what another user said");
+        assert_eq!(excerpt.get(&plain), None);
+    }
+
+    #[test]
+    fn what_is_short_is_whole_and_a_secret_at_a_cut_is_taken_out() {
+        let lines: Vec<String> = (0..100).map(|n| format!("line {n}")).collect();
+        let text = of(lines.iter().map(String::as_str)).get(&plain).unwrap();
+        assert_eq!(text, lines.join("\\n"));
+        let redact = |text: &str| text.replace("hunter2-hunter2", "[secret]");
+        for filling in 0..600 {
+            let long = format!("{}hunter2-hunter2", "x".repeat(filling));
+            let text = of([&*long, &long, "y"]).get(&redact).unwrap();
+            assert!(!text.contains("hunter") && text.ends_with('y'), "{filling}: {text}");
         }
-        let kept = words.get().unwrap();
-        assert!(kept.starts_with("a\\u{1b}b\\na") && words.is_full(), "{kept}");
-        assert!(words.words().text.len() <= MAX_WORDS);
-        words.withhold();
-        words.add("what another user said");
-        assert_eq!(words.get(), None);
+        // Cut between characters.
+        for shift in 0..4 {
+            let line = format!("{}{}", "x".repeat(shift), "\u{1f426}".repeat(900));
+            assert!(of([&*line, &line, &line]).get(&plain).is_some());
+        }
     }
 }

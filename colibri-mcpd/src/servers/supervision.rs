@@ -8,16 +8,16 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::breaker::Breaker;
 use super::handshake;
 use super::instance::{Crash, Keeper, Session};
-use super::retry::{self, Cause};
+use super::retry;
 use super::server::Server;
 use super::slots::Slot;
 use super::state::ProcessKey;
-use crate::policy::Again;
 use crate::relay::{Call, HeldCall, Outcome};
 use colibri_protocol::logging::Level;
-use colibri_protocol::{Code, Failure, Feature, Features, Method};
+use colibri_protocol::{AttemptFailure, Code, Failure, FailureCause, FailureClass, Feature, Features, Method};
 use colibri_wire::Json;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -54,16 +54,16 @@ pub(super) struct Supervision {
 
 impl Supervision {
     /// Sends a call once more, after this wait.
-    fn call_later(&self, call: Box<Call>, code: &str, wait: Duration) {
-        self.call_after(call, code, wait, tokio::time::sleep(wait));
+    fn call_later(&self, call: Box<Call>, failed: AttemptFailure, wait: Duration) {
+        self.call_after(call, failed, wait, tokio::time::sleep(wait));
     }
 
-    /// Sends a call once more, after something, of which so much is a wait, since its last attempt failed with this
-    /// code; it can be cancelled until then.
+    /// Sends a call once more, after something, of which so much is a wait, since its last attempt failed so; it can be
+    /// cancelled until then.
     fn call_after(
         &self,
         mut call: Box<Call>,
-        code: &str,
+        failed: AttemptFailure,
         wait: Duration,
         after: impl Future<Output = ()> + Send + 'static,
     ) {
@@ -72,12 +72,33 @@ impl Supervision {
         if !call.client.unsent(&call.id) {
             return chain.finish(vec![(call, Outcome::Cancelled)]);
         }
-        chain.retry(&mut call, code, wait);
+        chain.retry(&mut call, failed, wait);
         tokio::spawn(async move {
             if let Some(call) = HeldCall::until(after, &chain, call).await {
                 server.call_later(key, call).await;
             }
         });
+    }
+}
+
+impl Supervision {
+    /// Notes that a call is given up, whose failure could pass: it has no further attempt, or the breaker is open. False if
+    /// it goes on.
+    fn gives_up(&self, call: &mut Call, has_attempts: bool, failed: &AttemptFailure) -> bool {
+        let mut inner = self.server.inner();
+        let of = self.key.uid();
+        if has_attempts && !inner.breakers.get(&of).is_some_and(Breaker::is_open) {
+            return false;
+        }
+        let breaker = inner.breakers.entry(of).or_default();
+        let is_open = breaker.give_up(call.client.caller.uid, &failed.code);
+        drop(inner);
+        call.given_up = true;
+        self.server.ailing.store(true, Ordering::Release);
+        if is_open {
+            self.server.note_state();
+        }
+        true
     }
 }
 
@@ -119,7 +140,7 @@ impl Keeper for Supervision {
             inner.slots.remove(&self.key);
             if let Some(Crash { reason, wrote }) = crash {
                 let health = inner.health.entry(self.key.uid()).or_default();
-                health.failed(&reason, wrote, Cause::Ours(Code::ServerDied));
+                health.failed(&reason, wrote, FailureCause::Ours(Code::ServerDied));
                 self.server.ailing.store(true, Ordering::Release);
             }
         }
@@ -134,22 +155,32 @@ impl Keeper for Supervision {
     }
 
     fn again(&self, call: Box<Call>) {
-        self.server.call(call);
+        self.server.send(call);
     }
 
-    fn failed(&self, call: Box<Call>, again: Again<'_>) -> Result<(), Box<Call>> {
-        if self.server.is_over() {
+    fn failed(&self, mut call: Box<Call>, failed: AttemptFailure, wait: Option<Duration>) -> Result<(), Box<Call>> {
+        let may_pass = failed.class == Some(FailureClass::Transient);
+        if self.server.is_over() || may_pass && self.gives_up(&mut call, wait.is_some(), &failed) {
             return Err(call);
         }
-        self.call_later(call, again.code, again.wait);
-        Ok(())
+        match wait {
+            Some(wait) => {
+                self.call_later(call, failed, wait);
+                Ok(())
+            }
+            None => Err(call),
+        }
     }
 
-    fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>) {
+    fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
         let server = &self.server;
         let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
         let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
-        if call.attempt >= server.entry.attempts || wait >= left || server.is_over() {
+        let failed = FailureCause::Ours(failure.code).attempt();
+        let has_attempts = call.attempt < server.entry.attempts && wait < left;
+        // A session that the server forgot is no failure of it: the next attempt opens another.
+        let is_forgotten = has_attempts && wait.is_zero();
+        if server.is_over() || !is_forgotten && self.gives_up(&mut call, has_attempts, &failed) {
             let failure = match after.filter(|after| !after.is_zero()) {
                 Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
                 None => failure,
@@ -157,7 +188,7 @@ impl Keeper for Supervision {
             let chain = &server.context.parts.chain;
             return chain.finish(vec![(call, Outcome::Failed(failure))]);
         }
-        self.call_later(call, failure.code.name(), wait);
+        self.call_later(call, failed, wait);
     }
 
     fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure) {
@@ -179,32 +210,39 @@ impl Keeper for Supervision {
                 server.read_lists(session);
             }
         });
-        let code = failure.code.name();
-        self.call_after(call, code, Duration::ZERO, async { drop(read.await) });
+        let failed = FailureCause::Ours(failure.code).attempt();
+        self.call_after(call, failed, Duration::ZERO, async { drop(read.await) });
     }
 
-    fn spoiled(&self, call: Box<Call>, cause: Cause) -> Result<(), Box<Call>> {
+    fn spoiled(&self, mut call: Box<Call>, cause: FailureCause) -> Result<(), Box<Call>> {
         let server = &self.server;
-        // Who only reads is asked again where the process was lost. What a server answers is its answer, and a time-out
-        // is said at once: each further attempt would take seconds, and its progress be told twice.
-        let is_said = call.method != Some(Method::ToolsCall) && cause != Cause::Ours(Code::ServerDied);
-        if is_said
-            || !call.target.is_idempotent()
-            || !retry::goes_on(&call, cause, server.entry.attempts)
-            || server.is_over()
-        {
+        // Who only reads is asked again where the process was lost, or the server failed. What a server answers is its
+        // answer, and a time-out is said at once: each further attempt would take seconds, and its progress be told twice.
+        let is_lost = matches!(cause, FailureCause::Ours(Code::ServerDied | Code::ServerFailed));
+        let is_said = call.method != Some(Method::ToolsCall) && !is_lost;
+        if is_said || !call.target.is_idempotent() || server.is_over() {
+            return Err(call);
+        }
+        let goes_on = retry::goes_on(&call, cause, server.entry.attempts);
+        // What a server answers, be it an error, shows that it works.
+        let may_pass = matches!(cause, FailureCause::Ours(_)) && cause.class() == FailureClass::Transient;
+        if !goes_on && !may_pass || may_pass && self.gives_up(&mut call, goes_on, &cause.attempt()) {
             return Err(call);
         }
         let wait = retry::wait_after(call.attempt, server.context.next_retry());
-        self.call_later(call, &cause.code(), wait);
+        self.call_later(call, cause.attempt(), wait);
         Ok(())
     }
 
-    fn answered(&self) {
+    fn answered(&self, given_up: bool) {
         if self.server.ailing.load(Ordering::Acquire) {
             let mut inner = self.server.inner();
             inner.health.remove(&self.key.uid());
-            self.server.ailing.store(!inner.health.is_empty(), Ordering::Release);
+            if !given_up {
+                inner.breakers.remove(&self.key.uid());
+            }
+            let is_ailing = !inner.health.is_empty() || !inner.breakers.is_empty();
+            self.server.ailing.store(is_ailing, Ordering::Release);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::database::{Store, now_ms};
-use super::error::Error;
+use super::error::{Error, room};
 use rusqlite::{OptionalExtension, TransactionBehavior, named_params};
 
 /// What a catalogue entry was learned from. If any part differs, the entry does not count.
@@ -78,8 +78,10 @@ impl Store {
     /// one registry entry and one executable at a time, and so the table stays as small as the registry.
     ///
     /// # Errors
-    /// [`Error::Sqlite`]; what was known before then still is.
+    /// [`Error::NoRoom`], [`Error::Sqlite`]; what was known before then still is.
     pub fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), Error> {
+        let definitions = entry.lists.values().flatten();
+        room(self.path(), definitions.map(Vec::len).sum())?;
         self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             transaction

@@ -4,6 +4,7 @@
 //! Each change is one statement that names the status and the claim that it found, so that it holds where statements
 //! of others come between, as in PostgreSQL. What it says stays within what PostgreSQL takes too.
 
+use super::actor::Actor;
 use super::database::{Aborted, Store};
 use super::error::{Error, TaskRefusal};
 use super::step::{Step, Tell};
@@ -14,17 +15,6 @@ use rusqlite::{OptionalExtension, Transaction, named_params, params_from_iter};
 
 /// How often a task comes back to the queue before it fails.
 pub const MAX_ATTEMPTS: u32 = 3;
-
-/// Who does something with a task: a person, or an agent's instance for one.
-#[derive(Debug, Clone, Copy)]
-pub struct Actor<'a> {
-    /// The person.
-    pub uid: u32,
-    /// The agent's instance.
-    pub session: Option<&'a str>,
-    /// Whether the person may cancel what others created.
-    pub operator: bool,
-}
 
 /// What is to be done with a task.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +59,8 @@ fn fits(capabilities: &[String], values: &mut Vec<Value>) -> String {
 }
 
 impl Store {
-    /// Claims the next task for somebody: the oldest of the highest priority. What is reserved for an instance comes
-    /// first there; and an instance takes tasks of its own person alone, one at a time.
+    /// Claims the next of a person's own tasks: the oldest of the highest priority. What is reserved for an instance
+    /// comes first there, and an instance has one task at a time.
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
@@ -99,7 +89,7 @@ impl Store {
                 "created_by = ?1 AND (for_session = ?2 OR ({free})) AND NOT EXISTS (SELECT 1 FROM tasks
                      WHERE status IN ('claimed', 'started') AND claimed_session = ?2)"
             ),
-            None => free,
+            None => format!("created_by = ?1 AND {free}"),
         };
         let sql = format!(
             "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
@@ -144,7 +134,7 @@ impl Store {
     ) -> Result<Task, Error> {
         self.transact(|transaction| {
             let old = one(transaction, id)?;
-            if who.session.is_some() && old.said.created_by != who.uid {
+            if !who.sees(&old) {
                 return Err(TaskRefusal::Missing(id).into());
             }
             let step = order.step(&old);
@@ -156,20 +146,23 @@ impl Store {
         })
     }
 
-    /// Keeps a queued task for an instance; with a time, until then.
+    /// Keeps a queued task that `who` created for an instance; with a time, until then.
     ///
     /// # Errors
     /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
     pub(crate) fn reserve(
         &self,
         id: u64,
-        (uid, session): (u32, &str),
+        (who, session): (Actor<'_>, &str),
         until: Option<u64>,
         now: u64,
     ) -> Result<Task, Error> {
         self.transact(|transaction| {
             let old = one(transaction, id)?;
-            if old.said.created_by != uid {
+            if !who.sees(&old) {
+                return Err(TaskRefusal::Missing(id).into());
+            }
+            if old.said.created_by != who.uid {
                 return Err(TaskRefusal::NotCreator(id).into());
             }
             if old.said.status != TaskStatus::Queued {
@@ -383,11 +376,10 @@ impl Order<'_> {
                 }
             }
             Order::Claim(_) => reserved(task, who.session, now)?,
-            Order::Queue => {}
-            Order::Cancel(_) if task.said.created_by != who.uid && !who.operator => {
+            Order::Queue | Order::Cancel(_) if task.said.created_by != who.uid && !who.operator => {
                 return Err(TaskRefusal::NotCreator(id));
             }
-            Order::Cancel(_) => {}
+            Order::Queue | Order::Cancel(_) => {}
         }
         if step.from().contains(&task.said.status) {
             return Ok(());

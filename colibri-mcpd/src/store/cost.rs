@@ -11,6 +11,10 @@ pub struct Cost {
     pub uid: u32,
     /// The mode that they chose; `None`: none.
     pub mode: Option<CostMode>,
+    /// When they chose it, in milliseconds since the epoch; 0 without one.
+    pub chosen_at: u64,
+    /// Bytes of that day before they chose it.
+    pub before: u64,
     /// The day.
     pub day: Day,
     /// Bytes of answers on that day.
@@ -25,7 +29,7 @@ impl Store {
     pub fn costs(&self) -> Result<Vec<Cost>, Error> {
         self.with(|connection| {
             connection
-                .prepare_cached("SELECT uid, mode, day, bytes FROM cost ORDER BY uid")?
+                .prepare_cached("SELECT uid, mode, day, bytes, chosen_at, bytes_before FROM cost ORDER BY uid")?
                 .query_map([], |row| {
                     let mode: Option<String> = row.get(1)?;
                     let mode = mode.map(|name| {
@@ -37,6 +41,8 @@ impl Store {
                         mode: mode.transpose()?,
                         day: Day(row.get(2)?),
                         bytes: row.get(3).map(i64::unsigned_abs)?,
+                        chosen_at: row.get(4).map(i64::unsigned_abs)?,
+                        before: row.get(5).map(i64::unsigned_abs)?,
                     })
                 })?
                 .collect()
@@ -50,11 +56,14 @@ impl Store {
     pub fn keep_costs(&self, costs: &[Cost]) -> Result<(), Error> {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.transact(|transaction| {
-            let mut statement = transaction
-                .prepare_cached("INSERT OR REPLACE INTO cost (uid, mode, day, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+            let mut statement = transaction.prepare_cached(
+                "INSERT OR REPLACE INTO cost (uid, mode, day, bytes, chosen_at, bytes_before)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?;
             for cost in costs {
                 let mode = cost.mode.map(CostMode::name);
-                statement.execute((cost.uid, mode, cost.day.0, number(cost.bytes)))?;
+                let (chosen_at, before) = (number(cost.chosen_at), number(cost.before));
+                statement.execute((cost.uid, mode, cost.day.0, number(cost.bytes), chosen_at, before))?;
             }
             Ok(())
         })
@@ -71,6 +80,8 @@ mod tests {
         let cost = |uid, mode, bytes| Cost {
             uid,
             mode,
+            chosen_at: bytes / 3,
+            before: bytes / 2,
             day: Day(20_000),
             bytes,
         };
@@ -90,7 +101,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).unwrap();
         store
-            .with(|c| c.execute("INSERT INTO cost VALUES (1, 'free', 1, 1)", []))
+            .with(|c| c.execute("INSERT INTO cost VALUES (1, 'free', 1, 1, 0, 0)", []))
             .unwrap();
         assert!(store.costs().unwrap_err().to_string().contains("free"));
     }

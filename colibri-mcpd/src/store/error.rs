@@ -1,5 +1,6 @@
 //! What can go wrong with the store, and what to do about it.
 
+use crate::reserve::{Reserve, Use};
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,12 @@ pub enum Error {
     /// There are [`MAX_TASKS`] tasks.
     #[error("{path}: holds {MAX_TASKS} tasks, which is the limit: the operator must delete ended ones from it")]
     Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system has no room beside what is reserved for the trail.
+    #[error("{path}: its file system has no room beside what is reserved for the trail: free space there")]
+    NoRoom {
         /// The file.
         path: PathBuf,
     },
@@ -166,6 +173,23 @@ fn advice(path: &Path, source: &rusqlite::Error) -> String {
         _ => "see what the daemon logs, and report it as a bug of Colibri".to_owned(),
     }
 }
+
+/// Looks whether something new of so many bytes can be stored here without the space that is reserved for the trail.
+///
+/// # Errors
+/// [`Error::NoRoom`].
+pub(super) fn room(path: &Path, bytes: usize) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    // It stands in the log first, and in the file later.
+    let more = (bytes as u64).saturating_mul(2).saturating_add(SLACK);
+    match Reserve::of(directory).missing(directory, more, Use::Stored) {
+        0 => Ok(()),
+        _ => Err(Error::NoRoom { path: path.to_owned() }),
+    }
+}
+
+/// Bytes that something small may have in pages of the file and its log.
+const SLACK: u64 = 128 << 10;
 
 /// Whether the file system has next to no space left for who is not root.
 fn is_full(path: &Path) -> bool {

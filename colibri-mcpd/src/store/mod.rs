@@ -5,6 +5,7 @@
 //! at all. All methods are synchronous. Reads touch memory; a write waits for the disk, so an asynchronous caller wraps
 //! it in a blocking section.
 
+mod actor;
 mod catalogue;
 mod claims;
 mod cost;
@@ -18,8 +19,9 @@ mod step;
 mod summaries;
 mod task;
 
+pub use actor::Actor;
 pub use catalogue::{CatalogueEntry, CatalogueKey};
-pub use claims::{Actor, MAX_ATTEMPTS, Order, Seeks};
+pub use claims::{MAX_ATTEMPTS, Order, Seeks};
 pub use cost::Cost;
 pub use database::Store;
 pub(crate) use database::now_ms;

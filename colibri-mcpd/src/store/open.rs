@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tracing::warn;
 
 /// The file's name in the state directory.
 const FILE: &str = "colibri.db";
@@ -158,6 +159,11 @@ const MIGRATIONS: &[&str] = &[
         FROM model_tokens;
     DROP TABLE model_tokens;
 ",
+    "
+    -- What was spent on the day before its mode was chosen, and when that was.
+    ALTER TABLE cost ADD COLUMN chosen_at INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE cost ADD COLUMN bytes_before INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
@@ -224,6 +230,13 @@ fn secure(path: &Path) -> Result<(), Error> {
             Uid::effective()
         )));
     }
+    if metadata.len() == 0 {
+        warn!(
+            "{} is empty, as a power failure may leave it: going on with an empty store. Tasks, schedules and costs are gone; \
+             to have them back stop the daemon and put a backup there",
+            path.display()
+        );
+    }
     if metadata.mode() & 0o077 != 0 {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|e| here(format!("cannot chmod 0600: {e}")))?;
@@ -270,6 +283,8 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
         ("synchronous", "FULL"),
         ("foreign_keys", "ON"),
         ("trusted_schema", "OFF"),
+        // What a large transaction has made of the log is given back after it.
+        ("journal_size_limit", "1048576"),
     ] {
         connection.pragma_update(None, pragma, value).map_err(sqlite)?;
     }
@@ -342,6 +357,8 @@ mod tests {
     const COST: Cost = Cost {
         uid: 1,
         mode: None,
+        chosen_at: 0,
+        before: 0,
         day: Day(1),
         bytes: 1,
     };

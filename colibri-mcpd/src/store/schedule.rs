@@ -4,7 +4,7 @@ use colibri_api::{NewTask, Schedule, Task};
 use rusqlite::{OptionalExtension, Row};
 
 use super::database::{Store, unexpected};
-use super::error::{Error, TaskRefusal};
+use super::error::{Error, TaskRefusal, room};
 use super::step::Tell;
 use super::task::insert;
 
@@ -23,6 +23,7 @@ impl Store {
         let [timing, work] = [serde_json::to_string(&new.timing), serde_json::to_string(&new.work)]
             .map(|json| json.map_err(|error| Error::Unrecorded(error.to_string())));
         let (timing, work) = (timing?, work?);
+        room(self.path(), work.len())?;
         self.transact(|transaction| {
             let count = |sql: &str, uid: Option<u32>| {
                 let mut count = transaction.prepare_cached(sql)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::database::Store;
-use super::error::Error;
+use super::error::{Error, room};
 use rusqlite::{Connection, params};
 
 /// The most summaries that are kept; older ones make room.
@@ -48,8 +48,9 @@ impl Store {
     /// Keeps a summary, in place of one of the same definition.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`Error::NoRoom`], [`Error::Sqlite`].
     pub fn put_summary(&self, summary: &Summary, model: &str) -> Result<(), Error> {
+        room(self.path(), summary.text.len())?;
         self.with(|connection| {
             let transaction = connection.transaction()?;
             transaction

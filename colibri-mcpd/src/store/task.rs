@@ -1,7 +1,8 @@
-//! Tasks: what people and assistants want done, shared by everyone who can open the socket.
+//! Tasks: what people and assistants want done.
 
+use super::actor::{Actor, bind};
 use super::database::{Aborted, Store, unexpected};
-use super::error::{CursorError, Error, MAX_TASKS, TaskRefusal};
+use super::error::{CursorError, Error, MAX_TASKS, TaskRefusal, room};
 use super::step::Tell;
 use colibri_api::{NewTask, Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
@@ -37,8 +38,6 @@ pub struct TaskFilter {
     pub status: Option<TaskStatus>,
     /// Only from this source.
     pub source: Option<String>,
-    /// Only those that this person created.
-    pub created_by: Option<u32>,
 }
 
 impl TaskFilter {
@@ -56,7 +55,6 @@ impl TaskFilter {
                 .map_or_else(String::new, |source| format!("={source}")),
         );
         digest.update(b"\n");
-        digest.update(self.created_by.map_or_else(String::new, |uid| format!("{uid}\n")));
         digest.update(id.to_be_bytes());
         let check = digest
             .finalize()
@@ -139,29 +137,30 @@ impl Store {
         found.ok_or_else(|| TaskRefusal::Missing(id).into())
     }
 
-    /// The tasks that `filter` lets through, newest first, at most `limit` (1 to [`MAX_PAGE`]), from where `cursor`
+    /// The tasks that `who` sees and `filter` lets through, newest first, at most `limit` (1 to [`MAX_PAGE`]), from where `cursor`
     /// points. Tasks that come in during a walk do not shift its pages.
     ///
     /// # Errors
     /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
-    pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
+    pub fn tasks(&self, who: Actor<'_>, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
         let limit = limit.clamp(1, MAX_PAGE) as usize;
-        let mut sql = format!("SELECT {COLUMNS} FROM tasks WHERE id < ?1");
         let mut values = vec![Value::from(before)];
+        let seen = who.condition(&mut values);
+        let mut sql = format!("SELECT {COLUMNS} FROM tasks WHERE id < ?1 AND {seen}");
         for (column, value) in [
             ("status", filter.status.map(|s| s.name().to_owned().into())),
             ("source", filter.source.clone().map(Value::from)),
-            ("created_by", filter.created_by.map(|uid| i64::from(uid).into())),
         ] {
             if let Some(value) = value {
-                values.push(value);
-                sql.push_str(&format!(" AND {column} = ?{}", values.len()));
+                sql.push_str(&format!(" AND {column} = {}", bind(&mut values, value)));
             }
         }
         // One more than asked for tells whether there is a next page.
-        values.push(Value::from(limit as i64 + 1));
-        sql.push_str(&format!(" ORDER BY id DESC LIMIT ?{}", values.len()));
+        sql.push_str(&format!(
+            " ORDER BY id DESC LIMIT {}",
+            bind(&mut values, limit as i64 + 1)
+        ));
         let mut tasks = self.with(|connection| {
             connection
                 .prepare_cached(&sql)?
@@ -177,23 +176,20 @@ impl Store {
         Ok(Tasks { tasks, next_cursor })
     }
 
-    /// How many tasks stand in each status, in the order of [`TaskStatus::ALL`]: all, or those that this person created.
+    /// How many of the tasks that `who` sees stand in each status, in the order of [`TaskStatus::ALL`].
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn task_counts(&self, created_by: Option<u32>) -> Result<[(TaskStatus, u64); 7], Error> {
+    pub fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], Error> {
+        let mut values = vec![Value::Null];
+        let seen = who.condition(&mut values);
+        let sql = format!("SELECT count(*) FROM tasks WHERE status = ?1 AND {seen}");
         self.with(|connection| {
             let mut counts = TaskStatus::ALL.map(|status| (status, 0));
-            let whose = created_by.map_or("", |_| " AND created_by = ?2");
-            let mut statement =
-                connection.prepare_cached(&format!("SELECT count(*) FROM tasks WHERE status = ?1{whose}"))?;
+            let mut statement = connection.prepare_cached(&sql)?;
             for (status, count) in &mut counts {
-                let status = Value::from(status.name().to_owned());
-                let values = [Some(status), created_by.map(|uid| i64::from(uid).into())];
-                let found: i64 = statement
-                    .query_row(params_from_iter(values.into_iter().flatten()), |row| row.get(0))
-                    .optional()?
-                    .unwrap_or(0);
+                values[0] = status.name().to_owned().into();
+                let found: i64 = statement.query_row(params_from_iter(&values), |row| row.get(0))?;
                 *count = found.unsigned_abs();
             }
             Ok(counts)
@@ -216,6 +212,7 @@ pub(super) fn insert(
     if count >= MAX_TASKS {
         return Err(Error::Full { path: path.to_owned() }.into());
     }
+    room(path, new.title.len() + new.description.len())?;
     let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
     let sql = format!(
         "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
@@ -317,7 +314,7 @@ mod tests {
         let mut ids = Vec::new();
         let mut cursor = None;
         loop {
-            let page = store.tasks(filter, limit, cursor.as_deref()).unwrap();
+            let page = store.tasks(Actor::DAEMON, filter, limit, cursor.as_deref()).unwrap();
             assert!(page.tasks.len() <= limit as usize);
             ids.extend(page.tasks.iter().map(|task| task.id));
             cursor = page.next_cursor;
@@ -336,7 +333,7 @@ mod tests {
             .unwrap();
         let page = Store::open(state.path())
             .unwrap()
-            .tasks(&TaskFilter::default(), 10, None)
+            .tasks(Actor::DAEMON, &TaskFilter::default(), 10, None)
             .unwrap();
         assert_eq!(
             page,
@@ -367,7 +364,7 @@ mod tests {
             Err(Error::Full { .. })
         ));
         assert_eq!(
-            store.task_counts(None).unwrap()[1],
+            store.task_counts(Actor::DAEMON).unwrap()[1],
             (TaskStatus::Queued, MAX_TASKS as u64)
         );
     }
@@ -379,10 +376,10 @@ mod tests {
         for _ in 0..5 {
             store.added(new("t", TaskStatus::Queued, "s")).unwrap();
         }
-        let first = store.tasks(&TaskFilter::default(), 2, None).unwrap();
+        let first = store.tasks(Actor::DAEMON, &TaskFilter::default(), 2, None).unwrap();
         store.added(new("late", TaskStatus::Queued, "s")).unwrap();
         let second = store
-            .tasks(&TaskFilter::default(), 2, first.next_cursor.as_deref())
+            .tasks(Actor::DAEMON, &TaskFilter::default(), 2, first.next_cursor.as_deref())
             .unwrap();
         let ids: Vec<_> = first.tasks.iter().chain(&second.tasks).map(|task| task.id).collect();
         assert_eq!(ids, [5, 4, 3, 2]);
@@ -408,10 +405,16 @@ mod tests {
         let mut titles = BTreeSet::new();
         for page in 0..2 {
             let filter = TaskFilter::default();
-            let cursor = (page == 1).then(|| stores[0].tasks(&filter, 40, None).unwrap().next_cursor.unwrap());
+            let cursor = (page == 1).then(|| {
+                stores[0]
+                    .tasks(Actor::DAEMON, &filter, 40, None)
+                    .unwrap()
+                    .next_cursor
+                    .unwrap()
+            });
             titles.extend(
                 stores[1]
-                    .tasks(&filter, 40, cursor.as_deref())
+                    .tasks(Actor::DAEMON, &filter, 40, cursor.as_deref())
                     .unwrap()
                     .tasks
                     .into_iter()
@@ -419,7 +422,10 @@ mod tests {
             );
         }
         assert_eq!(titles.len(), 80);
-        assert_eq!(stores[0].task_counts(None).unwrap()[0], (TaskStatus::Intake, 80));
+        assert_eq!(
+            stores[0].task_counts(Actor::DAEMON).unwrap()[0],
+            (TaskStatus::Intake, 80)
+        );
     }
 
     #[test]
@@ -436,10 +442,6 @@ mod tests {
             },
             TaskFilter {
                 source: Some(String::new()),
-                ..TaskFilter::default()
-            },
-            TaskFilter {
-                created_by: Some(0),
                 ..TaskFilter::default()
             },
         ];
@@ -476,7 +478,6 @@ mod tests {
                 TaskFilter {
                     status: status.map(|s| TaskStatus::ALL[s]),
                     source: source.map(|s| s.to_string()),
-                    created_by: None,
                 };
             prop_assert_eq!(walk(&store, &filter, limit), expected);
         }

@@ -1,7 +1,7 @@
 //! The promise of the store, tried: a process that writes without pause is killed at random moments, and what it had
 //! been told is written is there, whole.
 
-use super::{CatalogueEntry, CatalogueKey, Store};
+use super::{Actor, CatalogueEntry, CatalogueKey, Store};
 use colibri_api::{NewTask, TaskStatus};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -104,7 +104,7 @@ fn a_killed_writer_loses_nothing() {
             .with(|c| c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0)))
             .unwrap();
         assert_eq!(orphans, 0);
-        let count = i64::try_from(store.task_counts(None).unwrap()[1].1).unwrap();
+        let count = i64::try_from(store.task_counts(Actor::DAEMON).unwrap()[1].1).unwrap();
         // At most the one that was being written when the signal came may be there beyond what was told.
         assert!(
             (written..=written + 1).contains(&count),

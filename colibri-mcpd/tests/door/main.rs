@@ -13,17 +13,27 @@ mod world;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use colibri_mcpd::agents::Doors as _;
+use colibri_mcpd::door::Visitor;
+use colibri_mcpd::door::lines::serve;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
-use world::{PATIENCE, Peer, World};
+use world::{PATIENCE, PERSON, Peer, World};
 
 const REGISTRY: &str = r#"{"servers":{"git":{"command":"/m/git"},"fs":{"command":"/m/fs"}}}"#;
 const OPEN: &str = r#"{"others":{"gates":["write","external-call"],"servers":{"*":["*"]}}}"#;
 const ALL: &str = r#"{"*":{"allow":["*"]}}"#;
 const SESSION: &str = "0123456789abcdef";
+
+/// [`OPEN`] with whoever runs the test as an operator: root is one always.
+fn open_with_operator() -> String {
+    let rights = json!({"gates": ["write", "external-call"], "servers": {"*": ["*"]}});
+    let mut operator = rights.clone();
+    operator["operator"] = json!(true);
+    json!({"users": {nix::unistd::geteuid().to_string(): operator}, "others": rights}).to_string()
+}
 
 #[tokio::test]
 async fn a_door_is_a_socket_of_its_own_and_says_whose_calls_they_are() {
@@ -51,6 +61,27 @@ async fn a_door_is_a_socket_of_its_own_and_says_whose_calls_they_are() {
     }
     assert!(!agent.directory.exists());
     UnixStream::connect(agent.socket()).await.unwrap_err();
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_does_not_end_has_a_time_in_all() {
+    let world = World::new(REGISTRY, OPEN).await;
+    let (mut to, reader) = tokio::io::duplex(1 << 10);
+    let (writer, _from) = tokio::io::duplex(1 << 10);
+    let served = tokio::spawn(serve(Visitor::enter(world.daemon.clone(), PERSON), reader, writer));
+    // Each of these lines ends, and the next has begun.
+    for _ in 0..20 {
+        to.write_all(b"{}\n{").await.unwrap();
+        sleep(Duration::from_secs(5)).await;
+    }
+    let begun = Instant::now();
+    while to.write_all(b"x").await.is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(600), "the line is read for ever");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(begun.elapsed() > Duration::from_secs(50), "{:?}", begun.elapsed());
+    served.await.unwrap();
     world.end().await;
 }
 

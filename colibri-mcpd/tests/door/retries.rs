@@ -40,8 +40,8 @@ fn records(world: &World) -> Vec<String> {
             record["details"]["tokens_in"]
         ),
         kind => format!(
-            "{kind} {} {} {}",
-            record["result"], record["attempt_number"], record["error_code"]
+            "{kind} {} {} {} {}",
+            record["result"], record["attempt_number"], record["error_code"], record["error_class"]
         ),
     };
     records[begin + 1..].iter().map(told).collect()
@@ -67,8 +67,12 @@ async fn each_further_attempt_waits_as_the_contract_says_and_is_recorded() {
         ("MODEL_BUSY", Some(7), 3, &[7, 7, 7]),
         ("MODEL_BUSY", Some(3600), 3, &[]),
         ("MODEL_REFUSED", None, 3, &[]),
-        ("INTEGRATION_UNAVAILABLE", None, 3, &[]),
+        ("INTEGRATION_UNAVAILABLE", None, 9, &[1, 4, 15, 60]),
+        // What stays is not tried again, whatever the contract says of its code.
+        ("STAYS", None, 3, &[]),
     ] {
+        let good = json!({ "code": "MODEL_FAILED", "failures": 0, "before": [code, after, failures] });
+        peer.call("api__complete", arguments(good)).await;
         let says = json!({ "code": code, "after": after, "failures": failures });
         let begun = Instant::now();
         let answer = peer.call("api__complete", arguments(says)).await;
@@ -82,15 +86,21 @@ async fn each_further_attempt_waits_as_the_contract_says_and_is_recorded() {
         assert_eq!(answer["result"]["isError"] != true, has_succeeded, "{answer}");
         let attempts = waits.len() + 1;
         let mut expected: Vec<String> = (1..attempts)
-            .map(|at| format!("retry \"RETRY\" {at} \"{code}\""))
+            .map(|at| format!("retry \"RETRY\" {at} \"{code}\" \"transient\""))
             .collect();
         match has_succeeded {
-            true => expected.extend([format!("exit \"SUCCESS\" {attempts} null"), "model_call 3".to_owned()]),
+            true => expected.extend([
+                format!("exit \"SUCCESS\" {attempts} null null"),
+                "model_call 3".to_owned(),
+            ]),
             false => {
                 // One that the contract has not tried again is an error of the tool's as any.
-                let is_named = matches!(code, "MODEL_FAILED" | "MODEL_BUSY");
-                let end = if is_named { code } else { "TOOL_ERROR" };
-                expected.push(format!("exit \"FAIL\" {attempts} \"{end}\""));
+                let end = match code {
+                    "MODEL_REFUSED" => "\"TOOL_ERROR\" \"unknown\"".to_owned(),
+                    "STAYS" => "\"MODEL_FAILED\" \"permanent\"".to_owned(),
+                    _ => format!("\"{code}\" \"transient\""),
+                };
+                expected.push(format!("exit \"FAIL\" {attempts} {end}"));
             }
         }
         assert_eq!(records(&world), expected);
@@ -120,6 +130,49 @@ async fn a_call_that_waits_for_its_next_attempt_can_be_cancelled() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-    assert_eq!(records(&world).last().unwrap(), "exit \"FAIL\" 2 \"CANCELLED\"");
+    assert_eq!(records(&world).last().unwrap(), "exit \"FAIL\" 2 \"CANCELLED\" null");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_integration_whose_calls_are_given_up_is_left_alone() {
+    let world = world(json!({})).await;
+    let mut peer = world.operator().await;
+    peer.names("tools/list", "tools", "name").await;
+    let says = |n: u32| json!({ "code": "MODEL_FAILED", "failures": 99, "n": n });
+    for n in 0..3 {
+        let begun = Instant::now();
+        let answer = peer.call("api__complete", arguments(says(n))).await;
+        assert!(
+            answer.to_string().contains("MODEL_FAILED") && begun.elapsed().as_secs() == 80,
+            "{answer}"
+        );
+    }
+    let begun = Instant::now();
+    let answer = peer.call("api__complete", arguments(says(3))).await;
+    assert!(
+        answer.to_string().contains("given up, the last with MODEL_FAILED"),
+        "{answer}"
+    );
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(
+        records(&world),
+        ["exit \"FAIL\" 1 \"INTEGRATION_UNAVAILABLE\" \"transient\""]
+    );
+    // A trial has one attempt; one that is answered ends it.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let begun = Instant::now();
+    peer.call("api__complete", arguments(says(4))).await;
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(records(&world), ["exit \"FAIL\" 1 \"MODEL_FAILED\" \"transient\""]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let good = json!({ "code": "MODEL_FAILED", "failures": 0 });
+    assert_ne!(
+        peer.call("api__complete", arguments(good)).await["result"]["isError"],
+        true
+    );
+    let begun = Instant::now();
+    peer.call("api__complete", arguments(says(5))).await;
+    assert_eq!(begun.elapsed().as_secs(), 80);
     world.end().await;
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use crate::world::{PERSON, Peer, World, code};
-use crate::{ALL, OPEN, REGISTRY, SESSION};
+use crate::{ALL, OPEN, REGISTRY, SESSION, open_with_operator};
 use colibri_mcpd::policy::Caller;
 
 /// Colibri's own tools that an agent has.
@@ -146,7 +146,7 @@ async fn an_entry_without_tools_has_none_and_a_closed_gate_stays_closed() {
 
 #[tokio::test]
 async fn an_agent_of_an_operator_is_no_operator_and_has_no_method_of_ours() {
-    let world = World::new(REGISTRY, OPEN).await;
+    let world = World::new(REGISTRY, &open_with_operator()).await;
     let root = Caller {
         uid: 0,
         gid: 0,
@@ -222,8 +222,7 @@ async fn what_is_kept_for_an_instance_is_its_own_and_not_its_persons() {
     let mut handles = Vec::new();
     for peer in &mut peers {
         let answer = peer.call("git__big", json!({"n": 5000})).await;
-        assert_eq!(code(&answer), "RESULT_TOO_LARGE", "{answer}");
-        let said = &answer["result"]["_meta"]["org.colibri/error"]["kept"];
+        let said = &answer["result"]["_meta"]["org.colibri/kept"];
         assert!(said["bytes"].as_u64().unwrap() > 5000);
         handles.push(said["handle"].as_str().unwrap().to_owned());
     }
@@ -237,7 +236,7 @@ async fn what_is_kept_for_an_instance_is_its_own_and_not_its_persons() {
                 .call("colibri_read_result", json!({"handle": handle, "lines": 1}))
                 .await;
             match mine == whose {
-                true => assert!(read["result"]["structuredContent"]["text"].is_string(), "{read}"),
+                true => assert!(read["result"]["content"][0]["text"].is_string(), "{read}"),
                 false => assert_eq!(read["result"], guessed["result"]),
             }
         }
@@ -295,7 +294,7 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
     let own = nix::unistd::geteuid().as_raw();
     let registry =
         r#"{"servers":{"git":{"command":"/m/git","tools":{"confirm":["status"]}},"fs":{"command":"/m/fs"}}}"#;
-    let world = World::new(registry, OPEN).await;
+    let world = World::new(registry, &open_with_operator()).await;
     let tools = r#"{"*":{"allow":["*"],"confirm":["push"]}}"#;
     let agent = world.agent(SESSION, tools);
     let mine = Caller {
@@ -312,8 +311,8 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
 
     // By its own entry, and by the server's.
     for (tool, rule) in [
-        ("push", "tools.*.confirm[0]"),
-        ("status", "registry: servers.git.tools.confirm[0]"),
+        ("push", "tools.*.confirm \"push\""),
+        ("status", "registry: servers.git.tools.confirm \"status\""),
     ] {
         let id = peer
             .begin("tools/call", json!({"name": format!("git__{tool}"), "arguments": {}}))
@@ -486,8 +485,11 @@ async fn a_spent_budget_ends_calls_and_leaves_the_end_of_the_task() {
     assert_eq!(agent.door.spent.calls.load(Ordering::Relaxed), 0, "lists are no calls");
 
     let answer = peer.call("git__big", json!({"n": 60_000})).await;
-    assert_eq!(code(&answer), "RESULT_TOO_LARGE", "one result is no way around it");
-    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        answer["result"]["_meta"]["org.colibri/kept"]["handle"].is_string(),
+        "one result is no way around it"
+    );
+    let text = answer["result"]["content"][1]["text"].as_str().unwrap();
     assert!(text.contains("what is left of the budget"), "{text}");
     let before = agent.door.spent.bytes.load(Ordering::Relaxed);
     let left = 60_000 - before;

@@ -165,7 +165,10 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                                         "stop_reason": "stop", "completion": ""}}})
                             }
                             false => {
-                                let mut error = json!({"code": says["code"], "message": "no", "transient": true});
+                                let mut error = match says["code"] == "STAYS" {
+                                    true => json!({"code": "MODEL_FAILED", "message": "no", "transient": false}),
+                                    false => json!({"code": says["code"], "message": "no", "transient": true}),
+                                };
                                 if says["after"].is_u64() {
                                     error["retry_after_s"] = says["after"].clone();
                                 }

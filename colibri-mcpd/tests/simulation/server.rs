@@ -72,8 +72,8 @@ impl Spawner for SimulatedSpawner {
             let running = *self.world.books().running.entry(server.clone()).or_default();
             if profile.limit.is_some_and(|limit| running >= limit) {
                 self.world.count("process that has to wait its turn");
-                let detail = "helper: refused by rule 'max_per_server'".to_owned();
-                return Err(SpawnError::TryLater { detail });
+                let detail = "as many instances run as may".to_owned();
+                return Err(SpawnError::Limit { detail });
             }
             if profile.faulty && rng.chance(5) {
                 self.world.count("process that could not be started");

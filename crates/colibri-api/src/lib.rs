@@ -14,7 +14,6 @@ mod operator;
 mod overview;
 pub mod paths;
 mod priv_mode;
-mod results;
 pub mod schema;
 mod sentence;
 mod servers;
@@ -37,7 +36,6 @@ pub use operator::{
 };
 pub use overview::{CallCounts, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode};
-pub use results::ResultPiece;
 pub use sentence::{first_sentence, written_sentence};
 pub use servers::{
     FoundTool, FoundTools, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool,

@@ -213,8 +213,7 @@ pub struct Schedules {
     pub schedules: Vec<Schedule>,
 }
 
-/// The parameters of `colibri/watch-tasks`: an operator is told of all tasks, anybody else of those they created or
-/// have claimed.
+/// The parameters of `colibri/watch-tasks`: an operator is told of all tasks, anybody else of those they may see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchTasksAsked {
     /// Only this task.
@@ -244,13 +243,14 @@ pub struct TaskChanged {
     pub task: Task,
 }
 
-/// `colibri/tasks-dropped`: changes that came faster than they were read.
+/// `colibri/tasks-dropped`: changes came faster than they were read.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TasksDropped {
     /// The id of the request.
     pub watch: Box<RawValue>,
-    /// How many.
-    pub changes: u64,
+    /// The number of them, of whoever's tasks; told to operators alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<u64>,
 }
 
 /// A skill.

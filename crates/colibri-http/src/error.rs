@@ -10,7 +10,8 @@ use super::address::Class;
 pub enum Error {
     /// The address is one that the entry does not allow.
     #[error(
-        "{host} is {address}, {class}, which the entry does not allow; list it in \"allow_addresses\" if it is meant"
+        "{} {class}, which the entry does not allow; list it in \"allow_addresses\" if it is meant",
+        resolution(host, address)
     )]
     Address {
         /// As the URL names it.
@@ -74,6 +75,15 @@ pub enum Error {
     },
 }
 
+/// `HOST is ADDRESS,`, or `HOST is` where the URL has the address itself.
+fn resolution(host: &str, address: &IpAddr) -> String {
+    let named = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match named.is_ok_and(|named| named == *address) {
+        true => format!("{host} is"),
+        false => format!("{host} is {address},"),
+    }
+}
+
 impl Error {
     /// Whether a byte of the request may have reached the other side: it may have had an effect then.
     pub fn was_sent(&self) -> bool {
@@ -86,5 +96,30 @@ impl Error {
             self,
             Error::Address { .. } | Error::Settings(_) | Error::Url(_) | Error::Certificate { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_once() {
+        let said = |host: &str, address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            let (host, class) = (host.to_owned(), Class::of(address));
+            Error::Address { host, address, class }.to_string()
+        };
+        for (host, address, begins) in [
+            ("127.0.0.1", "127.0.0.1", "127.0.0.1 is a loopback address, which"),
+            ("[::1]", "::1", "[::1] is a loopback address, which"),
+            (
+                "h.example",
+                "10.0.0.7",
+                "h.example is 10.0.0.7, a private address, which",
+            ),
+        ] {
+            assert!(said(host, address).starts_with(begins), "{}", said(host, address));
+        }
     }
 }

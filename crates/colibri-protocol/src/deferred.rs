@@ -19,7 +19,7 @@ pub struct Deferred {
 
 impl Deferred {
     /// As a member of an object: `"deferred":{"task":7}`, if there is a task.
-    pub(crate) fn member(&self) -> Option<String> {
+    pub fn member(&self) -> Option<String> {
         self.task.map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
     }
 

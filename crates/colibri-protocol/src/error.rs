@@ -8,6 +8,8 @@ use super::version::Version;
 use colibri_wire::json::string;
 
 /// The key in the `_meta` of a tool result under which we say what went wrong.
+/// The key in `_meta` of a tool's result of which only the beginning is sent: how long it is, and where it is kept.
+pub const META_KEPT: &str = "org.colibri/kept";
 pub(crate) const META_ERROR: &str = "org.colibri/error";
 
 /// How a [`Code`] is answered.
@@ -82,6 +84,8 @@ pub enum Code {
     ServerDied,
     /// It answered, and not as MCP has it.
     ServerAnswerInvalid,
+    /// The server behind a URL failed at the request.
+    ServerFailed,
     /// It was not ready in time.
     TimeoutStart,
     /// Neither answer nor progress in time.
@@ -223,6 +227,10 @@ rows! {
     ServerDenied "SERVER_DENIED" 304 Result
         "the server behind a URL wants to know who asks, or does not allow it to them (401, 403)"
         "run colibri-mcp login for the server where the message says so; else ask the operator for headers with the right to it"
+    ServerFailed "SERVER_FAILED" 305 Result
+        "the server behind a URL, or a gateway before it, failed at the call (500, 502, 504): whether it had an effect is not \
+         known"
+        "look at what the call would have changed before calling again"
     TimeoutStart "TIMEOUT_START" 310 Result
         "the server was not ready within its start limit"
         "try again, or raise the start limit of the entry"

@@ -12,6 +12,7 @@
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`lists`]: definitions as clients see them, and pages of them.
 //! - [`links`]: the URIs in what servers answer.
+//! - [`FailureClass`]: whether another attempt can help.
 //! - [`extensions`]: what peers share of which we know nothing.
 //! - [`tasks`]: the tasks extension.
 //! - [`uri`]: how a server's URIs stand behind its prefix.
@@ -23,6 +24,7 @@ mod asking;
 mod deferred;
 pub mod error;
 pub mod extensions;
+mod failure_class;
 mod feature;
 pub mod input;
 pub mod links;
@@ -46,7 +48,8 @@ pub use ask::Ask;
 pub use askable::Askable;
 pub use asking::{Said, Wording, elicitations, read_response};
 pub use deferred::Deferred;
-pub use error::{Code, Failure};
+pub use error::{Code, Failure, META_KEPT};
+pub use failure_class::{AttemptFailure, FailureCause, FailureClass};
 pub use feature::{Feature, Features};
 pub use method::Method;
 pub use mirrored::{Mirrored, compare_request, declared_version, request_fields};

@@ -18,8 +18,10 @@ pub(crate) const LINKS_LIMIT: usize = 100_000;
 /// How deep blocks hold blocks: a sampling message's tool result holds what a tool answered.
 const DEPTH_LIMIT: usize = 3;
 
-/// The end of `uri`, `resourceUri` and `ui/resourceUri`, and what any key that hides one has in it.
-static NEEDLES: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new("ri\""), Finder::new("\\u")]);
+/// The end of `uri`, `resourceUri` and `ui/resourceUri`, that of `openai/outputTemplate`, and what any key that hides one
+/// has in it.
+static NEEDLES: LazyLock<[Finder<'static>; 4]> =
+    LazyLock::new(|| ["ri\"", "outputTemplate\"", "\\u", "\\/"].map(Finder::new));
 
 /// Whether a result may hold a URI that is to be changed: most hold none, and need not be looked into.
 pub(crate) fn may_hold_links(result: &[u8]) -> bool {
@@ -109,14 +111,15 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// A `_meta`, which may name an app's page (ext-apps, "Resource Discovery").
+    /// A `_meta`, which may name an app's page (ext-apps, "Resource Discovery"; OpenAI's Apps SDK, "Component
+    /// templates").
     pub(crate) fn meta(&mut self, edits: &mut Edits, meta: Json<'_>) {
         meta.members().for_each(|member| self.meta_member(edits, &member));
     }
 
     /// A member of a `_meta`.
     pub(crate) fn meta_member(&mut self, edits: &mut Edits, member: &Member<'_>) {
-        if member.key.is_string("ui/resourceUri") {
+        if member.key.is_string("ui/resourceUri") || member.key.is_string("openai/outputTemplate") {
             self.uri(edits, member.value);
         } else if member.key.is_string("ui") {
             let pages = member
@@ -243,6 +246,11 @@ mod tests {
             r#"{"_meta":{"ui":{"resourceUri":"ui://a","x":1},"ui/resourceUri":"ui://a"},"content":[]}"#,
             r#"{"_meta":{"ui":{"resourceUri":"ui://fs/a","x":1},"ui/resourceUri":"ui://fs/a"},"content":[]}"#,
         );
+        check(
+            Method::ToolsCall,
+            r#"{"_meta":{"openai\/outputTemplate":"ui://a/b.html","openai/widgetCSP":{"uris":[]}},"content":[]}"#,
+            r#"{"_meta":{"openai\/outputTemplate":"ui://fs/a/b.html","openai/widgetCSP":{"uris":[]}},"content":[]}"#,
+        );
     }
 
     #[test]
@@ -264,6 +272,7 @@ mod tests {
             (text, true),
             (r#"{"\u0075\u0072\u0069":""}"#, true),
             (r#"{"ui/resourceUri":""}"#, true),
+            (r#"{"openai/outputTemplate":""}"#, true),
             (r#"{"content":[{"type":"text","text":"a uri\n"}]}"#, false),
         ] {
             assert_eq!(may_hold_links(text.as_bytes()), may, "{text}");

@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn pages_of_apps_that_tools_name_are_read_from_their_server() {
-        let text = r#"{"name":"git__log","_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui\/resourceUri":"ui://a"}}"#;
+        let text = r#"{"name":"git__log","_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui\/resourceUri":"ui://a","openai/outputTemplate":"ui://w/c.html"}}"#;
         assert_eq!(
             edited(text, V2025_11_25, V2026_07_28, Some(&PLAIN)),
-            r#"{"name":"git__log","_meta":{"org.colibri/server":"git","org.colibri/name":"log","ui":{"resourceUri":"ui://git/a/b","visibility":["app"]},"ui\/resourceUri":"ui://git/a"}}"#
+            r#"{"name":"git__log","_meta":{"org.colibri/server":"git","org.colibri/name":"log","ui":{"resourceUri":"ui://git/a/b","visibility":["app"]},"ui\/resourceUri":"ui://git/a","openai/outputTemplate":"ui://git/w/c.html"}}"#
         );
         assert_eq!(edited(text, V2025_11_25, V2026_07_28, None), text);
     }

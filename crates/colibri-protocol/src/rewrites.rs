@@ -89,22 +89,24 @@ pub fn result_edits(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failur
 pub struct Inspected {
     /// Whether a tool's result says that the tool failed.
     pub says_error: bool,
-    /// Whether it says that it is a task (see [`super::tasks`]).
+    /// True if it says that it is a task (see [`super::tasks`]): a modern server's.
     pub is_task: bool,
-    /// Whether it says that it asks for input (see [`super::input`]). Where it says so twice, once is enough.
+    /// True if it says that it asks for input (see [`super::input`]): a modern server's. Where it says so twice, once
+    /// is enough.
     pub asks: bool,
     /// The edits that take out of its `_meta` what no server has to say: the keys that are Colibri's own.
     pub edits: Edits,
 }
 
-/// Looks through a server's result.
-pub fn inspect_result(result: Json<'_>) -> Inspected {
+/// Looks through the result of a server of this version. `resultType` is a word of 2026-07-28: what a legacy server
+/// writes there is its own, and the result is one.
+pub fn inspect_result(result: Json<'_>, server: Version) -> Inspected {
     let (mut is_error, mut is_task, mut asks) = (None, false, false);
     let mut edits = Edits::new();
     for member in result.members() {
         if member.key.is_string("isError") {
             is_error = is_error.or(Some(member.value.as_bool() == Some(true)));
-        } else if member.key.is_string("resultType") {
+        } else if server.is_modern() && member.key.is_string("resultType") {
             is_task |= member.value.is_string("task");
             asks |= member.value.is_string("input_required");
         } else if member.key.is_string("_meta") && member.value.is_object() {
@@ -424,7 +426,7 @@ mod tests {
     #[test]
     fn what_is_colibris_own_is_taken_out_of_results() {
         let stripped = |text: &str| {
-            let inspected = inspect_result(json(text));
+            let inspected = inspect_result(json(text), V2025_11_25);
             (inspected.says_error, apply(text, &inspected.edits))
         };
         for (result, left) in [
@@ -451,6 +453,17 @@ mod tests {
         }
         assert!(stripped(r#"{"isError":true,"_meta":{}}"#).0);
         assert!(!stripped(r#"{"isError":false,"isError":true}"#).0 && !stripped(r#"{"isError":1}"#).0);
+    }
+
+    #[test]
+    fn a_result_type_is_read_of_modern_servers_alone() {
+        for version in Version::ALL {
+            let inspected = |text: &str| inspect_result(json(text), version);
+            let task = inspected(r#"{"resultType":"task","taskId":"1","content":[]}"#);
+            let asks = inspected(r#"{"resultType":"input_required"}"#);
+            assert_eq!((task.is_task, task.asks), (version.is_modern(), false), "{version}");
+            assert_eq!((asks.is_task, asks.asks), (false, version.is_modern()), "{version}");
+        }
     }
 
     fn refused(method: Method, server: Version, client: Version, text: &str) -> Code {

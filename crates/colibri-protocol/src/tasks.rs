@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use super::RpcError;
 use super::answer::META_SUBSCRIPTION_ID;
 use super::request::META_CLIENT_CAPABILITIES;
+use super::version::Version;
 use colibri_wire::json::Kind;
 use colibri_wire::{Edits, Json};
 
@@ -66,7 +67,7 @@ impl<'a> Task<'a> {
         let mut edits = Edits::new();
         edits.replace(self.at.span(), super::quoted(ours));
         if let Some(result) = self.result {
-            edits.append_at(0, super::inspect_result(result).edits);
+            edits.append_at(0, super::inspect_result(result, Version::V2026_07_28).edits);
         }
         edits
     }

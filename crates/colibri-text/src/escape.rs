@@ -60,6 +60,16 @@ pub fn brief(text: &str, max: usize) -> String {
     }
 }
 
+/// The last `max` characters of a text as [`visible`], with `…` before them if there are more: for what ends with its
+/// reason.
+#[must_use]
+pub fn brief_end(text: &str, max: usize) -> String {
+    match text.char_indices().rev().nth(max) {
+        Some((before, first)) => format!("…{}", visible(&text[before + first.len_utf8()..])),
+        None => visible(text).into_owned(),
+    }
+}
+
 /// JSON that means the same, with every character of the table that can only stand in its strings as `\u…`. Line feed,
 /// carriage return and tab, which stand between tokens, stay.
 #[must_use]

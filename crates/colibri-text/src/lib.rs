@@ -13,7 +13,7 @@ mod hidden;
 mod ordinary;
 
 pub use count::counted;
-pub use escape::{ascii, ascii_bytes, brief, json, json_escape, push_json_string, visible, visible_lines};
+pub use escape::{ascii, ascii_bytes, brief, brief_end, json, json_escape, push_json_string, visible, visible_lines};
 pub use hex::{hex, hex_into, push_hex, unhex, unhex_into};
 pub use hidden::is_hidden;
 pub use ordinary::first_hidden;

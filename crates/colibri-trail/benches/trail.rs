@@ -56,7 +56,7 @@ fn enter(time: SystemTime, args: Digest) -> Record<'static> {
         args_full: None,
         traceparent: None,
         tracestate: None,
-        validated: true,
+        validated: colibri_trail::Validation::Exact,
         through: None,
     })
 }
@@ -70,6 +70,7 @@ fn exit(time: SystemTime, enter: u64, output: Digest) -> Record<'static> {
             operation: "create_issue",
             attempt_number: 1,
             error_code: None,
+            error_class: None,
             latency: Duration::from_micros(1234),
         },
         success: true,

@@ -114,7 +114,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             args_full: random.one_in(3).then_some(&*full),
             traceparent: None,
             tracestate: None,
-            validated: true,
+            validated: colibri_trail::Validation::Exact,
             through: None,
         })])?;
         let attempt = |attempt_number, error_code| Attempt {
@@ -124,6 +124,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             operation: text,
             attempt_number,
             error_code,
+            error_class: error_code.map(|_| "transient"),
             latency: Duration::from_micros(1500),
         };
         let success = random.one_in(2);

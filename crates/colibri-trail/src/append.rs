@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::{TrailError, failed_to};
-use crate::file::{directory, key_path, note_path, open_regular, replace, verifier_path};
+use crate::file::{Cache, NoCache, directory, key_path, note_path, open_regular, replace, verifier_path, with_room};
 use crate::record::Record;
 use crate::segment::SegmentName;
 use crate::signed_note::{Signer, Verifier};
@@ -73,6 +73,37 @@ pub struct Trail {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// The right to append to the trail of a state directory, and to whatever else only one daemon may write there: one
+/// process has it.
+#[derive(Debug)]
+pub struct Lock {
+    dir: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// Takes it. What is missing of the directories is made.
+    ///
+    /// # Errors
+    /// [`TrailError::Locked`] where another process has it; where directory or lock cannot be used.
+    pub fn take(state_dir: &Path) -> Result<Lock, TrailError> {
+        let dir = directory(state_dir);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(&dir)
+            .map_err(failed_to("make the trail's directory", &dir))?;
+        // Beside the directory, not in it: the lock must outlive a directory that somebody removes.
+        let path = state_dir.join("trail.lock");
+        let file = open_lock(&path).map_err(failed_to("open the trail's lock", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock { dir, file }),
+            Err(fs::TryLockError::WouldBlock) => Err(TrailError::Locked(dir)),
+            Err(fs::TryLockError::Error(source)) => Err(failed_to("lock", &path)(source)),
+        }
+    }
+}
+
 struct Inner {
     dir: PathBuf,
     /// The daemon's own note of the last head.
@@ -82,6 +113,7 @@ struct Inner {
     signer: Arc<Signer>,
     witness: Arc<dyn Witness>,
     notify: Notify,
+    cache: Arc<dyn Cache>,
     writer: Mutex<Writer>,
     /// What status tells, so that asking waits for no write.
     records: AtomicU64,
@@ -145,23 +177,20 @@ impl Trail {
     /// Where directory, lock, key or segment cannot be used, another process appends, or records are not there any
     /// more.
     pub fn open(options: Options) -> Result<Self, TrailError> {
-        let dir = directory(&options.state_dir);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(&dir)
-            .map_err(failed_to("make the trail's directory", &dir))?;
-        // Beside the directory, not in it: the lock must outlive a directory that somebody removes.
-        let lock_path = options.state_dir.join("trail.lock");
-        let lock = open_lock(&lock_path).map_err(failed_to("open the trail's lock", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(TrailError::Locked(dir)),
-            Err(fs::TryLockError::Error(source)) => return Err(failed_to("lock", &lock_path)(source)),
-        }
+        let lock = Lock::take(&options.state_dir)?;
+        Trail::open_beside(Arc::new(NoCache), lock, options)
+    }
+
+    /// The same beside files that can be given up where there is no space for the trail.
+    ///
+    /// # Errors
+    /// As [`Trail::open`].
+    pub fn open_beside(cache: Arc<dyn Cache>, lock: Lock, options: Options) -> Result<Self, TrailError> {
+        let Lock { dir, file: lock } = lock;
         let signer = Arc::new(Signer::load_or_create(&key_path(&options.state_dir))?);
         publish_verifier(&verifier_path(&options.state_dir), signer.verifier())?;
-        let writer = Writer::recover(&dir, options.limits, Arc::clone(&signer), options.notify)?;
+        let (limits, cached) = (options.limits, Arc::clone(&cache));
+        let writer = Writer::recover(&dir, limits, Arc::clone(&signer), options.notify, cached)?;
         let note = note_path(&options.state_dir);
         writer.hold_against(&note, signer.verifier())?;
         let reached = writer.reached();
@@ -174,6 +203,7 @@ impl Trail {
             signer,
             witness: options.witness,
             notify: options.notify,
+            cache,
             records: AtomicU64::new(synced),
             shown: Mutex::default(),
             recovered: writer.is_recovering(),
@@ -410,7 +440,9 @@ impl Inner {
     /// what is on disk is noted; no fsync(2) is needed, since an older note is as true.
     fn note(&self, (records, hash, root): Reached) -> io::Result<()> {
         let head = Head::sign(&self.signer, records, hash, root);
-        replace(&self.note, 0o640, format!("{head}\n").as_bytes(), false)
+        with_room(&*self.cache, &self.note, || {
+            replace(&self.note, 0o640, format!("{head}\n").as_bytes(), false)
+        })
     }
 
     /// Hands the heads that are on disk to the witness: only those, so that a power failure can never make a head

@@ -69,8 +69,9 @@ pub enum TrailError {
 fn advice(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            "free space on that file system, or drop old segments (colibri-mcp trail drop, as the daemon's user); until \
-             then calls are refused"
+            "free space on that file system: kept results (results/) were given up already; agents' events (agents/ in the \
+             state directory) may be deleted, and old segments dropped (colibri-mcp trail drop, as the daemon's user). \
+             Until then calls are refused"
         }
         Some(libc::EROFS) => "mount that file system read-write again; until then calls are refused",
         Some(libc::ENOENT | libc::ENOTDIR) => {

@@ -29,6 +29,36 @@ pub fn verifier_path(state_dir: &Path) -> PathBuf {
     state_dir.join("trail.pub")
 }
 
+/// Files on the trail's file system that can be given up: results that are kept for a while, for example.
+pub trait Cache: std::fmt::Debug + Send + Sync {
+    /// Gives files up, as `file` of the trail cannot be written for want of space. True if there is more space for it
+    /// now. Called while records wait, so that it must not append any.
+    fn give_way(&self, file: &Path) -> bool;
+}
+
+/// Nothing can be given up.
+#[derive(Debug)]
+pub(crate) struct NoCache;
+
+impl Cache for NoCache {
+    fn give_way(&self, _: &Path) -> bool {
+        false
+    }
+}
+
+/// True if the system refused for want of space.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// Does what needs space for `path`, and once more if there was none and a cache has given some up.
+pub(crate) fn with_room<T>(cache: &dyn Cache, path: &Path, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match work() {
+        Err(error) if is_full(&error) && cache.give_way(path) => work(),
+        done => done,
+    }
+}
+
 /// Opens a regular file for reading, and nothing else: a FIFO put there under a segment's name would hold who reads it
 /// until somebody writes, and a symbolic link would lead elsewhere.
 ///
@@ -48,7 +78,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Puts a file there in place of the one before: written beside and renamed, so that nobody ever sees half of it. With
-/// `sync` it is on disk before it gets its name.
+/// `sync` it is on disk before it gets its name, and its name when this returns.
 pub(crate) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -66,5 +96,9 @@ pub(crate) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::R
     if sync {
         file.sync_all()?;
     }
-    fs::rename(&beside, path)
+    fs::rename(&beside, path)?;
+    match path.parent().filter(|_| sync) {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
 }

@@ -30,11 +30,11 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Appended, Options, Status, Trail};
+pub use append::{Appended, Lock, Options, Status, Trail};
 pub use error::TrailError;
-pub use file::{directory, key_path, note_path, open_regular, verifier_path};
+pub use file::{Cache, directory, key_path, note_path, open_regular, verifier_path};
 pub use prove::{Proof, ProofError, check_proof, prove};
-pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record, Through};
+pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record, Through, Validation};
 pub use report::{Extent, Fault, FaultKind, Report, Vouched, Voucher};
 pub use retain::{Dropped, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;

@@ -80,10 +80,22 @@ pub struct Enter<'a> {
     pub traceparent: Option<&'a str>,
     /// W3C trace context, `tracestate`, as the client sent it.
     pub tracestate: Option<&'a str>,
-    /// Whether the arguments were checked against the tool's schema.
-    pub validated: bool,
+    /// What the check of the arguments against the tool's schema found.
+    pub validated: Validation,
     /// The agent through whose door it came; `None` for a call on the socket.
     pub through: Option<Through<'a>>,
+}
+
+/// The outcome of checking arguments against their tool's schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Validation {
+    /// They were not checked: `false`.
+    #[default]
+    Unchecked,
+    /// They fit but for strings that spell the numbers and booleans that the schema wants: `"lenient"`.
+    Lenient,
+    /// They fit: `true`.
+    Exact,
 }
 
 /// The door of an agent.
@@ -112,6 +124,8 @@ pub struct Attempt<'a> {
     pub attempt_number: u32,
     /// The error's name or code, `None` on success.
     pub error_code: Option<&'a str>,
+    /// The class of the error: `transient`, `permanent` or `unknown`; `None` on success, and where it has none.
+    pub error_class: Option<&'a str>,
     /// How long it took. Recorded in milliseconds with three decimals.
     pub latency: Duration,
 }
@@ -205,10 +219,10 @@ impl Enter<'_> {
             text(out, b",\"session\":", through.session);
             number(out, b",\"for\":", through.for_uid.into());
         }
-        out.extend_from_slice(if self.validated {
-            b",\"validated\":true}"
-        } else {
-            b",\"validated\":false}"
+        out.extend_from_slice(match self.validated {
+            Validation::Exact => b",\"validated\":true}",
+            Validation::Lenient => b",\"validated\":\"lenient\"}",
+            Validation::Unchecked => b",\"validated\":false}",
         });
     }
 }
@@ -243,6 +257,7 @@ impl Attempt<'_> {
             Some(code) => text(out, b",\"error_code\":", code),
             None => out.extend_from_slice(b",\"error_code\":null"),
         }
+        optional(out, b",\"error_class\":", self.error_class);
         let micros = u64::try_from(self.latency.as_micros()).unwrap_or(u64::MAX);
         number(out, b",\"latency_ms\":", micros / 1000);
         let thousandths = micros % 1000;
@@ -370,7 +385,7 @@ mod tests {
             args_full: None,
             traceparent: None,
             tracestate: None,
-            validated: true,
+            validated: Validation::Exact,
             through: None,
         }
     }
@@ -409,6 +424,7 @@ mod tests {
             operation: "create_issue",
             attempt_number: 2,
             error_code: Some("INTEGRATION_UNAVAILABLE"),
+            error_class: Some("transient"),
             latency: Duration::from_micros(1_234_056),
         };
         let exit = json(Record::Exit(Exit {
@@ -425,11 +441,13 @@ mod tests {
         assert_eq!(exit["result"], "FAIL");
         assert_eq!(exit["attempt_number"], 2);
         assert_eq!(exit["error_code"], "INTEGRATION_UNAVAILABLE");
+        assert_eq!(exit["error_class"], "transient");
         assert_eq!(exit["latency_ms"], 1234.056);
         assert_eq!(exit["output"]["length"], 0);
         assert_eq!(json(Record::Retry(attempt))["result"], "RETRY");
         let attempt = Attempt {
             error_code: None,
+            error_class: None,
             ..attempt
         };
         let exit = json(Record::Exit(Exit {
@@ -439,7 +457,7 @@ mod tests {
             output_full: None,
         }));
         assert_eq!(exit["result"], "SUCCESS");
-        assert!(exit["error_code"].is_null() && exit.get("output").is_none());
+        assert!(exit["error_code"].is_null() && exit.get("error_class").is_none() && exit.get("output").is_none());
     }
 
     #[test]

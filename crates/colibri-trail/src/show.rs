@@ -76,6 +76,8 @@ pub struct Fields {
     pub attempt_number: u32,
     /// Of an exit or retry record: the error.
     pub error_code: Option<String>,
+    /// Of an exit or retry record: whether another attempt could help.
+    pub error_class: Option<String>,
     /// Of an exit or retry record: how long it took, milliseconds.
     pub latency_ms: f64,
     /// Of an event record: what happened.

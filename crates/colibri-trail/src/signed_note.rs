@@ -36,6 +36,17 @@ pub enum NoteError {
         /// What the system said.
         source: io::Error,
     },
+    /// The key file is cut off, or holds something else.
+    #[error(
+        "the trail's key {path} is damaged ({why}): put it back from a backup; to begin a new trail, move `trail`, \
+         `trail.key`, `trail.pub` and `trail.head` in its directory aside, and keep them"
+    )]
+    KeyContent {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// Others may read the key.
     #[error(
         "the trail's key {path} is open to others (mode {mode:04o}); make it 0600, and make a new one if it was read"
@@ -97,7 +108,10 @@ impl Signer {
         }
         let mut text = Zeroizing::new(String::new());
         file.take(4096).read_to_string(&mut text).map_err(failed)?;
-        Self::parse(text.trim_end())
+        Self::parse(text.trim_end()).map_err(|error| match error {
+            NoteError::Key(why) => NoteError::KeyContent { path: path.into(), why },
+            error => error,
+        })
     }
 
     fn create(path: &Path) -> Result<Self, NoteError> {

@@ -76,12 +76,38 @@ pub(crate) struct StateRecord {
     pub(crate) torn: Vec<Torn>,
 }
 
-/// Reads a JSON object. Serde would take an array of its values, too.
+/// How deep a JSON object may be nested, itself counted. Serde skips what it does not know at any depth, where other
+/// readers stop at one of their own.
+const MAX_DEPTH: usize = 64;
+
+/// Reads a JSON object nested at most 64 deep. Serde would take an array of its values, too.
 pub(crate) fn object<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
-    match text.trim_ascii_start().starts_with('{') {
-        true => serde_json::from_str(text),
-        false => Err(serde_json::Error::custom("not a JSON object")),
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(serde_json::Error::custom("not a JSON object"));
     }
+    if is_deeper(text, MAX_DEPTH) {
+        return Err(serde_json::Error::custom("nested deeper than 64 levels"));
+    }
+    serde_json::from_str(text)
+}
+
+/// True if the objects and arrays of a JSON text are nested deeper than this.
+fn is_deeper(text: &str, most: usize) -> bool {
+    let (mut depth, mut is_string, mut is_escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b'{' | b'[' if !is_string => depth += 1,
+            b'}' | b']' if !is_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > most {
+            return true;
+        }
+    }
+    false
 }
 
 fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
@@ -95,7 +121,7 @@ impl StateRecord {
     pub(crate) fn parse(line: &Line<'_>) -> Option<Self> {
         // serde_json looks only at the text that it keeps: JSON is UTF-8 throughout.
         let rec = carries_state(line.kind).then(|| std::str::from_utf8(line.rec).ok())??;
-        serde_json::from_str(rec).ok()
+        object(rec).ok()
     }
 
     /// The tree it carries, if its root is the one it names.
@@ -237,6 +263,19 @@ mod tests {
             ("\"head\":", "\"Head\":"),
         ] {
             assert!(!tells(text.replacen(from, to, 1).as_bytes()), "{to}");
+        }
+        // What is not known may be there, nested as deep as every reader follows.
+        for (depth, is_sound) in [(63, true), (64, false), (2_000, false)] {
+            let more = format!(
+                "\"more\":{}\"[\\\"[\"{},\"format\":",
+                "[".repeat(depth),
+                "]".repeat(depth)
+            );
+            assert_eq!(
+                tells(text.replacen("\"format\":", &more, 1).as_bytes()),
+                is_sound,
+                "{depth}"
+            );
         }
         let at = text.find("00:00:00").unwrap();
         sound[at] = 0xff;

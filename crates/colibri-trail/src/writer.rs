@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::{TrailError, failed_to};
+use crate::file::{Cache, with_room};
 use crate::line::push_line;
 use crate::merkle::{Hash, HexHash, from_hex};
 use crate::record::Record;
@@ -108,6 +109,7 @@ pub(crate) struct Writer {
     limits: Limits,
     signer: Arc<Signer>,
     notify: Notify,
+    cache: Arc<dyn Cache>,
     state: State,
     clock: Clock,
     batch: Batch,
@@ -144,13 +146,20 @@ pub(crate) struct Unsynced {
 
 impl Writer {
     /// Finds the end of the trail in `dir`.
-    pub(crate) fn recover(dir: &Path, limits: Limits, signer: Arc<Signer>, notify: Notify) -> Result<Self, TrailError> {
+    pub(crate) fn recover(
+        dir: &Path,
+        limits: Limits,
+        signer: Arc<Signer>,
+        notify: Notify,
+        cache: Arc<dyn Cache>,
+    ) -> Result<Self, TrailError> {
         let state = State::default();
         let mut writer = Self {
             dir: dir.to_owned(),
             limits,
             signer,
             notify,
+            cache,
             clock: Clock::default(),
             batch: Batch {
                 bytes: Vec::new(),
@@ -344,7 +353,8 @@ impl Writer {
         }
         let name = SegmentName::new(self.ordinal + 1, time);
         let path = name.path(&self.dir);
-        let file = open_segment(&path, true).map_err(failed_to("make trail segment", &path))?;
+        let file = with_room(&*self.cache, &path, || open_segment(&path, true));
+        let file = file.map_err(failed_to("make trail segment", &path))?;
         self.ordinal += 1;
         self.segment = Some(Segment {
             name,
@@ -410,7 +420,12 @@ impl Writer {
         let Some(segment) = &mut self.segment else {
             return Err(TrailError::Closed);
         };
-        let (written, refused) = write_all(&segment.file, &self.batch.bytes);
+        let (mut written, bytes) = (0, &self.batch.bytes);
+        let refused = with_room(&*self.cache, &segment.path, || {
+            write_all(&segment.file, bytes, &mut written)
+        });
+        let refused = refused.err();
+        let written = written as u64;
         let expected = segment.offset + written;
         let now = Instant::now();
         let mut disturbed = None;
@@ -551,19 +566,18 @@ impl Segment {
     }
 }
 
-/// Writes `bytes`: how many were written, and why not all. One write(2) takes all of it; a second one is only made
-/// after a short one, to learn the reason.
-fn write_all(mut file: &File, bytes: &[u8]) -> (u64, Option<io::Error>) {
-    let mut written = 0;
-    while written < bytes.len() {
-        match file.write(&bytes[written..]) {
-            Ok(0) => return (written as u64, Some(io::ErrorKind::WriteZero.into())),
-            Ok(count) => written += count,
+/// Writes the bytes of a batch from `written` on, which then says how many are. One write(2) takes all of it; a second
+/// one is only made after a short one, to learn the reason.
+fn write_all(mut file: &File, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while *written < bytes.len() {
+        match file.write(&bytes[*written..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => *written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written as u64, Some(error)),
+            Err(error) => return Err(error),
         }
     }
-    (written as u64, None)
+    Ok(())
 }
 
 fn open_segment(path: &Path, new: bool) -> io::Result<Arc<File>> {

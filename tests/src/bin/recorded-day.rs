@@ -185,7 +185,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             args_full: None,
             traceparent: None,
             tracestate: None,
-            validated: true,
+            validated: colibri_trail::Validation::Exact,
             through,
         };
         let number = trail.append([Record::Enter(enter)])?.first;
@@ -197,6 +197,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             operation: tool,
             attempt_number,
             error_code,
+            error_class: error_code.map(|_| "transient"),
             latency: Duration::from_millis(late) + Duration::from_micros(180),
         };
         let mut attempts = 1;

@@ -1,7 +1,9 @@
 //! One request over HTTP: what is checked before its body is read, and who answers it.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -9,7 +11,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONNECTION, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::checks::{check_accept, check_content_type, check_origin, text};
 use super::post::{Post, VERSION, find, no_session};
@@ -19,11 +21,16 @@ use super::session::Sessions;
 use super::wire::Turn;
 use crate::daemon::Daemon;
 use crate::door::visitor::Visitor;
-use crate::peer::Outbox;
+use crate::peer::{Outbox, Unfinished};
 use colibri_protocol::Version;
 
 /// How long a body may say nothing before it ends.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a body may take in all.
+const BODY: Duration = Duration::from_secs(60);
+/// So much room for a body is had at once, where it is to be so long: it takes no memory before it is written to, and
+/// what grows step by step leaves pieces behind that others cannot use.
+const ROOM: usize = 1 << 20;
 /// Where everything is; behind it, `/` and the id of a server, is that server alone.
 const PATH: &str = "/mcp";
 /// What can be asked for there.
@@ -53,11 +60,13 @@ impl Front {
             Ok(response) => response,
             Err(refusal) => Reply::refusal(&refusal),
         };
+        // One that was cut off has no room for another request.
+        let is_last = visitor.client.outbox.was_cut_off();
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(ALLOW, METHODS);
         }
         // Nobody looked at what comes after chunks.
-        if parts.headers.contains_key(TRANSFER_ENCODING) {
+        if is_last || parts.headers.contains_key(TRANSFER_ENCODING) {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -174,34 +183,46 @@ fn unknown_event() -> Refusal {
 }
 
 /// Reads a body whole.
-async fn read(mut body: Incoming, limit: usize, outbox: &Outbox) -> Result<Bytes, Refusal> {
+async fn read<B>(mut body: B, limit: usize, outbox: &Arc<Outbox>) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
     let too_long = |length: u64| {
         Refusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body has {length} bytes or more, the limit is {limit} (--max-frame)"),
         )
     };
-    if let Some(length) = body.size_hint().exact().filter(|length| *length > limit as u64) {
+    let known = body.size_hint().exact();
+    if let Some(length) = known.filter(|length| *length > limit as u64) {
         return Err(too_long(length));
     }
-    let mut kept = Kept { outbox, bytes: 0 };
-    let mut whole = BytesMut::new();
+    let mut unfinished = Unfinished::new(outbox);
+    let room = known.unwrap_or_default().min(ROOM as u64) as usize;
+    let mut whole = BytesMut::with_capacity(room);
+    let until = Instant::now() + BODY;
     loop {
-        let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
-        let frame = match timeout(PATIENCE, next).await {
-            Ok(None) => return Ok(whole.freeze()),
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => {
+        let next = std::future::poll_fn(|context| match unfinished.poll_cut_off(context) {
+            Poll::Ready(()) => Poll::Ready(Err(no_room())),
+            Poll::Pending => Pin::new(&mut body).poll_frame(context).map(Ok),
+        });
+        let silent = Instant::now() + PATIENCE;
+        let frame = match timeout_at(silent.min(until), next).await {
+            Ok(Err(refusal)) => return Err(refusal),
+            Ok(Ok(None)) => return Ok(whole.freeze()),
+            Ok(Ok(Some(Ok(frame)))) => frame,
+            Ok(Ok(Some(Err(error)))) => {
                 return Err(Refusal::new(
                     StatusCode::BAD_REQUEST,
                     format!("the body cannot be read: {error}"),
                 ));
             }
             Err(_) => {
-                return Err(Refusal::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    format!("the body says nothing for {} s", PATIENCE.as_secs()),
-                ));
+                let why = match until < silent {
+                    true => format!("the body has not come within {} s", BODY.as_secs()),
+                    false => format!("nothing of the body came for {} s", PATIENCE.as_secs()),
+                };
+                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
             }
         };
         let Some(data) = frame.data_ref() else { continue };
@@ -209,30 +230,77 @@ async fn read(mut body: Incoming, limit: usize, outbox: &Outbox) -> Result<Bytes
             return Err(too_long((whole.len() + data.len()) as u64));
         }
         whole.extend_from_slice(data);
-        if !kept.grow(whole.capacity()) {
-            return Err(Refusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the daemon has no room for the request now",
-            ));
+        let is_longer = whole.capacity() > ROOM;
+        if !unfinished.grow(if is_longer { whole.capacity() } else { whole.len() }) {
+            return Err(no_room());
         }
     }
 }
 
-/// The bytes of a body that has not ended, as part of what its connection has of the daemon's budget.
-struct Kept<'o> {
-    outbox: &'o Outbox,
-    bytes: usize,
+/// Why the body of a client that was cut off is not read.
+fn no_room() -> Refusal {
+    Refusal::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the daemon has no room for the request now: what this user's clients have begun, and have not read, fills it",
+    )
 }
 
-impl Kept<'_> {
-    fn grow(&mut self, to: usize) -> bool {
-        let before = std::mem::replace(&mut self.bytes, to);
-        self.outbox.keep(before, to)
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::Context;
+
+    use hyper::body::Frame;
+    use tokio::time::{Interval, interval};
+
+    use super::*;
+    use crate::peer::{Budget, Tenant};
+
+    /// A body of which a byte comes now and then, without an end.
+    struct Dripping(Interval);
+
+    impl Body for Dripping {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let came = |_| Some(Ok(Frame::data(Bytes::from_static(b"x"))));
+            self.0.poll_tick(context).map(came)
+        }
     }
-}
 
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        self.outbox.keep(self.bytes, 0);
+    fn dripping(seconds: u64) -> Dripping {
+        Dripping(interval(Duration::from_secs(seconds)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_has_a_time_in_all_and_one_for_each_part() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let outbox = Outbox::charged(1 << 20, &budget, Tenant::Person(1));
+        for (between, took, why) in [(5, BODY, "within 60 s"), (20, PATIENCE, "came for 10 s")] {
+            let begun = Instant::now();
+            let refused = read(dripping(between), 1 << 20, &outbox).await.unwrap_err();
+            assert_eq!((refused.status, begun.elapsed()), (StatusCode::REQUEST_TIMEOUT, took));
+            assert!(refused.error.message.contains(why), "{}", refused.error.message);
+        }
+        assert_eq!(budget.queued(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_ends_when_its_client_is_cut_off_for_another_user() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let greedy = Outbox::charged(1 << 20, &budget, Tenant::Person(1));
+        assert!(greedy.keep(0, 900 << 10));
+        let other = Outbox::charged(1 << 20, &budget, Tenant::Person(2));
+        let take = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(other.hold(200 << 10));
+        };
+        let (refused, ()) = tokio::join!(read(dripping(5), 1 << 20, &greedy), take);
+        assert_eq!(refused.unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(budget.queued(), 200 << 10);
     }
 }

@@ -19,7 +19,7 @@ use crate::daemon::Daemon;
 use crate::daemon::connections::Kind as Entered;
 use crate::door::messages::{Messages, split_batch};
 use crate::ops::own::Own;
-use crate::peer::{Outbox, Taken, aside};
+use crate::peer::{Taken, Tenant, aside};
 use crate::policy::Caller;
 use crate::relay::{Arguments, Batch, Call, Client, ClientSession};
 use colibri_protocol::rpc_error::{
@@ -117,6 +117,7 @@ impl Post<'_> {
         let asked = if first == Some(&b'[') {
             self.batch(frame)
         } else if frame.len() >= MUCH {
+            let _turn = self.daemon.long_messages.of(self.caller.uid, None).await;
             aside(|| self.message(frame))
         } else {
             self.message(frame)
@@ -241,7 +242,7 @@ impl Post<'_> {
     fn alone(&self) -> Asking {
         let daemon = self.daemon.clone();
         let number = daemon.connections.next_number();
-        let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
+        let outbox = daemon.queue_for(Tenant::Person(self.caller.uid));
         let client = Client::new(number, self.caller, outbox, daemon.limits.in_flight);
         let share = daemon.host.shares().of(self.caller.uid);
         let session = ClientSession::of_request(number);

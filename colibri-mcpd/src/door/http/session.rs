@@ -12,7 +12,7 @@ use super::checks::Narrow;
 use super::stream::{Kept, Reader, Stream};
 use crate::daemon::Daemon;
 use crate::daemon::connections::Kind;
-use crate::peer::Outbox;
+use crate::peer::Tenant;
 use crate::policy::Caller;
 use crate::relay::{Client, ClientSession, Limit};
 use colibri_text::hex;
@@ -194,7 +194,7 @@ impl Drop for HttpSession {
 }
 
 fn client(daemon: &Arc<Daemon>, caller: Caller, session: Arc<ClientSession>) -> Arc<Client> {
-    let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
+    let outbox = daemon.queue_for(Tenant::Person(caller.uid));
     let client = Client::new(
         daemon.connections.next_number(),
         caller,
@@ -238,7 +238,7 @@ impl Sessions {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let number = self.daemon.connections.next_number();
-        let outbox = Outbox::of_client(self.daemon.limits.frame + self.daemon.limits.ahead, &self.daemon.budget);
+        let outbox = self.daemon.queue_for(Tenant::Person(caller.uid));
         let client = Client::new(number, caller, outbox, self.daemon.limits.in_flight);
         let client = Arc::new(client.sharing(self.daemon.host.shares().of(caller.uid)));
         client.session.told_on(client.outbox.clone());

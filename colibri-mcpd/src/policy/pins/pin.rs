@@ -30,7 +30,12 @@ pub enum PinError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A pins file holds something else.
-    #[error("{path} is not a pins file: {why}", path = .path.display())]
+    #[error(
+        "{path} is not a pins file: {why}. Without it nothing that servers say can be trusted: put it back from a backup; \
+         or, to look at all of it anew, run `mv {path} {path}.broken`, start with --pin-strict, and accept what \
+         `colibri-mcp pin list --waiting` shows",
+        path = .path.display()
+    )]
     Content {
         /// The file.
         path: PathBuf,

@@ -14,6 +14,8 @@ pub(super) const PATTERN_SIZE: usize = 256 << 10;
 /// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens
 /// of milliseconds.
 pub(super) const BUDGET: u64 = 4_000_000;
+/// The most units of arguments in which strings are read as the values that they spell: a copy is made of them.
+pub(super) const MAX_UNQUOTED: u64 = 1 << 16;
 /// The most subschemas that are entered one from within the other while checking: it bounds the stack.
 pub(super) const MAX_NESTED: usize = 512;
 /// The stack of the thread that compiles: enough for [`MAX_SUBSCHEMAS`] in a row.

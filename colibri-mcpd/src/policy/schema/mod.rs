@@ -15,7 +15,9 @@
 
 mod cost;
 mod limits;
+mod quoted;
 mod simple;
+mod words;
 
 use colibri_text::brief;
 use jsonschema::{Draft, PatternOptions, Validator};
@@ -25,8 +27,8 @@ use super::strict_json::{Exact, shown_pointer};
 use cost::Graph;
 pub use limits::SchemaError;
 use limits::{
-    BUDGET, COMPILE_STACK, MAX_BYTES, MAX_LEVELS, MAX_NESTED, MAX_PATTERN, MAX_PATTERNS, MAX_SHOWN, PATTERN_SIZE,
-    refuse,
+    BUDGET, COMPILE_STACK, MAX_BYTES, MAX_LEVELS, MAX_NESTED, MAX_PATTERN, MAX_PATTERNS, MAX_SHOWN, MAX_UNQUOTED,
+    PATTERN_SIZE, refuse,
 };
 use simple::SimpleSchema;
 
@@ -155,24 +157,36 @@ impl Schema {
         if self.validator.is_valid(&arguments.value) {
             return Fit::Fits;
         }
-        let units = arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
-        let why = if self.alternatives && cost.saturating_mul(units) > 4 * BUDGET {
-            None
-        } else {
-            self.validator
-                .validate(&arguments.value)
-                .err()
-                .map(|error| told(&error))
-        };
+        let why = (self.can_explain(arguments))
+            .then(|| self.validator.validate(&arguments.value).err())
+            .flatten()
+            .map(|error| told(&error));
         Fit::Unfit(why.unwrap_or_else(|| "it is too large to say where".to_owned()))
     }
+
+    /// True if arguments that [`Schema::check`] found not to fit would, were their strings that spell a number or a
+    /// boolean where the schema wants one those values.
+    pub(super) fn fits_unquoted(&self, arguments: &Exact) -> bool {
+        units(arguments) <= MAX_UNQUOTED
+            && self.can_explain(arguments)
+            && quoted::fits_unquoted(&self.validator, &arguments.value)
+    }
+
+    /// True if the errors of these arguments can be had within bounds.
+    fn can_explain(&self, arguments: &Exact) -> bool {
+        !self.alternatives || self.cost(arguments).saturating_mul(units(arguments)) <= 4 * BUDGET
+    }
+}
+
+/// How much there is to look at in arguments, on all levels.
+fn units(arguments: &Exact) -> u64 {
+    arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
 }
 
 /// Where and why, without the value, in bounds, with nothing that moves a cursor.
 fn told(error: &jsonschema::ValidationError<'_>) -> String {
     let at = shown_pointer(error.instance_path().as_str());
-    let why = error.masked_with("the value").to_string();
-    format!("{at}: {}", brief(&why, MAX_SHOWN))
+    format!("{at}: {}", brief(&words::reason(error), MAX_SHOWN))
 }
 
 fn dialect(schema: &Value) -> Result<Draft, SchemaError> {

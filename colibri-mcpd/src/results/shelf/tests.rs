@@ -220,7 +220,7 @@ fn files_are_ours_alone_and_a_restart_keeps_what_is_whole_of_people() {
         results.read(&agent, &of_agent, &json(0, 9)),
         Err(NotRead::Unknown)
     ));
-    results.expire(SystemTime::now() + KEPT_FOR);
+    results.tidy(SystemTime::now() + KEPT_FOR);
     assert_eq!(
         fs::read_dir(&directory).unwrap().count(),
         0,

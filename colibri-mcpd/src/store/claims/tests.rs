@@ -59,9 +59,9 @@ fn order(store: &Store, id: u64, who: Actor<'_>, order: Order<'_>) -> Result<Tas
 fn the_oldest_of_the_highest_priority_comes_first() {
     let (_state, store) = store();
     let ids = [
-        add(&store, 5, 7, &[]),
-        add(&store, 9, 7, &["rust"]),
-        add(&store, 9, 7, &[]),
+        add(&store, 5, 1001, &[]),
+        add(&store, 9, 1001, &["rust"]),
+        add(&store, 9, 1001, &[]),
     ];
     for wanted in [ids[1], ids[2], ids[0]] {
         let task = next(&store, PERSON, ANY).unwrap();
@@ -101,7 +101,9 @@ fn who_can_do_none_of_what_is_needed_does_not_get_it() {
     let got = next(&store, AGENT, with(&rust)).unwrap();
     assert_eq!((got.id, got.claimed_session.as_deref()), (hard, AGENT.session));
     assert_eq!(next(&store, AGENT, with(&rust)), None, "{odd} needs something else");
-    assert_eq!(next(&store, PERSON, with(&none)).unwrap().id, others);
+    assert_eq!(next(&store, PERSON, with(&none)), None, "nor of a person's");
+    let other = Actor { uid: 1002, ..PERSON };
+    assert_eq!(next(&store, other, with(&none)).unwrap().id, others);
 }
 
 #[test]
@@ -113,16 +115,23 @@ fn what_is_reserved_goes_to_its_instance_and_before_all_else() {
         capabilities: Some(&[]),
         lease_until: None,
     };
-    store.reserve(kept, (1001, AGENT.session.unwrap()), None, 5).unwrap();
-    let again = store.reserve(kept, (1001, "00000000000000bb"), None, 5);
+    store.reserve(kept, (PERSON, AGENT.session.unwrap()), None, 5).unwrap();
+    let again = store.reserve(kept, (PERSON, "00000000000000bb"), None, 5);
     assert!(matches!(again, Err(Error::Task(TaskRefusal::Reserved { .. }))));
-    let foreign = store.reserve(free, (1002, "00000000000000bb"), None, 5);
+    let other = Actor { uid: 1002, ..PERSON };
+    let foreign = store.reserve(free, (other, "00000000000000bb"), None, 5);
+    assert!(matches!(foreign, Err(Error::Task(TaskRefusal::Missing(_)))));
+    let operator = Actor {
+        operator: true,
+        ..other
+    };
+    let foreign = store.reserve(free, (operator, "00000000000000bb"), None, 5);
     assert!(matches!(foreign, Err(Error::Task(TaskRefusal::NotCreator(_)))));
     let taken = order(&store, kept, PERSON, Order::Claim(None));
     assert!(matches!(taken, Err(TaskRefusal::Reserved { .. })));
     assert_eq!(next(&store, AGENT, seeks).unwrap().id, kept);
     assert_eq!(store.held_by(AGENT.session.unwrap()).unwrap().unwrap().id, kept);
-    store.reserve(free, (1001, "00000000000000bb"), Some(9), 5).unwrap();
+    store.reserve(free, (PERSON, "00000000000000bb"), Some(9), 5).unwrap();
     assert_eq!(next(&store, PERSON, ANY).unwrap().id, free, "its time is over");
 }
 
@@ -147,10 +156,10 @@ fn every_order_under_an_old_or_foreign_claim_is_refused() {
             assert!(matches!(refused, TaskRefusal::OldClaim { current: 2, .. }), "{refused}");
         }
         let stranger = Actor { uid: 1002, ..PERSON };
-        for who in [AGENT, stranger] {
-            let refused = order(&store, id, who, made(second)).unwrap_err();
-            assert!(matches!(refused, TaskRefusal::NotYours { .. }), "{refused}");
-        }
+        let refused = order(&store, id, AGENT, made(second)).unwrap_err();
+        assert!(matches!(refused, TaskRefusal::NotYours { .. }), "{refused}");
+        let refused = order(&store, id, stranger, made(second)).unwrap_err();
+        assert_eq!(refused, TaskRefusal::Missing(id), "as one that is not there");
         for missing in [0, id + 1, i64::MAX as u64, u64::MAX] {
             let refused = order(&store, missing, PERSON, made(second)).unwrap_err();
             assert_eq!(refused, TaskRefusal::Missing(missing));
@@ -231,7 +240,7 @@ fn at_a_start_no_instance_is_there_any_more() {
     )
     .unwrap();
     next(&store, PERSON, ANY).unwrap();
-    store.reserve(ids[2], (1001, "00000000000000bb"), None, 5).unwrap();
+    store.reserve(ids[2], (PERSON, "00000000000000bb"), None, 5).unwrap();
     let requeued = store
         .requeue_all_instances("the daemon was restarted", 30, &told)
         .unwrap();
@@ -262,10 +271,10 @@ fn taken_in_queued_and_cancelled_by_who_may() {
         Err(TaskRefusal::Status { .. })
     ));
     let stranger = Actor { uid: 1002, ..PERSON };
-    assert_eq!(
-        order(&store, id, stranger, Order::Cancel("")),
-        Err(TaskRefusal::NotCreator(id))
-    );
+    for made in [Order::Cancel(""), Order::Queue, Order::Claim(None)] {
+        let refused = order(&store, id, stranger, made);
+        assert_eq!(refused, Err(TaskRefusal::Missing(id)), "as one that is not there");
+    }
     let operator = Actor {
         operator: true,
         ..stranger
@@ -339,11 +348,10 @@ fn two_claimers_in_threads_and_in_two_stores_never_get_the_same_task() {
         let claimers = (0..4_u32).map(|n| {
             let store = stores[n as usize % 2];
             scope.spawn(move || {
-                let who = Actor { uid: n, ..PERSON };
                 let mut claimed = Vec::new();
-                while let Some(task) = store.claim_next(who, ANY, 10, &told).unwrap() {
+                while let Some(task) = store.claim_next(PERSON, ANY, 10, &told).unwrap() {
                     store
-                        .order(task.id, who, Order::Finish(task.claim, &n.to_string()), 11, &told)
+                        .order(task.id, PERSON, Order::Finish(task.claim, &n.to_string()), 11, &told)
                         .unwrap();
                     claimed.push((task.id, n));
                 }
@@ -425,7 +433,7 @@ proptest! {
                 held(n, hands).map(|(id, claim)| (id, store.order(id, claimer(n), made(claim), now, &told)))
             };
             match deed {
-                Deed::Add => { added.insert(add(store, 5, 1001, &[])); }
+                Deed::Add => { added.insert(add(store, 5, if which { 1001 } else { 1002 }, &[])); }
                 Deed::Next(n) => {
                     let lease_until = (n < 2).then_some(now + 20);
                     let seeks = Seeks { capabilities: None, lease_until };
@@ -453,7 +461,7 @@ proptest! {
                 Deed::Restart => { store.requeue_all_instances("gone", now, &told).unwrap(); }
             }
         }
-        let page = first.tasks(&TaskFilter::default(), MAX_PAGE, None).unwrap();
+        let page = first.tasks(Actor::DAEMON, &TaskFilter::default(), MAX_PAGE, None).unwrap();
         prop_assert_eq!(page.tasks.iter().map(|task| task.id).collect::<BTreeSet<_>>(), added);
         for task in page.tasks {
             let (task, result) = first.task(task.id).unwrap();

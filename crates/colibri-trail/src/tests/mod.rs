@@ -105,7 +105,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
         args_full: None,
         traceparent: None,
         tracestate: None,
-        validated: true,
+        validated: crate::Validation::Exact,
         through: None,
     })
 }
@@ -119,6 +119,7 @@ fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Rec
             operation: tool,
             attempt_number: 1,
             error_code: if success { None } else { Some("INTEGRATION_UNAVAILABLE") },
+            error_class: if success { None } else { Some("transient") },
             latency: Duration::from_millis(millis),
         },
         success,

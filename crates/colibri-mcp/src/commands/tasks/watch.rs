@@ -52,8 +52,9 @@ fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>,
         }
         "colibri/tasks-dropped" => {
             let TasksDropped { changes, .. } = read(name, params)?;
+            let count = changes.map_or_else(String::new, |changes| format!("{changes} "));
             (
-                format!("-- {changes} changes were made faster than they could be shown"),
+                format!("-- {count}changes were made faster than they could be shown"),
                 None,
             )
         }

@@ -1,0 +1,141 @@
+//! The words in which the tables of the interfaces are written.
+
+use colibri_json::Kind;
+
+use crate::registry::ModelAllow as Allow;
+
+/// The form of a value at one place of a body. `null` may stand everywhere: it is the same as nothing.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) enum Shape {
+    /// Words for the model, and names that mean something within the request alone. No provider acts on them.
+    Text,
+    /// One of the first words, or one of the second ones where the entry allows what stands beside it. A `*` stands for
+    /// the rest of a word.
+    Word(&'static [&'static str], &'static [(&'static str, Allow)]),
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Flag,
+    /// Data as base64.
+    Base64,
+    /// Data as a `data:` URL; another URL needs [`Allow::Urls`].
+    DataUrl,
+    /// Data as base64 or as a `data:` URL; another URL needs [`Allow::Urls`].
+    Inline,
+    /// The media type of data beside it.
+    MediaType,
+    /// A JSON Schema: its references stay within it.
+    Schema,
+    /// Any JSON: arguments and answers of the agent's own tools, or something that the entry allows as a whole.
+    Json,
+    /// An object with these keys.
+    Object(&'static [Member]),
+    /// An object whose key `type` says which of these it is.
+    Tagged(&'static [Variant]),
+    /// An object with keys of the agent's choice.
+    Map(&'static Shape),
+    /// A list.
+    List(&'static Shape),
+    /// The first of these that such a value can be.
+    OneOf(&'static [Shape]),
+    /// Only where the entry allows one of these; `false`, `""` and `[]` pass without.
+    Needs(&'static [Allow], &'static Shape),
+    /// A member that must be there, since its object would otherwise name something that the provider keeps.
+    Must(&'static Shape),
+    /// The name of a model.
+    Model,
+    /// The most tokens of an answer.
+    Maximum,
+    /// How many answers there are to be.
+    Copies,
+    /// `stream`.
+    Stream,
+    /// `store` of responses, which are stored unless it says no.
+    Store,
+    /// `stream_options` of chat completions, which are counted only where they say so.
+    StreamOptions(&'static [Member]),
+}
+
+impl Shape {
+    /// True if a value of this kind can have this shape.
+    pub(in crate::model) fn can_be(self, kind: Kind) -> bool {
+        match self {
+            Shape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
+            Shape::Must(shape) | Shape::Needs(_, shape) => shape.can_be(kind),
+            Shape::Json | Shape::Schema => true,
+            _ => kind == Kind::Null || self.kind().0 == kind,
+        }
+    }
+
+    /// The kind of its values, and what that is called, where it has one.
+    fn kind(self) -> (Kind, &'static str) {
+        match self {
+            Shape::Number | Shape::Maximum | Shape::Copies => (Kind::Number, "a number"),
+            Shape::Flag | Shape::Stream | Shape::Store => (Kind::Bool, "true or false"),
+            Shape::List(_) => (Kind::Array, "a list"),
+            Shape::Object(_) | Shape::Tagged(_) | Shape::Map(_) | Shape::StreamOptions(_) => {
+                (Kind::Object, "an object")
+            }
+            _ => (Kind::String, "text"),
+        }
+    }
+
+    /// The refusal of a value of another kind.
+    pub(in crate::model) fn expected(self) -> String {
+        let names: Vec<&str> = match self {
+            Shape::OneOf(shapes) => shapes.iter().map(|shape| shape.kind().1).collect(),
+            shape => vec![shape.kind().1],
+        };
+        format!("must be {}", names.join(" or "))
+    }
+}
+
+/// A key and its value. Keys are written with underscores.
+pub(in crate::model) type Member = (&'static str, Shape);
+
+/// Values of `type`, and what the object then is: an [`Shape::Object`] (`type` need not be among its keys) or
+/// [`Shape::Json`], or one of these in [`Shape::Needs`]. The empty text stands for an object without `type`.
+pub(in crate::model) type Variant = (&'static [&'static str], Shape);
+
+/// The bodies of one interface.
+pub(in crate::model) struct Grammar {
+    /// The body of a request for an answer.
+    pub(in crate::model) answer: Shape,
+    /// The body of a request for a count of tokens.
+    pub(in crate::model) count: Shape,
+    /// The body of a request for answers that come later.
+    pub(in crate::model) batch: Shape,
+    /// True if a key `some_key` may also be written `someKey`, as the JSON of Protocol Buffers has it.
+    pub(in crate::model) has_camel_case: bool,
+    /// The most tokens that one picture is to the model.
+    pub(in crate::model) picture_tokens: u64,
+}
+
+impl Grammar {
+    /// True if this key is the one that the table calls `name`.
+    pub(in crate::model) fn is_key(&self, name: &str, key: &str) -> bool {
+        name == key || self.has_camel_case && is_camel_case(name, key)
+    }
+}
+
+/// True if `key` is `name` as the JSON of Protocol Buffers also has it: without underscores, a capital behind each.
+fn is_camel_case(name: &str, key: &str) -> bool {
+    let mut key = key.chars();
+    let mut is_capital = false;
+    for letter in name.chars() {
+        if letter == '_' {
+            is_capital = true;
+            continue;
+        }
+        let wanted = if is_capital {
+            letter.to_ascii_uppercase()
+        } else {
+            letter
+        };
+        is_capital = false;
+        if key.next() != Some(wanted) {
+            return false;
+        }
+    }
+    key.next().is_none()
+}

@@ -1,0 +1,369 @@
+//! Requests that agents send, requests that have the provider do more, and the cost of both.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::api::Asks;
+use super::body::judge;
+use super::request::pass;
+use super::wire::Request;
+use super::{Facts, Refusal, ways_out};
+use crate::registry::{Model, ModelAllow, ModelApi, ModelPermissions, parse};
+
+fn read(api: ModelApi, permits: &ModelPermissions, body: &Value) -> Result<Facts, Refusal> {
+    judge(api, Asks::Generate, permits, body.to_string().as_bytes())
+}
+
+fn allowing(allow: &[ModelAllow]) -> ModelPermissions {
+    ModelPermissions {
+        allow: allow.to_vec(),
+        ..ModelPermissions::default()
+    }
+}
+
+fn refusal(api: ModelApi, body: &Value) -> Refusal {
+    let read = read(api, &ModelPermissions::default(), body);
+    read.err().unwrap_or_else(|| panic!("it passes: {body}"))
+}
+
+#[test]
+fn what_agents_send_passes() {
+    use ModelApi::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
+    for (api, name, body) in [
+        (Anthropic, "claude-code", include_str!("fixtures/claude-code.json")),
+        (
+            Anthropic,
+            "claude-code-haiku",
+            include_str!("fixtures/claude-code-haiku.json"),
+        ),
+        (OpenAiResponses, "codex", include_str!("fixtures/codex.json")),
+        (
+            OpenAiResponses,
+            "codex-gpt-5.5",
+            include_str!("fixtures/codex-gpt-5.5.json"),
+        ),
+        (
+            OpenAiResponses,
+            "codex-gpt-5.6",
+            include_str!("fixtures/codex-gpt-5.6.json"),
+        ),
+        (
+            OpenAiChat,
+            "opencode-title",
+            include_str!("fixtures/opencode-title.json"),
+        ),
+        (OpenAiChat, "opencode", include_str!("fixtures/opencode.json")),
+        (Gemini, "gemini-cli", include_str!("fixtures/gemini-cli.json")),
+    ] {
+        let facts = judge(api, Asks::Generate, &ModelPermissions::default(), body.as_bytes());
+        let facts = facts.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.message));
+        assert!(facts.splices.is_empty() && !facts.has_documents, "{name}: {facts:?}");
+    }
+    let count = r#"{"contents":[{"parts":[{"functionResponse":{"id":"1","name":"t","response":{}}},
+        {"inlineData":{"data":"AA==","mimeType":"image/png"}}],"role":"user"}]}"#;
+    judge(Gemini, Asks::Count, &ModelPermissions::default(), count.as_bytes()).unwrap();
+}
+
+#[test]
+fn nothing_that_a_provider_can_be_made_to_do_passes_in_any_place_or_spelling() {
+    for api in ModelApi::ALL {
+        let whole: Value = serde_json::from_str(ways_out::whole(api)).unwrap();
+        read(api, &ModelPermissions::default(), &whole)
+            .unwrap_or_else(|refusal| panic!("{api:?}: {}", refusal.message));
+        let passing = ways_out::passing(api);
+        let shown: Vec<&String> = passing.iter().take(50).collect();
+        assert!(passing.is_empty(), "{api:?} {}: {shown:#?}", passing.len());
+        ways_out::run(&[&[api as u8][..], whole.to_string().as_bytes()].concat());
+    }
+}
+
+#[test]
+fn what_the_entry_allows_passes_and_a_refusal_names_it() {
+    use ModelAllow::{CodeExecution, ExtraCost, Files, RemoteMcp, Stored, Urls, WebFetch, WebSearch};
+    use ModelApi::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
+    let tool = |tool: Value| json!({ "tools": [tool] });
+    let block = |block: Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
+    let item = |item: Value| json!({ "input": [item] });
+    let part = |part: Value| json!({ "contents": [{ "parts": [part] }] });
+    for (api, allow, body) in [
+        (
+            Anthropic,
+            WebSearch,
+            tool(json!({ "type": "web_search_20250305", "name": "web_search", "max_uses": 5 })),
+        ),
+        (
+            Anthropic,
+            WebFetch,
+            tool(json!({ "type": "web_fetch_20250910", "name": "web_fetch" })),
+        ),
+        (
+            Anthropic,
+            CodeExecution,
+            tool(json!({ "type": "code_execution_20250825", "name": "code_execution" })),
+        ),
+        (Anthropic, CodeExecution, json!({ "container": { "skills": [] } })),
+        (
+            Anthropic,
+            RemoteMcp,
+            json!({ "mcp_servers": [{ "type": "url", "url": "https://x.example", "name": "x" }] }),
+        ),
+        (
+            Anthropic,
+            Urls,
+            block(json!({ "type": "image", "source": { "type": "url", "url": "https://x.example" } })),
+        ),
+        (
+            Anthropic,
+            Files,
+            block(json!({ "type": "document", "source": { "type": "file", "file_id": "f" } })),
+        ),
+        (Anthropic, ExtraCost, json!({ "speed": "fast" })),
+        (Anthropic, ExtraCost, json!({ "fallbacks": [{ "model": "m" }] })),
+        (Anthropic, Stored, json!({ "thread": { "type": "create" } })),
+        (
+            OpenAiResponses,
+            WebSearch,
+            tool(json!({ "type": "web_search", "external_web_access": true })),
+        ),
+        (
+            OpenAiResponses,
+            WebSearch,
+            item(json!({ "type": "web_search_call", "id": "1", "action": { "type": "search" } })),
+        ),
+        (
+            OpenAiResponses,
+            Files,
+            tool(json!({ "type": "file_search", "vector_store_ids": ["v"] })),
+        ),
+        (
+            OpenAiResponses,
+            CodeExecution,
+            tool(json!({ "type": "code_interpreter", "container": { "type": "auto" } })),
+        ),
+        (
+            OpenAiResponses,
+            CodeExecution,
+            tool(json!({ "type": "shell", "environment": { "type": "container_auto" } })),
+        ),
+        (
+            OpenAiResponses,
+            RemoteMcp,
+            tool(json!({ "type": "mcp", "server_url": "https://x.example" })),
+        ),
+        (OpenAiResponses, Stored, json!({ "store": true })),
+        (OpenAiResponses, Stored, json!({ "previous_response_id": "r" })),
+        (OpenAiResponses, Stored, item(json!({ "id": "msg_1" }))),
+        (
+            OpenAiResponses,
+            Stored,
+            item(json!({ "type": "item_reference", "id": "msg_1" })),
+        ),
+        (OpenAiResponses, Stored, json!({ "prompt_cache_retention": "24h" })),
+        (OpenAiResponses, ExtraCost, json!({ "service_tier": "priority" })),
+        (OpenAiResponses, ExtraCost, tool(json!({ "type": "image_generation" }))),
+        (OpenAiChat, WebSearch, json!({ "web_search_options": {} })),
+        (OpenAiChat, WebSearch, json!({ "model": "gpt-4o-search-preview" })),
+        (OpenAiChat, WebSearch, json!({ "model": "o3-deep-research-2025-06-26" })),
+        (OpenAiChat, WebSearch, json!({ "model": "x/y:online" })),
+        (
+            OpenAiChat,
+            Urls,
+            block(json!({ "type": "image_url", "image_url": "https://x.example" })),
+        ),
+        (
+            OpenAiChat,
+            Files,
+            block(json!({ "type": "file", "file": { "file_id": "f" } })),
+        ),
+        (
+            OpenAiChat,
+            Urls,
+            tool(json!({ "type": "function", "function": { "name": "t", "parameters":
+            { "properties": { "a": { "$ref": "https://x.example/schema" } } } } })),
+        ),
+        (Gemini, WebSearch, tool(json!({ "googleSearch": {} }))),
+        (Gemini, WebSearch, tool(json!({ "google_search": {} }))),
+        (Gemini, WebFetch, tool(json!({ "urlContext": {} }))),
+        (Gemini, CodeExecution, tool(json!({ "codeExecution": {} }))),
+        (
+            Gemini,
+            Urls,
+            part(json!({ "fileData": { "fileUri": "https://x.example", "mimeType": "image/png" } })),
+        ),
+        (Gemini, Stored, json!({ "cachedContent": "cachedContents/1" })),
+        (Gemini, ExtraCost, json!({ "serviceTier": "priority" })),
+    ] {
+        let refusal = refusal(api, &body);
+        assert_eq!(refusal.status, StatusCode::FORBIDDEN, "{body}: {}", refusal.message);
+        assert!(refusal.message.contains(allow.name()), "{body}: {}", refusal.message);
+        let passes = read(api, &allowing(&[allow]), &body);
+        assert!(passes.is_ok(), "{body}: {}", passes.unwrap_err().message);
+    }
+    // A container with a network is two ways out.
+    let body = tool(json!({ "type": "shell", "environment": { "type": "container_auto",
+        "network_policy": { "type": "allowlist", "allowed_domains": ["x.example"] } } }));
+    assert!(
+        read(OpenAiResponses, &allowing(&[CodeExecution]), &body)
+            .unwrap_err()
+            .message
+            .contains("web-fetch")
+    );
+    read(OpenAiResponses, &allowing(&[CodeExecution, WebFetch]), &body).unwrap();
+}
+
+#[test]
+fn a_refusal_says_where_without_letting_the_agent_write_it() {
+    let body = json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "a/b~\u{1b}[2J": 1 }] }] });
+    let message = refusal(ModelApi::Anthropic, &body).message;
+    assert!(message.starts_with("body /messages/0/content/0/a~1b~0"), "{message}");
+    assert!(!message.contains('\u{1b}'), "{message}");
+    let mut deep = json!(1);
+    for _ in 0..60 {
+        deep = json!({ "k".repeat(200): deep });
+    }
+    let body = format!(
+        r#"{{"tools":[{{"name":"t","input_schema":{}}}]}}"#,
+        deep.to_string().replace(":1}", r#":1,"x":1,"x":1}"#)
+    );
+    let message = judge(
+        ModelApi::Anthropic,
+        Asks::Generate,
+        &ModelPermissions::default(),
+        body.as_bytes(),
+    );
+    let message = message.unwrap_err().message;
+    assert!(message.starts_with("body …/") && message.len() < 1500, "{message}");
+}
+
+#[test]
+fn names_of_models_are_those_of_the_entry() {
+    let only = |models: &[&str]| ModelPermissions {
+        models: models.iter().map(|&name| name.to_owned()).collect(),
+        ..ModelPermissions::default()
+    };
+    let chat = |name: &str, permits: &ModelPermissions| read(ModelApi::OpenAiChat, permits, &json!({ "model": name }));
+    for (models, name, passes) in [
+        (&[][..], "gpt-5", true),
+        (&[], "GPT-4o-Search-Preview", false),
+        (&[], "sonar-pro", false),
+        (&["gpt-5*"], "gpt-5.5", true),
+        (&["gpt-5*"], "gpt-4o", false),
+        (&["gpt-*"], "gpt-4o-search-preview", false),
+        (&["gpt-4o-search-preview"], "gpt-4o-search-preview", true),
+    ] {
+        assert_eq!(chat(name, &only(models)).is_ok(), passes, "{models:?} {name}");
+    }
+    // Where the name stands in the path.
+    let mut model = model("gemini", json!({ "models": ["gemini-2.5-flash"] }));
+    let ask = |model: &Model, name: &str| {
+        let path = format!("/v1beta/models/{name}:generateContent");
+        pass(model, request(&path, r#"{"contents":[]}"#.to_owned()))
+    };
+    assert!(ask(&model, "gemini-2.5-flash").is_ok());
+    assert!(ask(&model, "gemini-2.5-pro").unwrap_err().message.contains("models"));
+    model.permits = ModelPermissions::default();
+    assert!(
+        ask(&model, "deep-research-pro-preview")
+            .unwrap_err()
+            .message
+            .contains("web-search")
+    );
+}
+
+#[test]
+fn betas_are_those_that_are_known() {
+    let sent =
+        "claude-code-20250219,effort-2025-11-24,files-api-2025-04-14,new-way-out-2027-01-01,fast-mode-2026-02-01";
+    let passed = |more: Value| {
+        let mut request = request("/v1/messages", r#"{"max_tokens":1}"#.to_owned());
+        request.fields.push(("anthropic-beta".to_owned(), sent.to_owned()));
+        request
+            .fields
+            .push(("openai-beta".to_owned(), "claude-code-1".to_owned()));
+        let headers = pass(&model("anthropic", more), request).unwrap().headers;
+        assert!(!headers.contains_key("openai-beta"));
+        headers["anthropic-beta"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(passed(json!({})), "claude-code-20250219,effort-2025-11-24");
+    assert_eq!(
+        passed(json!({ "allow": ["files", "extra-cost"], "betas": ["new-way-out-*"] })),
+        sent
+    );
+}
+
+fn model(api: &str, more: Value) -> Model {
+    let mut entry = json!({ "url": "https://x.example", "api": api });
+    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let registry = json!({ "agents": { "a": { "command": "/bin/a", "model": entry } } }).to_string();
+    let mut registry = parse(registry.as_bytes(), "r").unwrap();
+    *registry.agents.remove("a").unwrap().model.unwrap()
+}
+
+fn request(target: &str, body: String) -> Request {
+    let fields = [("host", "localhost"), ("content-type", "application/json")];
+    Request {
+        method: "POST".to_owned(),
+        target: target.to_owned(),
+        fields: fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        body: body.into(),
+    }
+}
+
+#[test]
+fn what_is_reserved_is_never_less_than_what_the_model_reads() {
+    let reserved = |model: &Model, content: Value| {
+        let body = json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] }).to_string();
+        let cost = pass(model, request("/v1/messages", body)).unwrap().cost;
+        assert_eq!(cost.written, 10);
+        cost.read
+    };
+    let model = model("anthropic", json!({ "context_tokens": 100_000 }));
+    // Each byte of dense text may be a token.
+    for text in ["\u{1f98e}".repeat(1000), "7 ".repeat(2000), "\u{7}".repeat(1000)] {
+        assert!(reserved(&model, json!(text)) >= text.len() as u64);
+    }
+    // A picture of a few bytes is thousands, one of many is no more; a document may be all that fits.
+    let inline = |media: &str, data: String| json!([{ "type": "image", "source": { "type": "base64", "media_type": media, "data": data } }]);
+    let few = reserved(&model, inline("image/png", "AA==".to_owned()));
+    let many = reserved(&model, inline("image/png", "A".repeat(1 << 20)));
+    assert!(few >= 5_000 && few == many, "{few} {many}");
+    assert_eq!(reserved(&model, inline("application/pdf", "AA==".to_owned())), 100_000);
+    // More than the model reads it cannot cost.
+    assert_eq!(reserved(&model, json!("x".repeat(200_000))), 100_000);
+}
+
+#[test]
+fn a_maximum_of_none_is_no_maximum() {
+    let facts = read(
+        ModelApi::OpenAiChat,
+        &ModelPermissions::default(),
+        &json!({ "max_tokens": 0 }),
+    )
+    .unwrap();
+    assert_eq!(facts.maximum, None);
+    for wrong in [
+        json!({ "stream": "true" }),
+        json!({ "stream": 1 }),
+        json!({ "max_tokens": "9" }),
+    ] {
+        assert_eq!(refusal(ModelApi::OpenAiChat, &wrong).status, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[test]
+fn schemas_refer_to_nothing_outside() {
+    let with = |schema: Value| json!({ "tools": [{ "name": "t", "input_schema": schema }] });
+    for schema in [
+        json!({ "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://x.example/own", "$ref": "#/$defs/a" }),
+        json!({ "properties": { "$ref": { "type": "string" }, "url": {}, "URL": {} } }),
+    ] {
+        read(ModelApi::Anthropic, &ModelPermissions::default(), &with(schema)).unwrap();
+    }
+    for schema in [
+        json!({ "$ref": "https://evil.example" }),
+        json!({ "items": { "$dynamicRef": "other.json#x" } }),
+        json!({ "items": { "$id": "https://evil.example", "$ref": "#/a" } }),
+    ] {
+        assert!(refusal(ModelApi::Anthropic, &with(schema)).message.contains("urls"));
+    }
+}

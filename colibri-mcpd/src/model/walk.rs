@@ -1,0 +1,478 @@
+//! A body held against the table of its interface, value by value.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use colibri_json::{Kind, Reader};
+use colibri_text::brief;
+
+use super::added::{Options, Top, usage_of};
+use super::api::{Asks, fits};
+use super::grammar::{Grammar, Member, Shape, Variant};
+use super::inline;
+use super::names::judge_model;
+use super::peek::{TYPE, type_of};
+use super::refusal::{Stopped, needs, refused, wrong};
+use crate::registry::{ModelAllow, ModelPermissions};
+
+/// The most values and keys of a body.
+const MAX_VALUES: usize = 500_000;
+/// The most steps of a path that a refusal shows.
+const MAX_STEPS: usize = 16;
+/// Keys of a JSON Schema that refer to another one.
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
+/// The facts about a body that the relay has to know.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// The most tokens of an answer; of requests for later their sum.
+    pub maximum: Option<u64>,
+    /// The number of answers that are requested.
+    pub copies: u64,
+    /// The pictures in the body.
+    pub pictures: u64,
+    /// True if it holds documents, sound or films, of which a few bytes may be many tokens.
+    pub has_documents: bool,
+    /// Bytes of the data of all of these.
+    pub inline: u64,
+    /// Text that is put into the body: it replaces the bytes of its range.
+    pub splices: Vec<(Range<usize>, &'static str)>,
+}
+
+enum Step<'t> {
+    Key(Cow<'t, str>),
+    Index(usize),
+}
+
+/// The references that a JSON value may hold.
+#[derive(Clone, Copy, PartialEq)]
+enum References {
+    /// Any: it is no schema.
+    Any,
+    /// Those of a whole schema.
+    Whole,
+    /// Those of a part of a schema, which must not say that it stands at another address.
+    Part,
+}
+
+/// A body that is read.
+pub(super) struct Judge<'t> {
+    reader: Reader<'t>,
+    grammar: &'static Grammar,
+    permits: &'t ModelPermissions,
+    asks: Asks,
+    path: Vec<Step<'t>>,
+    values: usize,
+    pub(super) facts: Facts,
+    pub(super) top: Top,
+}
+
+impl<'t> Judge<'t> {
+    pub(super) fn new(
+        reader: Reader<'t>,
+        grammar: &'static Grammar,
+        permits: &'t ModelPermissions,
+        asks: Asks,
+    ) -> Judge<'t> {
+        Judge {
+            reader,
+            grammar,
+            permits,
+            asks,
+            path: Vec::new(),
+            values: 0,
+            facts: Facts {
+                copies: 1,
+                ..Facts::default()
+            },
+            top: Top::default(),
+        }
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// Why it stopped; [`Judge::place`] says where.
+    pub(super) fn body(&mut self) -> Result<(), Stopped> {
+        let shape = match self.asks {
+            Asks::Count => self.grammar.count,
+            Asks::Batch => self.grammar.batch,
+            Asks::Generate | Asks::List => self.grammar.answer,
+        };
+        if self.reader.kind()? != Kind::Object {
+            return wrong("must be an object");
+        }
+        self.top.begins = self.reader.at() + 1;
+        self.top.is_empty = true;
+        self.value(shape)?;
+        Ok(self.reader.end()?)
+    }
+
+    /// The place where it stopped: a JSON pointer.
+    pub(super) fn place(&self) -> String {
+        let mut text = String::from("body ");
+        let first = self.path.len().saturating_sub(MAX_STEPS);
+        if first > 0 {
+            text.push('…');
+        }
+        for step in &self.path[first..] {
+            match step {
+                Step::Key(key) => {
+                    let key = brief(key, 64).replace('~', "~0").replace('/', "~1");
+                    let _ = write!(text, "/{key}");
+                }
+                Step::Index(index) => {
+                    let _ = write!(text, "/{index}");
+                }
+            }
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+
+    fn count(&mut self) -> Result<(), Stopped> {
+        self.values += 1;
+        match self.values > MAX_VALUES {
+            true => wrong(format!("over {MAX_VALUES} values and keys")),
+            false => Ok(()),
+        }
+    }
+
+    fn has_one_of(&self, needed: &[ModelAllow]) -> bool {
+        needed.iter().any(|needed| self.permits.allow.contains(needed))
+    }
+
+    fn value(&mut self, shape: Shape) -> Result<(), Stopped> {
+        self.count()?;
+        let kind = self.reader.kind()?;
+        self.shaped(kind, shape)
+    }
+
+    /// A value of this kind that is to have this shape.
+    fn shaped(&mut self, kind: Kind, shape: Shape) -> Result<(), Stopped> {
+        match (shape, kind) {
+            (Shape::OneOf(shapes), _) => match shapes.iter().find(|shape| shape.can_be(kind)) {
+                Some(shape) => self.shaped(kind, *shape),
+                None => wrong(shape.expected()),
+            },
+            (Shape::Must(_), Kind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
+                &[ModelAllow::Stored],
+                "without it this names something that the provider keeps",
+            )),
+            (Shape::Must(shape), _) => self.shaped(kind, *shape),
+            (Shape::Needs(needed, shape), _) => match self.has_one_of(needed) {
+                true => self.shaped(kind, *shape),
+                false => self.nothing(kind, needed),
+            },
+            (Shape::Store, Kind::Null | Kind::Bool) => {
+                let start = self.reader.at();
+                self.shaped(kind, Shape::Needs(&[ModelAllow::Stored], &Shape::Flag))?;
+                self.top.stores = Some((start..self.reader.at(), kind == Kind::Null));
+                Ok(())
+            }
+            (Shape::StreamOptions(members), Kind::Null | Kind::Object) => self.stream_options(kind, members),
+            (_, Kind::Null) => Ok(self.reader.null()?),
+            (Shape::Json, _) => self.json(kind, References::Any),
+            (Shape::Schema, _) => self.json(kind, References::Whole),
+            (Shape::Text, Kind::String) => Ok(self.reader.pass_string()?),
+            (Shape::Number, Kind::Number) => Ok(self.reader.number().map(drop)?),
+            (Shape::Flag, Kind::Bool) => Ok(self.reader.boolean().map(drop)?),
+            (Shape::Stream, Kind::Bool) => {
+                let streams = self.reader.boolean()?;
+                self.top.streams |= streams && self.path.len() == 1;
+                Ok(())
+            }
+            (Shape::Maximum, Kind::Number) => self.maximum(),
+            (Shape::Copies, Kind::Number) => {
+                let copies = self.number()?;
+                self.facts.copies = self.facts.copies.max(copies);
+                Ok(())
+            }
+            (
+                Shape::Word(..) | Shape::Base64 | Shape::DataUrl | Shape::Inline | Shape::MediaType | Shape::Model,
+                Kind::String,
+            ) => {
+                let start = self.reader.at();
+                let text = self.reader.string()?;
+                self.text(&text, shape, self.reader.at() - start)
+            }
+            (Shape::List(shape), Kind::Array) => self.list(|judge| judge.value(*shape)),
+            (Shape::Object(members), Kind::Object) => self.object(members, false),
+            (Shape::Tagged(variants), Kind::Object) => self.tagged(variants),
+            (Shape::Map(shape), Kind::Object) => self.map(|judge, _| judge.value(*shape)),
+            _ => wrong(shape.expected()),
+        }
+    }
+
+    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Result<(), Stopped>) -> Result<(), Stopped> {
+        self.reader.enter()?;
+        let mut index = 0;
+        while self.reader.element(index == 0)? {
+            self.path.push(Step::Index(index));
+            element(self)?;
+            self.path.pop();
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// An object with keys of the agent's choice.
+    fn map(&mut self, mut value: impl FnMut(&mut Self, &str) -> Result<(), Stopped>) -> Result<(), Stopped> {
+        let mut seen = HashSet::new();
+        self.reader.enter()?;
+        while let Some((_, key)) = self.reader.key(seen.is_empty())? {
+            self.count()?;
+            self.path.push(Step::Key(key.clone()));
+            self.reader.colon()?;
+            value(self, &key)?;
+            if !seen.insert(key) {
+                return wrong("this key stands twice in its object");
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    /// An object with these keys, and with `type` where that was looked at.
+    fn object(&mut self, members: &'static [Member], is_tagged: bool) -> Result<(), Stopped> {
+        let is_top = self.path.is_empty();
+        // A bit for each of the members; `type` has the last one.
+        let mut seen = 0_u64;
+        let mut first = true;
+        self.reader.enter()?;
+        while let Some((_, key)) = self.reader.key(first)? {
+            first = false;
+            self.count()?;
+            let at = members.iter().position(|(name, _)| self.grammar.is_key(name, &key));
+            let is_type = is_tagged && at.is_none() && key == TYPE;
+            self.path.push(Step::Key(key));
+            if is_top {
+                self.top.is_empty = false;
+            }
+            let bit = match at {
+                Some(at) => 1 << at,
+                None if is_type => 1 << 63,
+                None => return refused("this relay does not know the key, and so does not pass it"),
+            };
+            if seen & bit != 0 {
+                return wrong("this key stands twice in its object");
+            }
+            seen |= bit;
+            self.reader.colon()?;
+            match at {
+                Some(at) => self.value(members[at].1)?,
+                // The kind of it is known.
+                None => self.value(Shape::Text)?,
+            }
+            self.path.pop();
+        }
+        let missing = members
+            .iter()
+            .enumerate()
+            .find(|(at, (_, shape))| matches!(shape, Shape::Must(_)) && seen & (1 << at) == 0);
+        match missing {
+            Some((_, (name, _))) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
+                &[ModelAllow::Stored],
+                &format!("without {name} it names something that the provider keeps"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// An object whose `type` says what it is.
+    fn tagged(&mut self, variants: &'static [Variant]) -> Result<(), Stopped> {
+        let tag = type_of(self.reader.clone())?;
+        let found = variants.iter().find(|(tags, _)| match &tag {
+            Some(tag) => tags.iter().any(|known| !known.is_empty() && fits(known, tag)),
+            None => tags.contains(&""),
+        });
+        let (shape, needed) = match found {
+            Some((_, Shape::Needs(needed, shape))) => (**shape, *needed),
+            Some((_, shape)) => (*shape, &[][..]),
+            None => {
+                self.path.push(Step::Key(TYPE.into()));
+                return match tag {
+                    Some(tag) => refused(format!(
+                        "this relay does not know {}, and so does not pass it",
+                        brief(&tag, 64)
+                    )),
+                    None => refused("is missing, and without it this relay does not know what this is"),
+                };
+            }
+        };
+        if !needed.is_empty() && !self.has_one_of(needed) {
+            self.path.push(Step::Key(TYPE.into()));
+            let what = format!(
+                "{} has the provider do more than answer",
+                brief(tag.as_deref().unwrap_or(""), 64)
+            );
+            return refused(needs(needed, &what));
+        }
+        match shape {
+            Shape::Object(members) => self.object(members, true),
+            _ => self.shaped(Kind::Object, shape),
+        }
+    }
+
+    /// The `stream_options` of chat completions.
+    fn stream_options(&mut self, kind: Kind, members: &'static [Member]) -> Result<(), Stopped> {
+        let start = self.reader.at();
+        let found = match kind {
+            Kind::Object => {
+                // Read twice: here for what it says, then as everything is.
+                let peek = self.reader.clone();
+                self.object(members, false)?;
+                usage_of(peek)?
+            }
+            _ => {
+                self.reader.null()?;
+                Options::Null
+            }
+        };
+        self.top.options = Some((start..self.reader.at(), found));
+        Ok(())
+    }
+
+    /// A text in which more than words for the model may stand, of so many bytes.
+    fn text(&mut self, text: &str, shape: Shape, bytes: usize) -> Result<(), Stopped> {
+        match shape {
+            Shape::Word(known, needing) => {
+                let needed = needing
+                    .iter()
+                    .find(|(word, _)| fits(word, text))
+                    .map(|(_, allow)| *allow);
+                if known.iter().any(|word| fits(word, text)) || needed.is_some_and(|allow| self.has_one_of(&[allow])) {
+                    return Ok(());
+                }
+                let word = brief(text, 64);
+                match needed {
+                    Some(allow) => refused(needs(
+                        &[allow],
+                        &format!("{word} has the provider do more, or charge more"),
+                    )),
+                    None => refused(format!("this relay does not know {word}, and so does not pass it")),
+                }
+            }
+            Shape::Model => judge_model(text, self.permits).or_else(refused),
+            Shape::MediaType => match inline::MediaType::of(text) {
+                Some(media) => {
+                    self.facts.has_documents |= media == inline::MediaType::Document;
+                    Ok(())
+                }
+                None => refused("this relay does not know the media type, and so does not pass it"),
+            },
+            Shape::DataUrl | Shape::Inline => match inline::data_url(text) {
+                Some(inline::MediaType::Picture) => {
+                    self.data(bytes);
+                    Ok(())
+                }
+                Some(inline::MediaType::Document) => {
+                    self.facts.has_documents = true;
+                    self.data(bytes);
+                    Ok(())
+                }
+                None if matches!(shape, Shape::Inline) && inline::is_base64(text) => {
+                    // The kind of data is nowhere said.
+                    self.facts.has_documents = true;
+                    self.data(bytes);
+                    Ok(())
+                }
+                None => self.address("it is no data: URL of a known media type, and the provider would fetch it"),
+            },
+            _ if inline::is_base64(text) => {
+                self.data(bytes);
+                Ok(())
+            }
+            _ => wrong("must be base64"),
+        }
+    }
+
+    fn data(&mut self, bytes: usize) {
+        self.facts.pictures += 1;
+        self.facts.inline += bytes as u64;
+    }
+
+    fn address(&self, why: &str) -> Result<(), Stopped> {
+        match self.has_one_of(&[ModelAllow::Urls]) {
+            true => Ok(()),
+            false => refused(needs(&[ModelAllow::Urls], why)),
+        }
+    }
+
+    /// A value that is not allowed and therefore must be null, false or empty.
+    fn nothing(&mut self, kind: Kind, needed: &[ModelAllow]) -> Result<(), Stopped> {
+        let is_nothing = match kind {
+            Kind::Null => self.reader.null().map(|()| true)?,
+            Kind::Bool => !self.reader.boolean()?,
+            Kind::String => self.reader.string()?.is_empty(),
+            Kind::Array => {
+                self.reader.enter()?;
+                !self.reader.element(true)?
+            }
+            Kind::Object | Kind::Number => false,
+        };
+        match is_nothing {
+            true => Ok(()),
+            false => refused(needs(
+                needed,
+                "it has the provider run, fetch, look up or keep something, or charge more",
+            )),
+        }
+    }
+
+    fn maximum(&mut self) -> Result<(), Stopped> {
+        let number = self.number()?;
+        // None at all, for some.
+        if number == 0 {
+            return Ok(());
+        }
+        let before = self.facts.maximum;
+        self.facts.maximum = Some(match self.asks {
+            Asks::Batch => before.unwrap_or(0).saturating_add(number),
+            _ => before.unwrap_or(0).max(number),
+        });
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<u64, Stopped> {
+        match self.reader.number()?.parse() {
+            Ok(number) => Ok(number),
+            Err(_) => wrong("must be a whole number in digits alone"),
+        }
+    }
+
+    /// JSON in which no key stands twice.
+    fn json(&mut self, kind: Kind, references: References) -> Result<(), Stopped> {
+        let inner = match references {
+            References::Whole => References::Part,
+            same => same,
+        };
+        let value = |judge: &mut Self| {
+            judge.count()?;
+            let kind = judge.reader.kind()?;
+            judge.json(kind, inner)
+        };
+        match kind {
+            Kind::Null => Ok(self.reader.null()?),
+            Kind::Bool => Ok(self.reader.boolean().map(drop)?),
+            Kind::Number => Ok(self.reader.number().map(drop)?),
+            Kind::String => Ok(self.reader.pass_string()?),
+            Kind::Array => self.list(value),
+            Kind::Object => self.map(|judge, key| {
+                let refers = references != References::Any && REFERENCES.contains(&key);
+                let is_elsewhere = references == References::Part && key == "$id";
+                if (refers || is_elsewhere) && judge.reader.kind()? == Kind::String {
+                    judge.count()?;
+                    let text = judge.reader.string()?;
+                    return match text.is_empty() || refers && text.starts_with('#') {
+                        true => Ok(()),
+                        false => judge.address("a schema refers to what is not in it, which some would fetch"),
+                    };
+                }
+                value(judge)
+            }),
+        }
+    }
+}
