@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::say::say;
-use crate::sources::{Sources, Tool};
+use crate::sources::{Listing, Sources, Tool};
 use crate::summaries::Summaries;
 
 /// How long the first list may take.
@@ -44,14 +44,13 @@ impl Answers {
     /// Has daemons and servers started before the first request.
     pub(crate) fn begin(self: &Arc<Self>) {
         let own = self.clone();
-        std::thread::spawn(move || {
-            if let Ok(tools) = own.sources.tools(Instant::now() + BEGIN_LIMIT) {
-                say(&format!(
-                    "{} offered",
-                    colibri_text::counted(tools.len() as u64, "tool")
-                ));
-                own.describe(&tools);
+        std::thread::spawn(move || match own.sources.tools(Instant::now() + BEGIN_LIMIT) {
+            Ok(listing) => {
+                let count = listing.tools.len() as u64;
+                say(&format!("{} offered", colibri_text::counted(count, "tool")));
+                own.describe(&listing.tools);
             }
+            Err(why) => say(&format!("no tools are offered: {why}")),
         });
     }
 
@@ -66,14 +65,18 @@ impl Answers {
     fn result(&self, request: &str, until: Instant) -> Result<String, String> {
         match Request::read(request)? {
             Request::List => {
-                let tools = self.sources.tools(until)?;
+                let Listing { tools, notes } = self.sources.tools(until)?;
                 let descriptions = self.describe(&tools);
                 let listed: Vec<String> = tools
                     .iter()
                     .zip(descriptions)
                     .map(|(tool, text)| listed(tool, &text))
                     .collect();
-                Ok(format!("{{\"ok\":true,\"tools\":[{}]}}", listed.join(",")))
+                let notes = match notes.is_empty() {
+                    true => String::new(),
+                    false => format!(",\"notes\":{}", json!(notes)),
+                };
+                Ok(format!("{{\"ok\":true,\"tools\":[{}]{notes}}}", listed.join(",")))
             }
             Request::Call { server, tool, args } => {
                 let result = self.sources.call(&server, &tool, &args, until)?;

@@ -49,15 +49,16 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Makes the lock of a home. One of a bridge that is gone is replaced.
-    pub(crate) fn take(home: &Path, address: SocketAddrV4) -> Result<Claim, ClaimError> {
+    /// Makes the lock of a home, of a bridge that answers within `limit`. One of a bridge that is gone is replaced.
+    pub(crate) fn take(home: &Path, address: SocketAddrV4, limit: Duration) -> Result<Claim, ClaimError> {
         let _alone = guard(home)?;
         let (path, now) = (home.join(lock::FILE), lock::now());
         let own = Lock {
             pid: std::process::id(),
             address,
             started: now,
-            timestamp: now,
+            timestamp: Some(now),
+            answer_secs: limit.as_secs(),
         };
         loop {
             let mut options = OpenOptions::new();
@@ -84,7 +85,7 @@ impl Claim {
         if !self.is_ours(&own) {
             return Err(ClaimError::Lost(path));
         }
-        own.timestamp = lock::now();
+        own.timestamp = Some(lock::now());
         let next = self.home.join(NEXT);
         removed(&next)?;
         let mut options = OpenOptions::new();
@@ -154,6 +155,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> ClaimError {
 mod tests {
     use super::*;
 
+    const ANSWER_LIMIT: Duration = Duration::from_secs(27);
+
     fn address(port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port)
     }
@@ -161,8 +164,8 @@ mod tests {
     #[test]
     fn a_lock_is_taken_once_and_given_up_by_who_has_it() {
         let home = tempfile::tempdir().unwrap();
-        let claim = Claim::take(home.path(), address(1)).unwrap();
-        match Claim::take(home.path(), address(2)).unwrap_err() {
+        let claim = Claim::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
+        match Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err() {
             ClaimError::Another(lock) => assert_eq!((lock.pid, lock.address), (std::process::id(), address(1))),
             other => panic!("{other}"),
         }
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(Lock::read(home.path()).unwrap().address, address(1));
         drop(claim.give_up());
         assert!(!home.path().join(lock::FILE).exists());
-        Claim::take(home.path(), address(2)).unwrap();
+        Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
     }
 
     #[test]
@@ -181,18 +184,19 @@ mod tests {
             pid: std::process::id(),
             address: address(1),
             started: 1,
-            timestamp: 1,
+            timestamp: Some(1),
+            answer_secs: 27,
         }
         .text();
         for left in ["", "not json", "{}", &old] {
             fs::write(&path, left).unwrap();
-            drop(Claim::take(home.path(), address(2)).unwrap().give_up());
+            drop(Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap().give_up());
         }
         // What stands in its place is not what it leads to.
         let precious = home.path().join("precious");
         fs::write(&precious, "kept").unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
-        let claim = Claim::take(home.path(), address(2)).unwrap();
+        let claim = Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
         std::os::unix::fs::symlink(&precious, home.path().join(NEXT)).unwrap();
         claim.renew().unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
@@ -200,10 +204,23 @@ mod tests {
     }
 
     #[test]
+    fn a_bridge_whose_lock_has_no_timestamp_is_not_displaced() {
+        let home = tempfile::tempdir().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (at, pid) = (listener.local_addr().unwrap(), std::process::id());
+        let lock = format!(r#"{{"pid":{pid},"address":"{at}","started":7,"heartbeat_secs":30}}"#);
+        fs::write(home.path().join(lock::FILE), lock).unwrap();
+        let refused = Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err();
+        assert!(matches!(refused, ClaimError::Another(_)), "{refused}");
+        drop(listener);
+        Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
+    }
+
+    #[test]
     fn who_has_lost_the_lock_neither_renews_nor_removes_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join(lock::FILE);
-        let claim = Claim::take(home.path(), address(1)).unwrap();
+        let claim = Claim::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
         let other = Lock {
             address: address(9),
             ..Lock::read(home.path()).unwrap()

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use colibri_api::paths;
+use colibri_client::lock;
 use colibri_mcp::bring::map_names;
 use colibri_registry::{Agent, Entry, Registry};
 use serde_json::{Map, Value, json};
@@ -22,6 +23,12 @@ const FILE: &str = "mcp-bridge.toml";
 const MAX_BYTES: u64 = 1 << 20;
 /// How long the bridge waits for another connection, if the file does not say.
 const IDLE: Duration = Duration::from_secs(5 * 60);
+/// How long an answer may take, if the file does not say: clients that were written for another bridge wait 30 s.
+const LIMIT: Duration = Duration::from_secs(lock::ANSWER_SECS);
+/// The most that the file may say: a day.
+const MAX_LIMIT_SECS: i64 = 86_400;
+/// How long the daemon lets a call take that makes progress, if its entry does not say, in milliseconds.
+const TOTAL_MS: u64 = 3_600_000;
 /// The most that a file may say: a year.
 const MAX_MINUTES: f64 = 525_600.0;
 
@@ -30,6 +37,8 @@ const MAX_MINUTES: f64 = 525_600.0;
 pub(crate) struct Config {
     /// How long the bridge waits for another connection.
     pub idle: Duration,
+    /// How long an answer may take.
+    pub limit: Duration,
     /// Descriptions are sentences: a model's, or the first of what the server says.
     pub summaries: bool,
     /// The model that writes them.
@@ -53,6 +62,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             idle: IDLE,
+            limit: LIMIT,
             summaries: true,
             model: "ratatoskr:free/text-generation".to_owned(),
             servers: Vec::new(),
@@ -148,6 +158,7 @@ fn read(text: &str, path: &[PathBuf]) -> Result<(Config, Vec<String>), Wrong> {
     for (key, item) in document.iter() {
         match key {
             "idle_timeout_minutes" => config.idle = idle(item)?,
+            "timeout_seconds" => config.limit = limit(item)?,
             "summary" => {
                 for (key, item) in table(item, key)?.iter() {
                     match key {
@@ -165,7 +176,24 @@ fn read(text: &str, path: &[PathBuf]) -> Result<(Config, Vec<String>), Wrong> {
             _ => notes.push(format!("{key} is not known, and left out")),
         }
     }
+    if config.limit != LIMIT {
+        // As long as the bridge waits, its daemon does.
+        let milliseconds = config.limit.as_secs() * 1000;
+        for entry in (config.servers.iter_mut()).filter_map(|server| server.entry.as_mut().ok()) {
+            entry["timeout_ms"] = json!(milliseconds);
+            entry["total_timeout_ms"] = json!(milliseconds.max(TOTAL_MS));
+        }
+    }
     Ok((config, notes))
+}
+
+fn limit(item: &Item) -> Result<Duration, Wrong> {
+    let seconds = item
+        .as_integer()
+        .filter(|seconds| (1..=MAX_LIMIT_SECS).contains(seconds));
+    seconds
+        .map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
+        .ok_or_else(|| Wrong::at(item, "timeout_seconds must be a whole number of seconds, 1 to 86400"))
 }
 
 fn idle(item: &Item) -> Result<Duration, Wrong> {
@@ -325,6 +353,25 @@ mod tests {
 
     fn good(text: &str) -> (Config, Vec<String>) {
         read(text, &[]).unwrap_or_else(|wrong| panic!("{}", wrong.in_text(text)))
+    }
+
+    #[test]
+    fn how_long_an_answer_may_take_is_what_the_daemon_waits_too() {
+        let server = "[servers.a]\ncommand = \"/bin/true\"\n";
+        let (config, _) = good(server);
+        assert_eq!(config.limit, Duration::from_secs(27));
+        assert!(config.servers[0].entry.as_ref().unwrap().get("timeout_ms").is_none());
+        for (seconds, total) in [(120, 3_600_000), (7200, 7_200_000)] {
+            let (config, notes) = good(&format!("timeout_seconds = {seconds}\n{server}"));
+            let entry = config.servers[0].entry.as_ref().unwrap();
+            assert_eq!((config.limit.as_secs(), notes.len()), (seconds, 0));
+            let waits = (&entry["timeout_ms"], &entry["total_timeout_ms"]);
+            assert_eq!(waits, (&json!(seconds * 1000), &json!(total)));
+        }
+        for wrong in ["0", "-1", "86401", "1.5", "\"60\""] {
+            let error = read(&format!("timeout_seconds = {wrong}\n"), &[]).unwrap_err();
+            assert!(error.why.contains("1 to 86400"), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,26 +1,29 @@
-//! Connections: one request, one answer. Whose the other end is, is looked up before a byte is read and again before
+//! Connections: one request, one answer. Whose the other end is, is looked up before a byte is taken and again before
 //! anything is done; what is not this user's is closed without a word.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use colibri_client::{lock, peer};
+use colibri_client::lock;
+use colibri_client::peer::{self, ConnectionTable, LOOKS, PeerError};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::answers::{Answers, failure};
 use crate::claim::Claim;
 use crate::say::say;
 
+/// The most connections that wait to be looked up.
+const MAX_UNKNOWN: usize = 2048;
 /// The most connections at once.
 const MAX_CONNECTIONS: usize = 256;
 /// No request is longer, in bytes.
 const MAX_REQUEST: usize = 4 << 20;
 /// How long a request may take to come.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// When there is an answer at the latest: clients wait 30 s.
-const ANSWER_LIMIT: Duration = Duration::from_secs(27);
 /// How long a client may take to read it.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How much, and for how long, of what a client goes on sending is read, so that it gets the answer all the same.
@@ -36,6 +39,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Bridge {
     answers: Arc<Answers>,
     claim: Arc<Claim>,
+    /// How long an answer may take.
+    limit: Duration,
     began: Instant,
     /// When the last connection came or ended, in milliseconds since the beginning.
     last: AtomicU64,
@@ -65,11 +70,12 @@ impl Drop for Counted {
 }
 
 impl Bridge {
-    /// A bridge that was not asked yet.
-    pub(crate) fn new(answers: Arc<Answers>, claim: Arc<Claim>) -> Arc<Bridge> {
+    /// A bridge that was not asked yet, and answers within `limit`.
+    pub(crate) fn new(answers: Arc<Answers>, claim: Arc<Claim>, limit: Duration) -> Arc<Bridge> {
         Arc::new(Bridge {
             answers,
             claim,
+            limit,
             began: Instant::now(),
             last: AtomicU64::new(0),
             open: AtomicUsize::new(0),
@@ -87,41 +93,85 @@ impl Bridge {
     /// No thread can be started.
     pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> Result<(), String> {
         use io::ErrorKind::{ConnectionAborted, Interrupted};
+        // Without more descriptors fewer connections wait.
+        let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
         let watched = self.clone();
         let watch = std::thread::Builder::new().spawn(move || watched.watch(idle));
         watch.map_err(|error| format!("no thread can be started: {error}"))?;
-        let (mut strangers, mut faults) = (Seldom(None), Seldom(None));
+        let (give, unknown) = mpsc::sync_channel(MAX_UNKNOWN);
+        let looks = std::thread::Builder::new().spawn(move || self.look_up(&unknown));
+        looks.map_err(|error| format!("no thread can be started: {error}"))?;
+        let mut faults = Seldom(None);
         loop {
-            let (stream, from) = match listener.accept() {
-                Ok(accepted) => accepted,
+            match listener.accept() {
+                // Where too many wait the next ones wait with the system, as long as it takes to read its table.
+                Ok((stream, _)) => {
+                    if !has_left(&stream) && give.send(stream).is_err() {
+                        return Err("connections are not looked up any more".to_owned());
+                    }
+                }
                 // Nothing, or a caller that is gone already: FreeBSD says so here.
-                Err(error) if matches!(error.kind(), Interrupted | ConnectionAborted) => continue,
+                Err(error) if matches!(error.kind(), Interrupted | ConnectionAborted) => {}
                 Err(error) => {
                     faults.say(|| format!("a connection cannot be accepted: {error}"));
                     std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Serves those connections that are this user's. Others take no place and keep no bridge awake. One reading of the
+    /// system's table, which may be long, serves all that wait: nobody is kept waiting by how many there are.
+    fn look_up(self: Arc<Self>, unknown: &Receiver<TcpStream>) {
+        let (mut refused, mut faults) = (Seldom(None), Seldom(None));
+        let mut waiting: Vec<(TcpStream, usize)> = Vec::new();
+        while let Some(first) = match waiting.pop() {
+            Some(first) => Some(first),
+            None => unknown.recv().ok().map(|stream| (stream, 1)),
+        } {
+            let room = MAX_UNKNOWN.saturating_sub(waiting.len());
+            let more = unknown.try_iter().take(room).map(|stream| (stream, 1));
+            let all: Vec<_> = std::mem::take(&mut waiting)
+                .into_iter()
+                .chain([first])
+                .chain(more)
+                .collect();
+            let table = match ConnectionTable::read() {
+                Ok(table) => table,
+                Err(why) => {
+                    refused.say(|| format!("connections are refused: {why}"));
                     continue;
                 }
             };
-            // Before it is counted: a stranger takes no place and keeps no bridge awake.
-            if let Err(why) = peer::check_caller(&stream) {
-                strangers.say(|| format!("a connection from {from} was refused: {why}"));
-                continue;
+            for (stream, looks) in all {
+                match table.check_caller(&stream) {
+                    Ok(()) => self.admit(stream, &mut faults),
+                    Err(PeerError::Unseen) if looks < LOOKS && !has_left(&stream) => waiting.push((stream, looks + 1)),
+                    Err(why) => refused.say(|| match stream.peer_addr() {
+                        Ok(from) => format!("a connection from {from} was refused: {why}"),
+                        Err(_) => format!("a connection that is gone was refused: {why}"),
+                    }),
+                }
             }
-            self.touch();
-            let until = Instant::now() + ANSWER_LIMIT;
-            let counted = Counted(self.clone());
-            if self.open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
-                let why = format!("too many connections at once: {MAX_CONNECTIONS} are open");
-                // It is sent without waiting, or not at all.
-                let _ = stream
-                    .set_nonblocking(true)
-                    .and_then(|()| finish(&stream, &failure(&why), false));
-                continue;
-            }
-            let served = std::thread::Builder::new().spawn(move || counted.serve(stream, until));
-            if let Err(error) = served {
-                faults.say(|| format!("no thread can be started: {error}"));
-            }
+        }
+    }
+
+    /// Serves a connection of this user's, if there is a place for it.
+    fn admit(self: &Arc<Self>, stream: TcpStream, faults: &mut Seldom) {
+        self.touch();
+        let until = Instant::now() + self.limit;
+        let counted = Counted(self.clone());
+        if self.open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
+            let why = format!("too many connections at once: {MAX_CONNECTIONS} are open");
+            // It is sent without waiting, or not at all.
+            let _ = stream
+                .set_nonblocking(true)
+                .and_then(|()| finish(&stream, &failure(&why), false));
+            return;
+        }
+        let served = std::thread::Builder::new().spawn(move || counted.serve(stream, until));
+        if let Err(error) = served {
+            faults.say(|| format!("no thread can be started: {error}"));
         }
     }
 
@@ -181,6 +231,7 @@ impl Counted {
             return;
         }
         let (give, take) = mpsc::channel();
+        let limit = self.0.limit.as_secs();
         let worker = std::thread::Builder::new().spawn(move || {
             // The place is taken until the work is done, whether or not somebody still waits for it.
             let counted = self;
@@ -194,10 +245,27 @@ impl Counted {
             Ok(_) => take.recv_timeout(until.saturating_duration_since(Instant::now())),
             Err(_) => Ok(failure("no thread can be started: try again")),
         };
-        let answer =
-            answer.unwrap_or_else(|_| failure(&format!("there is no answer yet after {} s", ANSWER_LIMIT.as_secs())));
+        let answer = answer.unwrap_or_else(|_| {
+            failure(&format!(
+                "there is no answer yet after {limit} s: timeout_seconds of mcp-bridge.toml is how long one may take"
+            ))
+        });
         // A client that is gone misses nothing.
         let _ = finish(&stream, &answer, true);
+    }
+}
+
+/// True if a client has closed its connection, or its side of it, and has sent nothing that is still to be read.
+fn has_left(stream: &TcpStream) -> bool {
+    let look = || {
+        stream.set_nonblocking(true)?;
+        let seen = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        seen
+    };
+    match look() {
+        Ok(seen) => seen == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     }
 }
 

@@ -54,16 +54,16 @@ fn run() -> Result<(), String> {
     let config = Config::load(&home);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("127.0.0.1: {error}"))?;
     let address = loopback(listener.local_addr().map_err(|error| format!("127.0.0.1: {error}"))?)?;
-    let claim = Arc::new(Claim::take(&home, address).map_err(|error| error.to_string())?);
+    let claim = Arc::new(Claim::take(&home, address, config.limit).map_err(|error| error.to_string())?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
     for server in config.servers.iter().filter(|server| server.name != server.id) {
         say(&format!("the server {:?} is called {} here", server.name, server.id));
     }
-    let idle = config.idle;
+    let (idle, limit) = (config.idle, config.limit);
     let answers = Arc::new(Answers::new(&home, config));
     answers.begin();
-    Bridge::new(answers, claim).serve(&listener, idle)
+    Bridge::new(answers, claim, limit).serve(&listener, idle)
 }
 
 /// Where the listener is. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them (jail(8)).

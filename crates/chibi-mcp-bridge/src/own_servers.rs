@@ -18,6 +18,8 @@ use crate::config::Server;
 
 /// The program that starts a private daemon.
 const STARTER: &str = "colibri-mcp";
+/// What lets root run a daemon.
+const ALLOW_ROOT: &str = "COLIBRI_MCP_ALLOW_ROOT";
 /// Where it is looked for when it is not beside this one.
 const USUAL: &[&str] = &["/usr/local/bin", "/usr/bin"];
 
@@ -55,6 +57,11 @@ impl OwnServers {
         server.entry.as_ref().err().map(String::as_str)
     }
 
+    /// The socket of their daemon.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.place.join("colibri/colibri.sock")
+    }
+
     /// Whether any of them can run.
     pub(crate) fn run(&self) -> bool {
         self.servers.iter().any(|server| server.entry.is_ok())
@@ -74,7 +81,7 @@ impl OwnServers {
         if !*is_ready {
             self.write(&directory)?;
         }
-        let socket = directory.join("colibri.sock");
+        let socket = self.socket();
         let mut daemon = match Daemon::connect(&socket, until) {
             Err(Error::Io { source, .. }) if is_absent(&source) => {
                 self.start()?;
@@ -121,6 +128,12 @@ impl OwnServers {
     }
 
     fn start(&self) -> Result<(), String> {
+        if nix::unistd::geteuid().is_root() && std::env::var(ALLOW_ROOT).as_deref() != Ok("1") {
+            return Err(format!(
+                "the servers of mcp-bridge.toml run as the bridge's user, and this bridge runs as root: run it as another \
+                 user, or set {ALLOW_ROOT}=1 in its environment if that is meant"
+            ));
+        }
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let beside = own.parent().map(Path::to_owned);
         let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));

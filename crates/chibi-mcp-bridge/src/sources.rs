@@ -2,10 +2,12 @@
 //! server that both have is the file's.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use colibri_api::paths;
+use colibri_api::{ServerFacts, ServerState, Servers, paths};
 use colibri_client::{Daemon, DaemonTool, Error, ToolResult};
+use colibri_text::{brief, counted};
 use serde_json::json;
 
 use crate::config::Server;
@@ -15,12 +17,26 @@ use crate::say::say;
 /// What the daemon says where there is no such server or tool.
 const NO_SUCH_TOOL: &str = "NO_SUCH_TOOL";
 
+/// The most characters of one note.
+const MAX_NOTE: usize = 1000;
+
+/// The tools of all daemons, and what keeps others from being there.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// The tools.
+    pub tools: Vec<Tool>,
+    /// A sentence for each daemon or server that is not there, or not whole.
+    pub notes: Vec<String>,
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Sources {
     own: OwnServers,
     /// The service's socket.
     service: Option<PathBuf>,
+    /// What was last said on standard error.
+    said: Mutex<Vec<String>>,
 }
 
 /// A tool of one of them.
@@ -32,6 +48,9 @@ pub(crate) struct Tool {
     pub listed: DaemonTool,
 }
 
+/// What one daemon lists: its tools, and a sentence for each server that is not there.
+type DaemonTools = (Vec<DaemonTool>, Vec<String>);
+
 impl Sources {
     /// Those of a home.
     pub(crate) fn new(home: &Path, servers: Vec<Server>) -> Sources {
@@ -39,40 +58,72 @@ impl Sources {
         Sources {
             own: OwnServers::new(home, servers),
             service: paths::named_socket(None).or_else(service),
+            said: Mutex::default(),
         }
     }
 
-    /// The tools of all. What one daemon does not say is said on standard error.
+    /// The tools of all. What keeps others from being there is said on standard error too, once.
     ///
     /// # Errors
     /// None of them says anything.
-    pub(crate) fn tools(&self, until: Instant) -> Result<Vec<Tool>, String> {
-        let of = |daemon: Result<Daemon, String>| {
-            daemon.and_then(|mut daemon| daemon.tools().map_err(|error| error.to_string()))
+    pub(crate) fn tools(&self, until: Instant) -> Result<Listing, String> {
+        let of = |daemon: Result<Daemon, String>, own: bool| -> Result<DaemonTools, String> {
+            let mut daemon = daemon?;
+            let tools = daemon.tools().map_err(|error| error.to_string())?;
+            Ok((tools, self.absences(&mut daemon, own, None)))
         };
         let (own, service) = std::thread::scope(|scope| {
             let service = self
                 .service
                 .as_ref()
-                .map(|socket| scope.spawn(|| of(reach(socket, until))));
-            let own = self.own.run().then(|| of(self.own.connect(until)));
+                .map(|socket| scope.spawn(|| of(reach(socket, until), false)));
+            let own = self.own.run().then(|| of(self.own.connect(until), true));
             (own, service.and_then(|service| service.join().ok()))
         });
-        let asked = [own.as_ref(), service.as_ref()];
-        asked
-            .into_iter()
-            .flatten()
-            .filter_map(|said| said.as_ref().err())
-            .for_each(|why| say(why));
+        let answers = [own.as_ref(), service.as_ref()].into_iter().flatten();
+        let notes: Vec<String> = answers
+            .flat_map(|answer| match answer {
+                Ok((_, absences)) => absences.clone(),
+                Err(why) => vec![why.clone()],
+            })
+            .collect();
+        self.say_once(&notes);
         if let (Some(Err(why)), None | Some(Err(_))) | (None, Some(Err(why))) = (&own, &service) {
             return Err(why.clone());
         }
-        let listed = |said: Option<Result<Vec<DaemonTool>, String>>| said.and_then(Result::ok).unwrap_or_default();
-        let own = listed(own).into_iter().filter_map(Tool::of);
-        let service = listed(service).into_iter().filter_map(Tool::of);
-        Ok(own
+        let listed = |answer: Option<Result<DaemonTools, String>>| {
+            let (tools, _) = answer.and_then(Result::ok).unwrap_or_default();
+            tools.into_iter().filter_map(Tool::of)
+        };
+        let (own, service) = (listed(own), listed(service));
+        let tools = own
             .chain(service.filter(|tool| self.own.id(&tool.server).is_none()))
-            .collect())
+            .collect();
+        Ok(Listing { tools, notes })
+    }
+
+    /// Says what was not said before.
+    fn say_once(&self, notes: &[String]) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        notes
+            .iter()
+            .filter(|note| !said.contains(note))
+            .for_each(|note| say(note));
+        *said = notes.to_vec();
+    }
+
+    /// Why servers of a daemon, or this one of them, show no tools or not all. A daemon that does not say has none.
+    fn absences(&self, daemon: &mut Daemon, own: bool, only: Option<&str>) -> Vec<String> {
+        let facts = daemon.call_tool("colibri_external_mcp_servers", "{}").ok();
+        let facts = facts.and_then(|facts| serde_json::from_value::<Servers>(facts.structured).ok());
+        let servers = facts.map(|facts| facts.servers).unwrap_or_default();
+        let is_meant = |server: &&ServerFacts| {
+            let is_shown = own || self.own.id(&server.id).is_none();
+            is_shown && only.is_none_or(|only| only == server.id)
+        };
+        let option = own.then(|| format!(" --socket {}", self.own.socket().display()));
+        let absence = |server: &ServerFacts| absence(server, option.as_deref().unwrap_or_default());
+        servers.iter().filter(is_meant).filter_map(absence).collect()
     }
 
     /// One tool, by its server's id or name and its own name.
@@ -90,9 +141,13 @@ impl Sources {
         if of_server.peek().is_none() && self.own.id(server).is_none() {
             return Err(unknown_server(server));
         }
-        of_server
-            .find(|tool| tool.listed.tool == name)
-            .ok_or_else(|| format!("unknown tool: {name}"))
+        of_server.find(|tool| tool.listed.tool == name).ok_or_else(|| {
+            let why = self.absences(&mut daemon, self.own.id(server).is_some(), Some(&id));
+            match why.first() {
+                Some(why) => format!("unknown tool: {name}; {why}"),
+                None => format!("unknown tool: {name}"),
+            }
+        })
     }
 
     /// Calls a tool; `args` is a JSON object in a line.
@@ -136,6 +191,24 @@ impl Tool {
         let server = listed.server.clone()?;
         Some(Tool { server, listed })
     }
+}
+
+/// Why a server shows no tools or not all; `option` is what leads `colibri-mcp` to its daemon.
+fn absence(server: &ServerFacts, option: &str) -> Option<String> {
+    let id = &server.id;
+    let reason = server.reason.as_deref().filter(|reason| !reason.is_empty());
+    let why = match server.state {
+        _ if server.tools_blocked > 0 => format!(
+            "{} blocked, since what it says of them is not as approved, as after an upgrade: `colibri-mcp{option} pin \
+             diff {id}` shows what changed, and the command that accepts it",
+            counted(server.tools_blocked, "tool")
+        ),
+        ServerState::Blocked | ServerState::Failed | ServerState::BackingOff => {
+            format!("it is {}: {}", server.state, reason.unwrap_or("no reason is known"))
+        }
+        _ => reason?.to_owned(),
+    };
+    Some(format!("server {id}: {}", brief(&why, MAX_NOTE)))
 }
 
 fn unknown_server(name: &str) -> String {

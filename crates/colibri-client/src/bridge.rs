@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::daemon::Daemon;
 use crate::error::Error;
 use crate::lock::{self, Lock};
 use crate::peer;
@@ -30,8 +31,10 @@ const LOG: &str = "mcp-bridge.log";
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks whether it did.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long an answer is waited for.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// How much longer an answer is waited for than the bridge takes at most.
+const ANSWER_MARGIN: Duration = Duration::from_secs(3);
+/// How long a connection may take, and the sending of a request.
+const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// No answer is longer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -188,13 +191,18 @@ fn last_words(home: &Path) -> String {
 /// [`Error::NotOurs`]: it is not this user's, and nothing was sent. [`Error::TimedOut`], [`Error::Io`],
 /// [`Error::Unreadable`].
 pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, Error> {
-    let until = Instant::now() + ANSWER_LIMIT;
+    send_within(addr, text, Duration::from_secs(lock::ANSWER_SECS) + ANSWER_MARGIN)
+}
+
+/// The same with another limit.
+fn send_within(addr: SocketAddr, text: &str, limit: Duration) -> Result<String, Error> {
+    let until = Instant::now() + limit;
     let doing = |what: &str| format!("{what} the bridge at {addr}");
     let SocketAddr::V4(address) = addr else {
         let source = peer::PeerError::Unseen;
         return Err(Error::NotOurs { address: addr, source });
     };
-    let mut stream = TcpStream::connect_timeout(&addr, ANSWER_LIMIT).map_err(Error::io(doing("connecting to")))?;
+    let mut stream = TcpStream::connect_timeout(&addr, SEND_LIMIT).map_err(Error::io(doing("connecting to")))?;
     let own = match stream.local_addr().map_err(Error::io(doing("connecting to")))? {
         SocketAddr::V4(own) => own,
         SocketAddr::V6(_) => {
@@ -205,7 +213,7 @@ pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, Error> {
         }
     };
     peer::check_listener(address, own).map_err(|source| Error::NotOurs { address: addr, source })?;
-    let limited = stream.set_write_timeout(Some(ANSWER_LIMIT));
+    let limited = stream.set_write_timeout(Some(SEND_LIMIT));
     limited.map_err(Error::io(doing("asking")))?;
     let sent = stream
         .write_all(text.as_bytes())
@@ -245,7 +253,13 @@ fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<String> {
 /// Sends a request to the bridge of a home; the answer, if it is no failure.
 fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
     let address = ensure_bridge_running(home)?;
-    let text = send_request(address, &request.to_string())?;
+    // It ran just now; should it be gone, so is its lock.
+    let limit = Lock::read(home).map_or(lock::ANSWER_SECS, |lock| lock.answer_secs);
+    let text = send_within(
+        address,
+        &request.to_string(),
+        Duration::from_secs(limit) + ANSWER_MARGIN,
+    )?;
     let answer: Value =
         serde_json::from_str(&text).map_err(|error| Error::Unreadable(format!("the bridge's: {error}")))?;
     match (answer["ok"].as_bool(), answer["error"].as_str()) {
@@ -255,26 +269,38 @@ fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
     }
 }
 
-/// The tools of a home's bridge, which is started where it does not run. Without an `mcp-bridge.toml` there are none,
-/// and nothing is started.
+/// The tools of a home's bridge, which is started where it does not run. Without an `mcp-bridge.toml`, and without a
+/// daemon's socket ([`Daemon::socket`]), there are none, and nothing is started.
 ///
 /// One line on standard error says how many there are, `[MCP: N tools loaded]`, or why there are none,
-/// `[MCP: bridge unavailable: …]`: no reason for a program to end, so an error may be dropped.
+/// `[MCP: bridge unavailable: …]`: no reason for a program to end, so an error may be dropped. Further lines,
+/// `[MCP: server X: …]`, say of servers why their tools are not among them.
 ///
 /// # Errors
 /// Those of [`ensure_bridge_running`] and [`send_request`]; [`Error::Refused`].
 pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, Error> {
-    if !home.join(CONFIGURATION).exists() {
+    if !home.join(CONFIGURATION).exists() && !Daemon::socket().exists() {
         return Ok(Vec::new());
     }
-    let loaded = ask(home, &json!({ "op": "list_tools" })).and_then(|answer| read_tools(&answer));
-    let line = match &loaded {
-        Ok(tools) => format!("[MCP: {} tools loaded]\n", tools.len()),
+    let answer = ask(home, &json!({ "op": "list_tools" }));
+    let loaded = answer.and_then(|answer| Ok((read_tools(&answer)?, notes(&answer))));
+    let lines = match &loaded {
+        Ok((tools, notes)) => format!("[MCP: {} tools loaded]\n{notes}", tools.len()),
         Err(error) => format!("[MCP: bridge unavailable: {error}]\n"),
     };
     // Where nobody reads it, the tools are there all the same.
-    let _ = io::stderr().write_all(line.as_bytes());
-    loaded
+    let _ = io::stderr().write_all(lines.as_bytes());
+    loaded.map(|(tools, _)| tools)
+}
+
+/// The bridge's notes, a line each.
+fn notes(answer: &Value) -> String {
+    let notes = answer["notes"].as_array().into_iter().flatten();
+    let lines = notes.filter_map(Value::as_str).map(|note| {
+        let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        format!("[MCP: {note}]\n")
+    });
+    lines.collect()
 }
 
 fn read_tools(answer: &Value) -> Result<Vec<McpTool>, Error> {
@@ -328,7 +354,8 @@ mod tests {
             pid,
             address,
             started: now,
-            timestamp: now,
+            timestamp: Some(now),
+            answer_secs: 27,
         };
         fs::write(home.join(lock::FILE), lock.text()).unwrap();
         fs::write(home.join(CONFIGURATION), "").unwrap();
@@ -342,8 +369,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_configuration_there_are_no_tools_and_nothing_is_started() {
+    fn without_a_configuration_and_a_service_there_are_no_tools_and_nothing_is_started() {
         let home = home();
+        assert!(!Daemon::socket().exists(), "a service runs on this machine");
         assert!(load_mcp_tools(home.path()).unwrap().is_empty());
         assert!(fs::read_dir(home.path()).unwrap().next().is_none());
     }
@@ -415,12 +443,13 @@ mod tests {
             pid: std::process::id(),
             address,
             started: 1,
-            timestamp: 1,
+            timestamp: Some(1),
+            answer_secs: 27,
         };
         fs::write(home.path().join(lock::FILE), old.text()).unwrap();
         assert!(said(home.path()).contains("gone"));
         let now = Lock {
-            timestamp: lock::now(),
+            timestamp: Some(lock::now()),
             ..old
         };
         fs::write(home.path().join(lock::FILE), now.text()).unwrap();

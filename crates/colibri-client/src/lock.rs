@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, TcpStream};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -17,6 +17,10 @@ pub const FILE: &str = "mcp-bridge.lock";
 pub const HEARTBEAT_SECS: u64 = 30;
 /// From which age on, in seconds, a timestamp is one of a bridge that is gone.
 const STALE_SECS: u64 = 45;
+/// How long a bridge may take to answer, in seconds, if its lock does not say.
+pub const ANSWER_SECS: u64 = 27;
+/// How long a connection to a bridge whose lock has no timestamp may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// No lock is longer.
 const MAX_BYTES: u64 = 4096;
 
@@ -29,8 +33,11 @@ pub struct Lock {
     pub address: SocketAddrV4,
     /// When it began, in seconds since 1970-01-01 UTC.
     pub started: u64,
-    /// When it last said that it is there, in the same.
-    pub timestamp: u64,
+    /// When it last said that it is there, in the same. `None`: it never says so, as other programs of the bridge's name
+    /// do not.
+    pub timestamp: Option<u64>,
+    /// How long it takes to answer at most, in seconds.
+    pub answer_secs: u64,
 }
 
 /// Seconds since 1970-01-01 UTC.
@@ -67,7 +74,8 @@ impl Lock {
                 .filter(|address: &SocketAddrV4| address.ip().is_loopback() && address.port() != 0)
                 .ok_or_else(|| invalid("its address is none of loopback"))?,
             started: number("started")?,
-            timestamp: number("timestamp")?,
+            timestamp: value.get("timestamp").map(|_| number("timestamp")).transpose()?,
+            answer_secs: value["answer_secs"].as_u64().unwrap_or(ANSWER_SECS),
         })
     }
 
@@ -79,13 +87,19 @@ impl Lock {
             "started": self.started,
             "heartbeat_secs": HEARTBEAT_SECS,
             "timestamp": self.timestamp,
+            "answer_secs": self.answer_secs,
         })
         .to_string()
     }
 
-    /// Whether its bridge runs: its process is there, and its timestamp under 45 s old. `now` as by [`now`].
+    /// True if its bridge runs: its process is there, and its timestamp under 45 s old; where it has none, somebody
+    /// listens at its address. `now` as by [`now`].
     pub fn is_alive(&self, now: u64) -> bool {
-        now.abs_diff(self.timestamp) < STALE_SECS && sys::is_process(self.pid)
+        sys::is_process(self.pid)
+            && match self.timestamp {
+                Some(timestamp) => now.abs_diff(timestamp) < STALE_SECS,
+                None => TcpStream::connect_timeout(&self.address.into(), CONNECT_LIMIT).is_ok(),
+            }
     }
 }
 
@@ -102,7 +116,8 @@ mod tests {
             pid: std::process::id(),
             address: "127.0.0.1:4711".parse().unwrap(),
             started: 7,
-            timestamp,
+            timestamp: Some(timestamp),
+            answer_secs: 120,
         }
     }
 
@@ -115,6 +130,7 @@ mod tests {
             "\"heartbeat_secs\":30",
             "\"started\":7",
             "\"timestamp\":12",
+            "\"answer_secs\":120",
         ] {
             assert!(text.contains(part), "{text}");
         }
@@ -135,6 +151,19 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_without_a_timestamp_is_of_a_bridge_that_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pid = std::process::id();
+        let text = format!(r#"{{"pid":{pid},"address":"{address}","started":7,"heartbeat_secs":30}}"#);
+        let lock = Lock::parse(&text).unwrap();
+        assert_eq!((lock.timestamp, lock.answer_secs), (None, ANSWER_SECS));
+        assert!(lock.is_alive(now()));
+        drop(listener);
+        assert!(!lock.is_alive(now()));
+    }
+
+    #[test]
     fn what_is_no_lock_is_an_error() {
         let good = own(1).text();
         for (from, to) in [
@@ -142,7 +171,7 @@ mod tests {
             ("127.0.0.1:4711", "127.0.0.1:0"),
             ("127.0.0.1:4711", "[::1]:4711"),
             ("\"pid\":", "\"pid\":-"),
-            ("\"timestamp\"", "\"time\""),
+            ("\"timestamp\":", "\"timestamp\":-"),
             ("}", ""),
         ] {
             assert!(Lock::parse(&good.replace(from, to)).is_err(), "{to}");

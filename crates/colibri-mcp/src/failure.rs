@@ -45,6 +45,9 @@ pub(crate) enum Failure {
     /// What was named is not there, or is not what it should be.
     #[error("{0}")]
     Data(String),
+    /// A server that was added or enabled does not start.
+    #[error("{0}")]
+    DeadServer(String),
     /// The person does not want a file written, or cannot be asked.
     #[error("{0}")]
     Declined(String),
@@ -95,7 +98,9 @@ impl Failure {
             Failure::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
             Failure::Unavailable(unavailable) if unavailable.is_denied() => 77,
             Failure::NotRoot | Failure::Refused(_) => 77,
-            Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
+            Failure::DeadServer(_) | Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => {
+                Self::UNAVAILABLE
+            }
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
             Failure::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,

@@ -79,7 +79,7 @@ Exit status:
   65   the daemon refused the request: no such server or tool, not for this user;
        no such record or segment, not a proof, not a key
   66   a file is not there
-  69   the daemon cannot be reached
+  69   the daemon cannot be reached; a server that was added or enabled does not start
   70   the daemon's answer cannot be understood
   74   stdout or a file cannot be written, or a file not read
   77   no permission to open the daemon's socket, or a file; refused by ssh-gate;
@@ -208,7 +208,7 @@ fn warnings(daemon: &DaemonFacts, wanted: &OpenGates, registry: Option<&Path>) -
 
 /// The command line. What a command does not use is not in its help.
 fn command_line() -> clap::Command {
-    let all = Cli::command();
+    let all = unset_what_is_empty(Cli::command());
     let unused: Vec<clap::Arg> = all
         .get_arguments()
         .filter(|argument| argument.is_global_set())
@@ -217,6 +217,15 @@ fn command_line() -> clap::Command {
     ["completions", "demo"].into_iter().fold(all, |all, name| {
         all.mut_subcommand(name, |command| command.args(&unused))
     })
+}
+
+/// Takes variables that are empty for ones that are not set, for a command and those below it.
+fn unset_what_is_empty(command: clap::Command) -> clap::Command {
+    let unset = |argument: clap::Arg| match argument.get_env().and_then(std::env::var_os) {
+        Some(value) if value.is_empty() => argument.env(None::<&'static str>),
+        _ => argument,
+    };
+    command.mut_args(unset).mut_subcommands(unset_what_is_empty)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use colibri_api::paths::{self, Private};
-use colibri_text::visible;
+use colibri_text::{counted, visible};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
@@ -28,6 +28,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The most of what a daemon says that does not come up.
 const MAX_LINES: usize = 5;
+/// The variable that says after how many seconds without a client it ends, and what holds without it.
+const END_IDLE: &str = "COLIBRI_MCP_END_IDLE";
+const END_IDLE_S: u64 = 600;
 /// What it gets of the environment: nothing of the editor's, which may hold keys, and nothing that makes it another one.
 const KEPT: &[&str] = &[
     "HOME",
@@ -42,7 +45,7 @@ const KEPT: &[&str] = &[
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
     "COLIBRI_MCP_ALLOW_ROOT",
-    "COLIBRI_MCP_END_IDLE",
+    END_IDLE,
     "COLIBRI_MCP_LOG",
 ];
 
@@ -127,9 +130,10 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
         .map_err(|error| at(&program, &error))?;
     come_up(&mut daemon, own, &mut errors)?;
     let told = format!(
-        "colibri-mcp: started a daemon of your own ({NAME}, process {}); it ends 10 minutes after its last client, and \
-         its log is {}\n",
+        "colibri-mcp: started a daemon of your own ({NAME}, process {}); it ends {} after its last client, and its log \
+         is {}\n",
         daemon.id(),
+        patience(std::env::var(END_IDLE).ok().as_deref()),
         visible(&own.log.display().to_string())
     );
     // It runs, whether or not somebody reads that.
@@ -224,6 +228,15 @@ fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString
         .collect();
     kept.push(("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()));
     kept
+}
+
+/// The time after its last client at which a daemon ends that was started with this variable, in words.
+fn patience(end_idle: Option<&str>) -> String {
+    let seconds = end_idle.and_then(|seconds| seconds.parse().ok()).unwrap_or(END_IDLE_S);
+    match seconds.is_multiple_of(60) {
+        true => counted(seconds / 60, "minute"),
+        false => counted(seconds, "second"),
+    }
 }
 
 /// Whether an error of connect(2) means that nobody listens.

@@ -324,7 +324,9 @@ fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
             )
         }
         "exit" | "retry" => {
-            let error = record.fields.error_code.as_deref().unwrap_or_default();
+            let code = record.fields.error_code.as_deref().unwrap_or_default();
+            let class = record.fields.error_class.as_deref();
+            let error = class.map_or_else(|| code.to_owned(), |class| format!("{code} ({class})"));
             let attempt = record.fields.attempt_number;
             format!("{user:>8}  {integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
         }
@@ -567,7 +569,7 @@ mod tests {
                 args_full: None,
                 traceparent: None,
                 tracestate: None,
-                validated: false,
+                validated: Default::default(),
                 through: None,
             };
             let enter = trail.append([Record::Enter(enter)]).unwrap().first;
@@ -578,6 +580,7 @@ mod tests {
                 operation: tool,
                 attempt_number: 1,
                 error_code: (i == 4).then_some("TIMEOUT"),
+                error_class: (i == 4).then_some("transient"),
                 latency: Duration::from_millis(i),
             };
             trail

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
-use comfy_table::{Cell, Color, ContentArrangement};
+use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement};
 use nix::unistd::User;
 use serde_json::Value;
 
@@ -78,6 +78,14 @@ impl Table {
             })
             .collect();
         self.table.add_row(cells);
+    }
+
+    /// Has the first column, of what is copied into a command, stand on one line in each row, however narrow the
+    /// others become.
+    pub(crate) fn keep_first_whole(&mut self) {
+        if let Some(first) = self.table.column_mut(0) {
+            first.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
 
     /// The table's text, without spaces at line ends.
@@ -188,6 +196,30 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'));
         assert!(text.starts_with(" NAME") || text.starts_with("NAME"), "{text}");
+    }
+
+    #[test]
+    fn an_id_that_is_copied_into_a_command_stands_on_one_line() {
+        let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+        table.table.force_no_tty().set_width(80);
+        table.keep_first_whole();
+        let (state, user) = ("done, ended 12 s ago after 140 min", "somebody-with-a-long-name");
+        table.row(
+            &[
+                "0123456789abcdef",
+                "coder",
+                state,
+                user,
+                "12345",
+                "1000",
+                "1000",
+                "100000",
+            ]
+            .map(|cell| (cell, Style::Plain)),
+        );
+        let text = table.text();
+        assert!(text.contains("0123456789abcdef"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

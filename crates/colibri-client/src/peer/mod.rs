@@ -19,7 +19,7 @@ use crate::sys;
 use end::{End, State};
 
 /// How often a connection is looked for: a table that others change while it is read may lack a line.
-const LOOKS: usize = 5;
+pub const LOOKS: usize = 5;
 
 /// Why the other end is not dealt with.
 #[derive(Debug)]
@@ -53,16 +53,42 @@ impl std::error::Error for PeerError {
     }
 }
 
-/// Holds the other end of an accepted connection to be this user's: established, or half-closed with a live socket.
+/// The system's table of connections, as it was read.
+pub struct ConnectionTable(Vec<End>);
+
+impl ConnectionTable {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn read() -> Result<ConnectionTable, PeerError> {
+        let mut ends = table().map_err(PeerError::Unreadable)?;
+        ends.sort_unstable_by_key(|end| (end.local, end.remote));
+        Ok(ConnectionTable(ends))
+    }
+
+    /// Holds the other end of a connection, accepted before the table was read, to be this user's: established, or
+    /// half-closed with a live socket.
+    ///
+    /// # Errors
+    /// It is another user's (root is one, too), or cannot be seen.
+    pub fn check_caller(&self, accepted: &TcpStream) -> Result<(), PeerError> {
+        let (own, caller) = both_ends(accepted)?;
+        let from = self.0.partition_point(|end| (end.local, end.remote) < (caller, own));
+        let to = self.0.partition_point(|end| (end.local, end.remote) <= (caller, own));
+        is_caller(&self.0[from..to], own, caller, sys::uid())?;
+        // Where that connection was gone, another from the same port may have been what the table showed. As long as
+        // this end is connected there is no other.
+        both_ends(accepted).map(drop)
+    }
+}
+
+/// Holds the other end of an accepted connection to be this user's, in tables that are read for it.
 ///
 /// # Errors
-/// It is another user's (root is one, too), or cannot be seen.
+/// Those of [`ConnectionTable`].
 pub fn check_caller(accepted: &TcpStream) -> Result<(), PeerError> {
-    let (own, caller) = both_ends(accepted)?;
-    looked_up(|ends| is_caller(ends, own, caller, sys::uid()))?;
-    // Where that connection was gone, another from the same port may have been what the table showed. As long as this
-    // end is connected there is no other.
-    both_ends(accepted).map(drop)
+    looked_up(|| ConnectionTable::read()?.check_caller(accepted))
 }
 
 /// The ends of a connection, as long as it is one.
@@ -78,17 +104,17 @@ fn both_ends(stream: &TcpStream) -> Result<(SocketAddrV4, SocketAddrV4), PeerErr
 /// # Errors
 /// As above.
 pub fn check_listener(address: SocketAddrV4, own: SocketAddrV4) -> Result<(), PeerError> {
-    looked_up(|ends| is_listener(ends, address, own, sys::uid()))
+    looked_up(|| is_listener(&ConnectionTable::read()?.0, address, own, sys::uid()))
 }
 
-fn looked_up(check: impl Fn(&[End]) -> Result<(), PeerError>) -> Result<(), PeerError> {
+fn looked_up(look: impl Fn() -> Result<(), PeerError>) -> Result<(), PeerError> {
     for _ in 1..LOOKS {
-        match check(&table().map_err(PeerError::Unreadable)?) {
+        match look() {
             Err(PeerError::Unseen) => {}
             other => return other,
         }
     }
-    check(&table().map_err(PeerError::Unreadable)?)
+    look()
 }
 
 fn is_caller(ends: &[End], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) -> Result<(), PeerError> {

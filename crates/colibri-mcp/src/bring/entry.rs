@@ -277,3 +277,20 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
         _ => None,
     }
 }
+/// True if an interpreter or the dynamic linker loads code for a variable of this name: a stranger's manifest does not set
+/// it.
+pub(super) fn loads_code(name: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "BASH_ENV",
+        "ENV",
+        "NODE_OPTIONS",
+        "PERL5OPT",
+        "PYTHONBREAKPOINT",
+        "PYTHONHOME",
+        "PYTHONINSPECT",
+        "PYTHONSTARTUP",
+        "PYTHONWARNINGS",
+        "RUBYOPT",
+    ];
+    NAMES.contains(&name) || ["LD_", "DYLD_"].iter().any(|start| name.starts_with(start))
+}

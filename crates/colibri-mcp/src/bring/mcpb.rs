@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::archive::Archive;
-use super::entry::{gap, scalar};
+use super::entry::{gap, loads_code, scalar};
 use super::proposal::{Field, Process, Program, Proposal, Runs, Want};
 use super::runner::requirement;
 use super::source::{json, toml};
@@ -135,6 +135,12 @@ fn runs(
     };
     let mut env = BTreeMap::new();
     for (name, value) in of("env").and_then(Value::as_object).into_iter().flatten() {
+        if loads_code(name) {
+            let shown = colibri_text::brief(name, 40);
+            return Err(format!(
+                "its variable {shown} has an interpreter load what is not in it"
+            ));
+        }
         let text = scalar(value).ok_or("mcp_config: a value of env is not a string")?;
         let text = template(&text);
         let optional = text.keys().any(|key| {
@@ -148,8 +154,8 @@ fn runs(
     let inside = |path: &str| Template(vec![gap(DIRECTORY, None), Piece::Text(format!("/{path}"))]);
     let command = of("command").and_then(Value::as_str).unwrap_or_default();
     let (command, args, requirements) = match kind {
-        "node" => interpreter("node", &["node", "nodejs", ""], command, args, inside(entry))?,
-        "python" => interpreter("python3", &["python", "python3", ""], command, args, inside(entry))?,
+        "node" => interpreter(&NODE, command, args, inside(entry), archive)?,
+        "python" => interpreter(&PYTHON, command, args, inside(entry), archive)?,
         "uv" => {
             let requirements = requirements(archive)?;
             let args = [vec![inside(entry)], after_entry(args, entry)].concat();
@@ -160,11 +166,7 @@ fn runs(
                 "" => inside(entry),
                 command => template(command),
             };
-            let below = match command.0.as_slice() {
-                [directory, Piece::Text(path)] if *directory == gap(DIRECTORY, None) => path.strip_prefix('/'),
-                _ => None,
-            };
-            if !below.is_some_and(|path| archive.has(path)) {
+            if !is_in(&command, archive) {
                 return Err("its program is not in it".to_owned());
             }
             (command, args, Vec::new())
@@ -184,22 +186,63 @@ fn runs(
     })))
 }
 
-/// A script by its interpreter. Nothing else may stand there: what `npx` or `uv` would fetch is not in the bundle.
+/// An interpreter of scripts.
+struct Interpreter {
+    name: &'static str,
+    /// Its name in manifests.
+    known: &'static [&'static str],
+    /// Options that may stand before the script: none of them runs, loads or fetches anything.
+    options: &'static [&'static str],
+}
+
+const NODE: Interpreter = Interpreter {
+    name: "node",
+    known: &["node", "nodejs", ""],
+    options: &["--enable-source-maps", "--no-deprecation", "--no-warnings"],
+};
+const PYTHON: Interpreter = Interpreter {
+    name: "python3",
+    known: &["python", "python3", ""],
+    options: &["-B", "-E", "-I", "-O", "-OO", "-P", "-s", "-u"],
+};
+
+/// A script by its interpreter. Nothing else may stand there: what `npx` or `uv` would fetch is not in the bundle. The
+/// interpreter must run a file of it: not a module of the machine (`-m pip`), not a text (`-c`, `--eval`), and nothing
+/// loaded before (`--require`, `--import`).
 fn interpreter(
-    program: &str,
-    known: &[&str],
+    program: &Interpreter,
     command: &str,
     args: Vec<Template>,
     script: Template,
+    archive: &Archive<'_>,
 ) -> Result<(Template, Vec<Template>, Vec<String>), String> {
-    if !known.contains(&command) {
+    if !program.known.contains(&command) {
         let shown = colibri_text::brief(command, 40);
         return Err(format!(
             "its command is {shown:?}, not the interpreter of its type: what that would fetch is not in it"
         ));
     }
     let args = if args.is_empty() { vec![script] } else { args };
-    Ok((Template::from(program), args, Vec::new()))
+    let is_harmless = |arg: &&Template| arg.plain().is_some_and(|arg| program.options.contains(&arg));
+    match args.iter().find(|arg| !is_harmless(arg)) {
+        Some(arg) if is_in(arg, archive) => Ok((Template::from(program.name), args, Vec::new())),
+        Some(arg) => Err(format!(
+            "its argument {:?} stands where {} is told its script, and is no file of the bundle",
+            colibri_text::brief(arg.beginning(), 40),
+            program.name
+        )),
+        None => Err(format!("it tells {} no script", program.name)),
+    }
+}
+
+/// True if this is the path of a file of the bundle.
+fn is_in(path: &Template, archive: &Archive<'_>) -> bool {
+    match path.0.as_slice() {
+        [directory, Piece::Text(path)] if *directory == gap(DIRECTORY, None) => {
+            path.strip_prefix('/').is_some_and(|path| archive.has(path))
+        }
+        _ => false,
+    }
 }
 
 /// What `uv run … SCRIPT ARGS` passes to the script.
@@ -350,6 +393,37 @@ mod tests {
     }
 
     #[test]
+    fn an_interpreter_runs_a_file_of_the_bundle() {
+        let script = "${__dirname}/run";
+        for (kind, args, is_file) in [
+            ("python", json!(["-u", "-B", script, "-m", "x"]), true),
+            ("python", json!(["-m", "pip", "install", "evil"]), false),
+            ("python", json!(["-c", "import os", script]), false),
+            ("python", json!(["-Xfrozen_modules=off", script]), false),
+            ("python", json!(["-uc", "import os"]), false),
+            ("python", json!(["-u"]), false),
+            ("python", json!(["/usr/bin/pip", "install", "evil"]), false),
+            ("python", json!(["${__dirname}/../../../bin/pip"]), false),
+            ("python", json!(["${__dirname}/gone.py"]), false),
+            ("python", json!(["${user_config.x}"]), false),
+            ("node", json!(["--no-warnings", script, "--eval"]), true),
+            ("node", json!(["-e", "x()", script]), false),
+            ("node", json!(["--eval=x()", script]), false),
+            ("node", json!(["-p", "x()"]), false),
+            ("node", json!(["-r", "/tmp/x.js", script]), false),
+            ("node", json!(["--require", "/tmp/x.js", script]), false),
+            ("node", json!(["--import=data:text/javascript,x()", script]), false),
+            ("node", json!(["--loader", "https://x.example/x.js", script]), false),
+            ("node", json!(["-"]), false),
+        ] {
+            let manifest = server(json!({ "type": kind, "entry_point": "run",
+                "mcp_config": { "command": kind, "args": args } }));
+            let runs = of(&manifest, &[]).unwrap().runs;
+            assert_eq!(runs.is_ok(), is_file, "{kind} {args}: {:?}", runs.err());
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (manifest, why) in [
             (node(json!({ "manifest_version": "0.1" })), "0.1"),
@@ -374,6 +448,11 @@ mod tests {
                 "not in it",
             ),
             (json!({ "type": "uv", "entry_point": "run" }), "pyproject.toml"),
+            (
+                json!({ "type": "python", "entry_point": "run", "mcp_config": { "command": "python",
+                    "env": { "PYTHONSTARTUP": "/x" } } }),
+                "PYTHONSTARTUP",
+            ),
         ] {
             let said = of(&server(more.clone()), &[]).unwrap().runs.unwrap_err();
             assert!(said.contains(why), "{more}: {said}");

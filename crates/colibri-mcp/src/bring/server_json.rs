@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::entry::scalar;
+use super::entry::{loads_code, scalar};
 use super::proposal::{Field, Process, Program, Proposal, Published, Registry, Remote, Runs, Want};
 use super::runner;
 use super::template::{Piece, Template};
@@ -185,6 +185,12 @@ impl Reader {
             let name = text(input, "name");
             if name.is_empty() {
                 return Err(format!("one of its {key} has no name"));
+            }
+            if key == "environmentVariables" && loads_code(name) {
+                let shown = colibri_text::brief(name, 40);
+                return Err(format!(
+                    "its variable {shown} has an interpreter load what is not in it"
+                ));
             }
             if let Some(template) = self.input(input, name)? {
                 let field = Field {

@@ -214,16 +214,34 @@ pub(crate) fn bring_in(
 
 /// Has the user's own daemon start servers that the user just agreed to, and says what they offer, or why they do not
 /// start: an agent that asks for tools once, when it starts, then gets theirs. No other daemon is the user's to start.
+///
+/// # Errors
+/// One of them does not work: a script that adds it must not go on as if it did.
 pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Failure> {
     if !context.place.private || ids.is_empty() {
         return Ok(());
     }
     let until = Instant::now() + INTRODUCTION;
-    let told = |id: &String| match introduce(id, context, until) {
-        Ok(text) => format!("{id} {text}"),
-        Err(failure) => format!("{id} was not started: {}", visible_lines(&failure.to_string())),
-    };
-    context.tell(&ids.iter().map(told).collect::<Vec<_>>().join("\n"))
+    let (mut told, mut dead) = (Vec::new(), Vec::new());
+    for id in ids {
+        match introduce(id, context, until) {
+            Ok(text) => told.push(format!("{id} {text}")),
+            Err(why) => dead.push(format!(
+                "{id} is there and does not work: {}",
+                visible_lines(&why.to_string())
+            )),
+        }
+    }
+    if !told.is_empty() {
+        context.tell(&told.join("\n"))?;
+    }
+    match dead.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::DeadServer(format!(
+            "{}; what starts then: colibri-mcp servers. To take one out: colibri-mcp remove NAME",
+            dead.join("; ")
+        ))),
+    }
 }
 
 fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Failure> {
@@ -237,7 +255,7 @@ fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Fail
         };
         if unseen.state != ServerState::Starting {
             let reason = unseen.reason.as_deref().unwrap_or("it gives no reason");
-            return Ok(format!("is {}: {}", unseen.state, visible_lines(reason)));
+            return Err(Failure::DeadServer(format!("{}: {reason}", unseen.state)));
         }
         if Instant::now() >= until {
             return Ok("is still starting: colibri-mcp servers".to_owned());

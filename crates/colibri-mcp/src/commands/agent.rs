@@ -374,6 +374,7 @@ fn agents(agents: &[AgentFacts]) -> String {
 
 fn instances(instances: &[AgentInstance]) -> String {
     let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+    table.keep_first_whole();
     let mut reasons = String::new();
     for instance in instances {
         let style = match instance.state {

@@ -38,7 +38,12 @@ fn show(status: &Status) -> String {
     );
     let spending = &daemon.spending;
     let left = match spending.left_bytes {
-        Some(0) => (", nothing left: further calls are refused".to_owned(), Style::Bad),
+        Some(0) => (
+            ", nothing left: tools of servers are refused until 00:00 UTC, or until a larger mode is set \
+             (colibri_set_cost_mode)"
+                .to_owned(),
+            Style::Bad,
+        ),
         Some(left) => (format!(", {} left", bytes(left)), Style::Plain),
         None => (", nothing is held back".to_owned(), Style::Plain),
     };

@@ -48,7 +48,8 @@ pub(crate) fn check(prefix: &Path) -> Result<(), String> {
 }
 
 /// SHA-256 over all files below, in the order of their paths: kind, length of path, path, length, content. What Python
-/// makes of its sources as it runs (`__pycache__`) does not count.
+/// makes of its sources as it runs (`__pycache__`) is removed before: it makes it anew, and would run what somebody else
+/// had put there.
 ///
 /// What is neither a file nor a link is refused, and so is a file by which who runs it becomes who installed it: archives
 /// can hold both, and where root installs for the service the latter would be root.
@@ -102,8 +103,11 @@ fn list(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
         match kind.is_dir() {
-            true if entry.file_name() != "__pycache__" => list(&entry.path(), found)?,
-            true => {}
+            true if entry.file_name() == "__pycache__" => {
+                let failed = |error: std::io::Error| format!("{}: {error}", entry.path().display());
+                fs::remove_dir_all(entry.path()).map_err(failed)?;
+            }
+            true => list(&entry.path(), found)?,
             false => found.push(entry.path()),
         }
     }
@@ -124,8 +128,22 @@ mod tests {
         assert!(check(&prefix).unwrap_err().contains(RECORD));
         record(&prefix, "pypi:a==1", "sha256-00").unwrap();
         check(&prefix).unwrap();
-        fs::write(prefix.join("a/__pycache__/b.pyc"), "x").unwrap();
+        // What Python would run instead of the source is not left there.
+        let cache = prefix.join("a/__pycache__");
+        fs::create_dir_all(cache.join("__pycache__")).unwrap();
+        fs::write(cache.join("b.cpython-311.pyc"), "x").unwrap();
         check(&prefix).unwrap();
+        assert!(!cache.exists());
+        let elsewhere = place.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("b.cpython-311.pyc"), "x").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &cache).unwrap();
+        assert!(check(&prefix).is_err());
+        assert!(
+            elsewhere.join("b.cpython-311.pyc").exists(),
+            "nothing elsewhere is removed"
+        );
+        fs::remove_file(&cache).unwrap();
         fs::write(prefix.join("a/b.py"), "2").unwrap();
         assert!(check(&prefix).unwrap_err().contains("not as it was installed"));
         fs::write(prefix.join("a/b.py"), "1").unwrap();

@@ -45,7 +45,9 @@ pub(super) fn run_whole(command: &mut Command) -> Result<(Vec<u8>, String), Stri
     if status.success() {
         return Ok((out, said.into_owned()));
     }
-    Err(format!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
+    let mut lines = reason(&said);
+    lines.extend(wanted_python(&said));
+    Err(format!("{name}: {status}\n  {}", lines.join("\n  ")))
 }
 
 /// The lines that say why a program failed: npm(1) begins with that, others end with it.
@@ -57,7 +59,30 @@ fn reason(said: &str) -> Vec<String> {
         None => lines.drain(..lines.len().saturating_sub(LINES)),
     };
     lines.truncate(LINES);
-    lines
+    lines.into_iter().map(without_versions).collect()
+}
+
+/// A line of pip(1)'s without the list of all versions that there are, which hides why none of them will do.
+fn without_versions(line: String) -> String {
+    const LIST: &str = "(from versions: ";
+    let Some((before, (list, after))) = line
+        .split_once(LIST)
+        .and_then(|(before, rest)| Some((before, rest.split_once(')')?)))
+    else {
+        return line;
+    };
+    let mut versions = list.split(", ");
+    match (versions.next(), versions.last()) {
+        (Some(first), Some(last)) => format!("{before}{LIST}{first} to {last}){after}"),
+        _ => line,
+    }
+}
+
+/// The version of Python that a package wants, where pip(1) passes over its versions for want of it.
+fn wanted_python(said: &str) -> Option<String> {
+    let line = said.lines().find(|line| line.contains("Requires-Python"))?;
+    let wanted = line.rsplit_once("Requires-Python ")?.1.trim();
+    (!wanted.is_empty()).then(|| format!("it needs Python {}", visible(wanted)))
 }
 
 /// Runs a program, and ends it and all that it started when this is to end.
@@ -157,5 +182,21 @@ mod tests {
         let pip: String = (0..20).map(|n| format!("WARNING {n}\n")).collect();
         let shown = reason(&format!("{pip}ERROR: No matching distribution\u{1b}[0m\n"));
         assert_eq!(shown.last().unwrap(), "ERROR: No matching distribution\\u{1b}[0m");
+        // As pip 24 says it of a package that wants another Python.
+        let pip = "ERROR: Ignored the following versions that require a different python version: 0.1 Requires-Python \
+                   >=3.11; 1.2.0 Requires-Python >=3.12\nERROR: Could not find a version that satisfies the requirement \
+                   x==1.2.0 (from versions: 0.0.1, 0.0.2, 0.0.3, 0.0.9)\nERROR: No matching distribution found for x\n";
+        let shown = reason(pip);
+        assert!(
+            shown[1].ends_with("x==1.2.0 (from versions: 0.0.1 to 0.0.9)"),
+            "{shown:?}"
+        );
+        assert_eq!(wanted_python(pip).unwrap(), "it needs Python >=3.12");
+        for none in ["", "Requires-Python ", "(from versions: none)", "(from versions: "] {
+            assert_eq!(
+                (wanted_python(none), without_versions(none.to_owned())),
+                (None, none.to_owned())
+            );
+        }
     }
 }

@@ -230,6 +230,9 @@ impl Connected {
                 }
             }
             status if status.is_server_error() => Failed::transient("MODEL_FAILED", message),
+            StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED | StatusCode::FORBIDDEN => {
+                Failed::permanent("MODEL_DENIED", message)
+            }
             _ => Failed::permanent("MODEL_REFUSED", message),
         }
     }

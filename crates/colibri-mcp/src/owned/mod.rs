@@ -36,6 +36,8 @@ pub(crate) struct Owned {
     path: PathBuf,
     /// Where it really is: behind symbolic links.
     real: PathBuf,
+    /// The directory below which no symbolic link is followed.
+    project: Option<PathBuf>,
     /// `None`: it is not there yet.
     text: Option<String>,
 }
@@ -46,14 +48,37 @@ impl Owned {
     /// # Errors
     /// It cannot be read, is not a regular file of UTF-8, or belongs to somebody else.
     pub(crate) fn read(path: &Path) -> Result<Owned, Failure> {
+        Owned::read_below(None, path)
+    }
+
+    /// Reads a file of the project in this directory, or notes that there is none. Whoever made the project also made its
+    /// symbolic links: none is followed, now or when the file is written.
+    ///
+    /// # Errors
+    /// As of [`Owned::read`], or there is a symbolic link on the way.
+    pub(crate) fn read_in_project(directory: &Path, name: &Path) -> Result<Owned, Failure> {
+        Owned::read_below(Some(directory), &directory.join(name))
+    }
+
+    fn read_below(project: Option<&Path>, path: &Path) -> Result<Owned, Failure> {
         let path = std::path::absolute(path).map_err(|source| failed(path, source))?;
-        let real = real_path(&path)?;
-        let text = match File::open(&real) {
+        let project = project.map(|project| project.canonicalize().map_err(|source| failed(project, source)));
+        let project = project.transpose()?;
+        let (real, flags) = match &project {
+            Some(project) => (path_without_links(project, &path)?, nix::libc::O_NOFOLLOW),
+            None => (real_path(&path)?, 0),
+        };
+        let text = match OpenOptions::new().read(true).custom_flags(flags).open(&real) {
             Ok(file) => Some(read_owned(&path, file)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(failed(&path, source)),
         };
-        Ok(Owned { path, real, text })
+        Ok(Owned {
+            path,
+            real,
+            project,
+            text,
+        })
     }
 
     /// Whether it is there.
@@ -139,6 +164,23 @@ fn real_path(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
+/// The path of a file below a directory, none of whose parts is a symbolic link.
+fn path_without_links(project: &Path, path: &Path) -> Result<PathBuf, Failure> {
+    let mut at = project.to_owned();
+    let below = path.strip_prefix(project).unwrap_or(path);
+    for part in below.components() {
+        at.push(part);
+        if at.is_symlink() {
+            return Err(Failure::Data(format!(
+                "{} is a symbolic link, and whoever made the project chose where it leads; nothing was written: put a \
+                 file of its own there, or leave --project out",
+                at.display()
+            )));
+        }
+    }
+    Ok(at)
+}
+
 fn read_owned(path: &Path, mut file: File) -> Result<String, Failure> {
     let about = file.metadata().map_err(|source| failed(path, source))?;
     let refuse = |why: &str| Err(Failure::Data(format!("{} {why}; nothing was written", path.display())));
@@ -200,9 +242,14 @@ impl Change {
         if self.is_empty() {
             return Ok(None);
         }
-        let Owned { path, real, text } = &self.file;
+        let Owned {
+            path,
+            real,
+            project,
+            text,
+        } = &self.file;
         let at = |source| failed(path, source);
-        if Owned::read(path)?.text != *text {
+        if Owned::read_below(project.as_deref(), path)?.text != *text {
             return Err(Failure::Data(format!(
                 "{} was changed meanwhile by another program; nothing was written: try again",
                 path.display()

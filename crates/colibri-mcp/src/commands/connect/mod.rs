@@ -46,13 +46,19 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     if arguments.ssh.is_some() {
         return terminal::print(&explained(editor, &snippet));
     }
-    let path = if arguments.project {
-        editor.project_file()?
+    let (path, file) = if arguments.project {
+        let path = editor.project_file()?;
+        let directory = std::env::current_dir()
+            .and_then(|directory| directory.canonicalize())
+            .map_err(|error| Failure::Machine(format!("cannot find out which directory this is: {error}")))?;
+        let file = Owned::read_in_project(&directory, &path)?;
+        (path, file)
     } else {
-        editor.user_file()
+        let path = editor.user_file();
+        let file = Owned::read(&path)?;
+        (path, file)
     };
     let (kind, keys) = (editor.kind(), editor.keys());
-    let file = Owned::read(&path)?;
     let change = if arguments.remove {
         file.without(kind, &keys)?
     } else {

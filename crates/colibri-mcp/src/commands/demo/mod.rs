@@ -6,14 +6,14 @@ pub(crate) mod server;
 mod stage;
 
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::call;
 use super::connect::{Bridge, Editor, explained, snippet};
-use super::tool_list::{OWN, exposed};
+use super::tool_list::{OWN, Tool, exposed};
 use crate::connection::{Connection, Progress, ToolResult};
 use crate::failure::Failure;
 use colibri_api::Servers;
@@ -57,6 +57,22 @@ fn tools() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The tools that are listed, as soon as some have this prefix: on a slow machine a jailed server takes longer to start
+/// than a list waits for it. After `MAX_START` those that are listed without.
+fn listed_with(connection: &mut Connection, prefix: &str) -> Result<Vec<Tool>, Failure> {
+    let deadline = Instant::now() + MAX_START;
+    loop {
+        let (all, _) = exposed(connection, false)?;
+        if all.iter().any(|tool| tool.name.starts_with(prefix)) || Instant::now() > deadline {
+            return Ok(all);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The longest that a server takes to start: the daemon's own default.
+const MAX_START: Duration = Duration::from_secs(60);
+
 fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     say!("Colibri MCP: one service that gives every editor on a machine the same tools.\n");
 
@@ -74,8 +90,8 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
             say!("   {}", visible(why));
         }
     }
-    let (all, _) = exposed(&mut connection, false)?;
     let prefix = format!("{SERVER}__");
+    let all = listed_with(&mut connection, &prefix)?;
     let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
     for tool in &hosted {
         say!("   {:18} {}", visible(&tool.name), visible(&tool.summary()));

@@ -156,7 +156,11 @@ impl Git {
         } else {
             PATIENCE
         };
-        let (bounds, want) = Bounds::new(patience).map_err(|error| unconnected(&error.to_string()))?;
+        let (bounds, want) = Bounds::new(patience).map_err(|error| Failed {
+            // Nothing was begun, and what the system has too few of now it may have in a while.
+            transient: true,
+            ..unconnected(&error.to_string())
+        })?;
         let work = tokio::task::spawn_blocking(move || asked.answer(&repository, bounds));
         let answer = work.await.map_err(|error| unconnected(&error.to_string()))?;
         // Dropped earlier, with this call, it has the work end.

@@ -595,7 +595,7 @@ mod tests {
             args_full: None,
             traceparent: None,
             tracestate: None,
-            validated: false,
+            validated: Default::default(),
             through,
         }
     }
@@ -608,6 +608,7 @@ mod tests {
             operation: tool,
             attempt_number: 1,
             error_code: code,
+            error_class: code.map(|_| "permanent"),
             latency: Duration::from_millis(took),
         }
     }
