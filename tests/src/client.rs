@@ -42,6 +42,21 @@ pub fn code_of(message: &Value) -> Option<&str> {
     places.into_iter().find_map(Value::as_str)
 }
 
+/// The handle under which the rest of a tool's result is kept, of which this is the beginning.
+pub fn kept_of(result: &Value) -> Option<&str> {
+    result["_meta"]["org.colibri/kept"]["handle"].as_str()
+}
+
+/// The text of the last block of a tool's result: of one that is kept, what Colibri says of it.
+///
+/// # Panics
+/// If there is none.
+pub fn last_text_of(result: &Value) -> &str {
+    let content = result["content"].as_array().and_then(|content| content.last());
+    let text = content.and_then(|block| block["text"].as_str());
+    text.unwrap_or_else(|| panic!("no text at the end: {result}"))
+}
+
 /// The text of the first content block of a tool's result.
 pub fn text_of(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()

@@ -132,6 +132,8 @@ impl Place {
         fs::create_dir_all(&directory).expect("making the directory of secrets");
         mode(&directory, 0o750).expect("its mode");
         let file = directory.join(name);
+        // The one that is replaced can be read alone.
+        let _ = fs::remove_file(&file);
         fs::write(&file, format!("{value}\n")).expect("writing a secret");
         mode(&file, 0o440).expect("its mode");
     }

@@ -13,15 +13,17 @@ pub mod http;
 pub mod installed;
 pub mod model;
 mod mounted;
+mod neighbour;
 mod processes;
 mod programs;
 pub mod remote;
 mod trail;
 
 pub use bridge::Bridge;
-pub use client::{Client, Era, LEGACY, MODERN, code_of, modern_meta, text_of};
+pub use client::{Client, Era, LEGACY, MODERN, code_of, kept_of, last_text_of, modern_meta, text_of};
 pub use daemon::{Daemon, Place};
 pub use mounted::Mounted;
+pub use neighbour::{NEIGHBOUR, Neighbour};
 pub use processes::{is_alive, processes_with};
 pub use programs::{copy_program, program};
 pub use trail::{Record, records_in};

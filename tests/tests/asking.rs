@@ -787,7 +787,10 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
             message.starts_with("[fix] ") && message.contains("count") && message.contains("/etc"),
             "{message}"
         );
-        assert!(!message.contains("s3cret"), "{message}");
+        assert!(
+            message.contains("s3cret"),
+            "nothing is hidden from who decides: {message}"
+        );
         client.send(format!(r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#, asked["id"]));
         if allowed.is_none() {
             decide("approve");

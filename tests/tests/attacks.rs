@@ -1040,7 +1040,12 @@ fn the_page_names_tests_that_exist() {
         let texts: Vec<String> = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
         texts.concat()
     };
-    let named: Vec<(&str, &str)> = page.split('`').filter_map(|text| text.split_once(": ")).collect();
+    let named: Vec<(&str, &str)> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|code| code.split_once(": "))
+        .collect();
     let named: Vec<_> = named.into_iter().filter(|(file, _)| !source(file).is_empty()).collect();
     assert!(named.len() > 30, "{named:?}");
     for (file, test) in &named {

@@ -627,10 +627,8 @@ fn on_a_host(place: &Place, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let place = users_own();
     for directory in ["etc", "libexec", "units"] {
         fs::create_dir_all(place.path(&format!("host/{directory}"))).unwrap();

@@ -9,9 +9,11 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
-use colibri_tests::{Place, is_alive, program, wait_for};
+use colibri_tests::{PATIENCE, Place, is_alive, program, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -476,6 +478,56 @@ fn a_hundred_connections_at_once_are_answered() {
 }
 
 #[test]
+fn those_who_connect_and_close_keep_nobody_waiting() {
+    const CALLS: usize = 20;
+    let home = Home::new("");
+    fs::write(home.path("mcp-bridge.toml"), home.server("a", "a")).unwrap();
+    let bridge = home.bridge();
+    let address = bridge.listening();
+    let over = AtomicBool::new(false);
+    // A long table, so that reading it takes a while.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let long: Vec<_> = (0..150)
+        .map(|_| {
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (near, listener.accept().unwrap())
+        })
+        .collect();
+    let (done, answered) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for kind in 0..3 {
+            let (over, address) = (&over, &address);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    // Its ports may be used up for a while.
+                    let Ok(mut stream) = TcpStream::connect(address) else {
+                        continue;
+                    };
+                    if kind > 0 {
+                        let _ = stream.write_all(b"{");
+                    }
+                    if kind > 1 {
+                        let _ = stream.shutdown(Shutdown::Write);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for number in 0..CALLS {
+                let _ = done.send(bridge.ask(&call("a", "echo", json!({ "n": number }))));
+            }
+        });
+        let until = Instant::now() + PATIENCE;
+        for number in 0..CALLS {
+            let answer = answered.recv_timeout(until.saturating_duration_since(Instant::now()));
+            over.store(answer.is_err() || number + 1 == CALLS, Ordering::Relaxed);
+            assert_eq!(answer.unwrap()["result"], format!("{{\"n\":{number}}}"));
+        }
+    });
+    drop(long);
+}
+
+#[test]
 fn clients_that_do_harm_hinder_nobody() {
     let home = Home::new("");
     let bridge = home.bridge();
@@ -484,7 +536,8 @@ fn clients_that_do_harm_hinder_nobody() {
         let answer: Value = serde_json::from_slice(&bridge.raw(bytes)).unwrap();
         assert!(error(&answer).contains(why), "{answer}");
     };
-    unreadable(b"", "not a JSON object");
+    // Who closes without having sent a byte is not even looked up.
+    assert_eq!(bridge.raw(b""), b"");
     unreadable(b"\n{\"op\":\"list_tools\"}", "not a JSON object");
     unreadable(b"GET / HTTP/1.1\r\n\r\n", "not a JSON object");
     unreadable(b"{\"op\":\"list_", "not a JSON object");
@@ -728,7 +781,121 @@ fn another_users_connection_is_refused_roots_bridge_included() {
     assert!(error.to_string().contains("uid 60801's"), "{error}");
 }
 
-/// What says that this process is to be the embedding program of the test below.
+#[test]
+fn a_server_that_changed_says_in_every_answer_why_its_tools_are_gone() {
+    let home = Home::new("");
+    fs::write(home.path("mcp-bridge.toml"), home.server("a", "a")).unwrap();
+    let defined = |description: &str| {
+        let tools = json!([
+            { "name": "echo", "description": description, "inputSchema": { "type": "object" } },
+            { "name": "count", "inputSchema": { "type": "object" } },
+        ]);
+        fs::write(home.path("a.definitions.new"), tools.to_string()).unwrap();
+        fs::rename(home.path("a.definitions.new"), home.path("a.definitions")).unwrap();
+    };
+    defined("Says it again.");
+    let bridge = home.bridge();
+    let listed = bridge.ask(&json!({ "op": "list_tools" }));
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 2, "{listed}");
+    assert!(listed.get("notes").is_none(), "{listed}");
+    defined("Says it again, and sends it elsewhere.");
+    let colibri_mcp = |args: &[&str]| {
+        let mut command = Command::new(program("colibri-mcp"));
+        let socket = home.path("mcp-bridge/colibri/colibri.sock");
+        let output = command.arg("--socket").arg(socket).args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    colibri_mcp(&["restart", "a"]);
+    // The next process says what it has before it is called.
+    let listed = wait_for("the tool to be gone", || {
+        bridge.ask(&call("a", "count", json!({})));
+        let listed = bridge.ask(&json!({ "op": "list_tools" }));
+        (listed["tools"].as_array().unwrap().len() == 1).then_some(listed)
+    });
+    let note = listed["notes"][0].as_str().unwrap().to_owned();
+    assert!(note.starts_with("server a: 1 tool blocked"), "{note}");
+    assert!(note.contains("colibri.sock pin diff a`"), "{note}");
+    let why = error(&bridge.ask(&schema("a", "echo"))).to_owned();
+    assert_eq!(why, format!("unknown tool: echo; {note}"));
+    assert!(error(&bridge.ask(&call("a", "echo", json!({})))).contains("pin"));
+    assert!(bridge.said().contains(&note), "{}", bridge.said());
+    // What is advised helps.
+    let shown = colibri_mcp(&["pin", "diff", "a"]);
+    let hash = shown
+        .split("--sha256 ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    colibri_mcp(&["pin", "accept", "a", "echo", "--sha256", hash.unwrap()]);
+    assert_eq!(bridge.ask(&call("a", "echo", json!({})))["ok"], true);
+    assert!(bridge.ask(&json!({ "op": "list_tools" })).get("notes").is_none());
+}
+
+#[test]
+fn an_answer_may_take_as_long_as_the_file_says() {
+    let home = Home::new("");
+    let configuration = "timeout_seconds = 1\n".to_owned() + &home.server("a", "a");
+    fs::write(home.path("mcp-bridge.toml"), configuration).unwrap();
+    let bridge = home.bridge();
+    assert_eq!(bridge.lock()["answer_secs"], 1);
+    // The first may wait for daemon and server to start.
+    wait_for("an answer", || {
+        let answer = bridge.ask(&call("a", "echo", json!({})));
+        (answer["ok"] == true).then_some(())
+    });
+    let why = error(&bridge.ask(&call("a", "never", json!({})))).to_owned();
+    assert!(why.contains("in time") || why.contains("after 1 s"), "{why}");
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn root_is_told_how_its_bridge_runs_the_files_servers() {
+    let home = Home::new("");
+    fs::write(home.path("mcp-bridge.toml"), home.server("a", "a")).unwrap();
+    let mut command = home.command("stderr");
+    command.env_remove("COLIBRI_MCP_ALLOW_ROOT");
+    let bridge = home.spawn(command, "stderr");
+    bridge.listening();
+    let listed = bridge.ask(&json!({ "op": "list_tools" }));
+    let why = error(&listed);
+    assert!(
+        why.contains("COLIBRI_MCP_ALLOW_ROOT=1") && !why.contains("--allow-root"),
+        "{why}"
+    );
+}
+
+#[test]
+fn without_a_file_the_library_offers_the_services_tools() {
+    if let Some(home) = std::env::var_os(EMBEDDING).map(PathBuf::from) {
+        let tools = colibri_client::load_mcp_tools(&home).unwrap();
+        assert!(tools.iter().any(|tool| tool.name == "theirs_echo"), "{tools:?}");
+        return;
+    }
+    let place = Place::of_fixture(&[], json!({}));
+    place.registry(&json!({ "theirs": place.fixture("theirs", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    let home = Home::new("");
+    let bridge = program("chibi-mcp-bridge");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([
+            "--exact",
+            "--nocapture",
+            "without_a_file_the_library_offers_the_services_tools",
+        ])
+        .env(EMBEDDING, home.directory.path())
+        .env("COLIBRI_MCP_SOCKET", place.socket())
+        .env("PATH", format!("{}:/usr/bin:/bin", bridge.parent().unwrap().display()));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let lock: Value = serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
+    let pid = i32::try_from(lock["pid"].as_i64().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    wait_for("the bridge's end", || (!is_alive(pid)).then_some(()));
+    daemon.stop();
+}
+
+/// What says that this process is to be the embedding program of the tests that start one.
 const EMBEDDING: &str = "COLIBRI_TEST_CHIBI_HOME";
 
 #[test]

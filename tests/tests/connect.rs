@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -151,6 +152,33 @@ fn an_entry_is_written_kept_and_taken_out_again_in_every_editors_file() {
             None => assert_eq!(output.status.code(), Some(64), "{editor}: {output:?}"),
         }
     }
+}
+
+#[test]
+fn a_project_does_not_choose_by_its_links_which_file_is_written() {
+    let home = home();
+    let home = home.path();
+    let (own, project) = (home.join("docker.json"), home.join("project"));
+    fs::write(&own, "{}").unwrap();
+    fs::create_dir(home.join("elsewhere")).unwrap();
+    // The file, the directory it stands in, and a link to nothing.
+    symlink(&own, project.join(".mcp.json")).unwrap();
+    symlink(home.join("elsewhere"), project.join(".cursor")).unwrap();
+    fs::create_dir(project.join(".vscode")).unwrap();
+    symlink(home.join("new.json"), project.join(".vscode/mcp.json")).unwrap();
+    for editor in ["claude-code", "cursor", "vscode"] {
+        for more in [&["--yes"][..], &["--remove", "--yes"]] {
+            let output = connect(home, &[&[editor, "--project"], more].concat());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                !output.status.success() && said.contains("symbolic link"),
+                "{editor}: {output:?}"
+            );
+        }
+    }
+    assert_eq!(fs::read_to_string(&own).unwrap(), "{}");
+    assert_eq!(fs::read_dir(home.join("elsewhere")).unwrap().count(), 0);
+    assert!(!home.join("new.json").exists());
 }
 
 #[test]

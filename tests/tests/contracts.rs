@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, text_of};
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, kept_of, text_of};
 use serde_json::{Value, json};
 
 const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -97,6 +97,7 @@ fn task_of(answer: &Value) -> Option<u64> {
     let result = &answer["result"];
     let said = [
         &result["_meta"]["org.colibri/error"]["deferred"],
+        &result["_meta"]["org.colibri/kept"]["deferred"],
         &result["structuredContent"]["deferred"],
     ];
     let task = said.into_iter().find_map(|said| said["task"].as_u64())?;
@@ -273,7 +274,11 @@ fn a_result_is_checked_before_it_is_kept() {
     assert_eq!(code_of(&commit(&mut client)), Some("RESULT_REFUSED"));
     assert_eq!(events(&place, "vcs_commit"), Vec::<Value>::new());
     long(SHA);
-    assert_eq!(code_of(&commit(&mut client)), Some("RESULT_TOO_LARGE"));
+    let answer = commit(&mut client);
+    assert!(
+        kept_of(&answer["result"]).is_some() && code_of(&answer).is_none(),
+        "{answer}"
+    );
     assert_eq!(
         (events(&place, "vcs_commit").len(), events(&place, "result-kept").len()),
         (1, 1)
@@ -295,11 +300,10 @@ fn a_failure_that_is_kept_is_told_with_the_task_that_its_call_became() {
         for mut client in [daemon.quiet(LEGACY), daemon.modern()] {
             let answer = commit(&mut client);
             assert_eq!(
-                (code_of(&answer), task_of(&answer)),
-                (Some("RESULT_TOO_LARGE"), Some(1)),
-                "{answer}"
+                (&answer["result"]["isError"], task_of(&answer)),
+                (&json!(true), Some(1))
             );
-            let handle = &answer["result"]["_meta"]["org.colibri/error"]["kept"]["handle"];
+            let handle = kept_of(&answer["result"]).unwrap_or_else(|| panic!("{answer}"));
             let whole = client.call("colibri_read_result", json!({ "handle": handle, "offset": 0 }));
             assert!(whole.to_string().contains("this is task 1 of the board"), "{whole}");
         }
@@ -510,4 +514,37 @@ fn what_when_refuses_is_recorded_and_what_fails_for_good_is_deferred() {
         drop(daemon);
         place.assert_trail_is_sound();
     }
+}
+
+#[test]
+fn a_string_that_spells_a_number_reaches_a_server_as_it_is() {
+    let place = Place::new();
+    let tool = json!([{ "name": "count", "inputSchema": { "type": "object", "properties": {
+        "mark": { "type": "integer" }, "deep": { "anyOf": [{ "type": "boolean" }, { "type": "null" }] } } } }]);
+    for name in ["lax", "strict"] {
+        place.defines(name, "definitions", &tool.to_string());
+    }
+    place.registry(&json!({
+        "lax": place.fixture("lax", &[], json!({})),
+        "strict": place.fixture("strict", &[], json!({ "validate": "strict" })),
+    }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let quoted = json!({ "deep": "true", "mark": "3" });
+    assert_eq!(text_of(&client.call("lax__count", quoted.clone())), "counted");
+    assert_eq!(place.received("lax", r#"{"deep":"true","mark":"3"}"#).len(), 1);
+    assert_eq!(text_of(&client.call("lax__count", json!({ "mark": 3 }))), "counted");
+    let calls = place.trail().into_iter().filter(|rec| rec["name"] == "lax__count");
+    let found: Vec<Value> = calls
+        .map(|rec| rec["validated"].clone())
+        .filter(|said| !said.is_null())
+        .collect();
+    assert!(found.ends_with(&[json!("lenient"), json!(true)]), "{found:?}");
+    for (tool, arguments) in [("strict__count", quoted), ("lax__count", json!({ "mark": "3.0" }))] {
+        let refused = client.call(tool, arguments);
+        assert_eq!(code_of(&refused), Some("SCHEMA_INVALID"), "{refused}");
+    }
+    assert_eq!(place.received("strict", "tools/call").len(), 0);
+    daemon.stop();
+    place.assert_trail_is_sound();
 }

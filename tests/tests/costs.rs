@@ -373,10 +373,8 @@ fn what_a_killed_daemon_had_written_is_kept_and_what_one_that_ends_has_counted()
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_person_sees_their_own_costs_alone() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let place = Place::of_fixture(&[], json!({}));
     place.open_to_group();
     let daemon = place.start(&[]);
@@ -410,10 +408,8 @@ fn a_person_sees_their_own_costs_alone() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_full_disk_stops_no_call_and_loses_no_count() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let place = Place::of_fixture(&[], json!({}));
     let state = place.path("state");
     // The trail has room, the database has none: without a trail nothing would be called.

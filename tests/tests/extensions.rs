@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use colibri_tests::{Client, Daemon, MODERN, Place, code_of, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, wait_for};
 use serde_json::{Value, json};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -302,4 +302,21 @@ fn what_a_task_asks_for_is_named_and_goes_to_who_can_be_asked() {
     let message = asked["message"].as_str().unwrap();
     assert!(message.contains("fix") && message.ends_with("Name?"), "{got}");
     assert_eq!(asked["requestedSchema"]["type"], "object");
+}
+
+#[test]
+fn what_a_legacy_server_calls_a_task_is_its_answer() {
+    let place = Place::of_fixture(&[], json!({}));
+    let result = r#"{"resultType":"task","taskId":"1","status":"working","content":[{"type":"text","text":"kept"}]}"#;
+    place.frame(
+        "task",
+        format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#).as_bytes(),
+    );
+    let daemon = place.start(&[]);
+    let legacy = daemon.legacy(LEGACY).call("fix__frame", json!({ "case": "task" }));
+    assert_eq!(legacy, serde_json::from_str::<Value>(result).unwrap());
+    let modern = begin(&mut modern(&daemon));
+    assert_eq!(modern["result"]["resultType"], "complete", "{modern}");
+    assert_eq!(modern["result"]["content"][0]["text"], "kept", "{modern}");
+    daemon.stop();
 }

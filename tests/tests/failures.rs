@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use colibri_tests::remote::{Port, answer};
+use colibri_tests::remote::{Far, Port, answer};
 use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, text_of, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -213,12 +213,14 @@ fn bring_about(code: &str) -> Shown {
             operator.ask("colibri/deny", json!({ "id": waiting }));
             client.answer(id)
         }
-        "RESULT_TOO_LARGE" => called(
-            &Place::of_fixture(&[], json!({ "result_limit": 1000 })),
-            &[],
-            "huge",
-            json!({ "bytes": 2000 }),
-        ),
+        "RESULT_TOO_LARGE" => {
+            let place = Place::of_fixture(&[], json!({}));
+            let list = json!({ "name": "colibri_external_mcp_list_tools", "arguments": {} });
+            place
+                .start(&["--cost-mode", "fast"])
+                .quiet(LEGACY)
+                .ask("tools/call", list)
+        }
         "NO_SUCH_RESULT" => {
             let place = Place::new();
             let given = json!({ "name": "colibri_read_result", "arguments": { "handle": "0".repeat(32) } });
@@ -248,6 +250,13 @@ fn bring_about(code: &str) -> Shown {
         }
         "SERVER_DIED" => called(&Place::of_fixture(&[], json!({})), &[], "exit", json!({})),
         "SERVER_ANSWER_INVALID" => called(&Place::of_fixture(&[], json!({})), &[], "die_mid_answer", json!({})),
+        "SERVER_FAILED" => {
+            let far = Far::new(json!({}), |_, _, stream| answer(stream, "502 Bad Gateway", "", ""));
+            far.place
+                .start(&[])
+                .modern()
+                .ask("tools/call", json!({ "name": "web__echo", "arguments": {} }))
+        }
         "SERVER_DENIED" => {
             let port = Port::answering(|_, stream| answer(stream, "401 Unauthorized", "", ""));
             let place = Place::new();

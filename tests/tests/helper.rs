@@ -269,7 +269,7 @@ fn each_instance_of_a_range_has_a_uid_of_its_own() {
     }
     let (call, _) = system.run("one");
     let outcome = call.start().wait();
-    assert_eq!(outcome.code(), Some(LATER), "{outcome:?}");
+    assert_eq!(outcome.code(), Some(LIMIT), "{outcome:?}");
     assert!(outcome.stderr.contains("rule 'uids'"), "{outcome:?}");
     first.end();
     let (third, _) = echoing(&system);
@@ -298,10 +298,10 @@ fn one_server_leaves_starts_to_others() {
         assert_eq!(system.run("one").0.finish().code(), Some(0));
     }
     let outcome = system.run("one").0.finish();
-    assert_eq!(outcome.code(), Some(LATER), "{outcome:?}");
+    assert_eq!(outcome.code(), Some(LIMIT), "{outcome:?}");
     assert!(outcome.stderr.contains("for others"), "{outcome:?}");
     assert_eq!(system.run("two").0.finish().code(), Some(0));
-    assert_eq!(system.run("two").0.finish().code(), Some(LATER));
+    assert_eq!(system.run("two").0.finish().code(), Some(LIMIT));
 }
 
 #[test]

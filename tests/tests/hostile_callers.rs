@@ -814,7 +814,7 @@ fn group_12_parallel() {
     first.await_output("a\n");
     let (mut call, _) = system.run("one");
     let outcome = call.finish();
-    assert_eq!(outcome.code(), Some(LATER), "{outcome:?}");
+    assert_eq!(outcome.code(), Some(LIMIT), "{outcome:?}");
     assert!(outcome.stderr.contains("max_per_server"), "{outcome:?}");
     assert_eq!(first.end().code(), Some(0));
     system.write_policy(
@@ -823,7 +823,7 @@ fn group_12_parallel() {
             .replace("\"starts_per_minute\":10000", "\"starts_per_minute\":1"),
     );
     let (call, _) = system.run("one");
-    system.assert_refused("starts_per_minute", call, LATER, "starts_per_minute");
+    system.assert_refused("starts_per_minute", call, LIMIT, "starts_per_minute");
     system.write_policy(&system.policy());
     // A session that lives cannot be had again.
     let (call, session) = system.run("one");

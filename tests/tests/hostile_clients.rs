@@ -401,7 +401,7 @@ fn ones_that_do_not_end_their_lines() {
         }
         assert_well(&daemon);
     }
-    daemon.wait_for_log("this client had most");
+    daemon.wait_for_log("the largest is let go");
     assert_well(&daemon);
 }
 

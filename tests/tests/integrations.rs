@@ -30,6 +30,7 @@ fn place_at(url: &str, api: &str, more: &[&str]) -> Place {
     complete["when"]["properties"]["model"] = json!({ "enum": ["m", "gemini-2.5-pro"] });
     complete["retries"]["MODEL_FAILED"] = json!([1, 1]);
     complete["retries"]["MODEL_BUSY"] = json!([1, 1]);
+    complete["retries"]["INTEGRATION_UNAVAILABLE"] = json!([1, 1]);
     let path = place.path("contract.json");
     fs::write(&path, contract.to_string()).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -179,7 +180,7 @@ fn what_fails_is_tried_again_as_the_contract_says_and_once_by_the_adapter() {
         ("429 Too Many Requests", "", "MODEL_BUSY", 3),
         ("429 Too Many Requests", "Retry-After: 100000\r\n", "MODEL_BUSY", 1),
         ("400 Bad Request", "", "MODEL_REFUSED", 1),
-        ("401 Unauthorized", "", "MODEL_REFUSED", 1),
+        ("401 Unauthorized", "", "MODEL_DENIED", 1),
         ("302 Found", "Location: /elsewhere\r\n", "MODEL_REFUSED", 1),
         ("204 No Content", "", "MODEL_REFUSED", 1),
     ] {
@@ -227,7 +228,53 @@ fn what_fails_is_tried_again_as_the_contract_says_and_once_by_the_adapter() {
         assert_eq!(retries.len(), attempts - 1, "{status}");
         assert!(retries.iter().all(|record| record["error_code"] == code), "{retries:?}");
         assert!(records.iter().all(|record| record["event"] != "model_call"));
+        // The record has the adapter's code and class, whether the contract has it tried again or not.
+        let is_transient = matches!(code, "MODEL_FAILED" | "MODEL_BUSY");
+        let class = if is_transient { "transient" } else { "permanent" };
+        let exit = records.iter().rfind(|record| record["kind"] == "exit").unwrap();
+        assert_eq!(
+            (&exit["error_code"], &exit["error_class"]),
+            (&json!(code), &json!(class)),
+            "{exit}"
+        );
+        assert!(
+            retries.iter().all(|record| record["error_class"] == class),
+            "{retries:?}"
+        );
     }
+}
+
+#[test]
+fn a_model_that_is_not_there_is_tried_again_as_the_contract_says_and_then_is_somebodys_task() {
+    // An address that nobody listens at: the connection is refused.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let place = place_at(&nobody, "openai-chat", &[]);
+    let daemon = place.start(&[]);
+    let answer = complete(&mut daemon.quiet(LEGACY), &arguments("x"));
+    assert_eq!(failed(&answer).0, "INTEGRATION_UNAVAILABLE", "{answer}");
+    assert!(deferred(&answer).is_some(), "{answer}");
+    let records = place.trail();
+    let of_call = |record: &&Value| record["operation"] == "complete";
+    let said: Vec<_> = records
+        .iter()
+        .filter(of_call)
+        .map(|record| {
+            let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
+            (text("result"), text("error_code"), text("error_class"))
+        })
+        .collect();
+    let of = |result: &str| {
+        (
+            result.to_owned(),
+            "INTEGRATION_UNAVAILABLE".to_owned(),
+            "transient".to_owned(),
+        )
+    };
+    assert_eq!(said, [of("RETRY"), of("RETRY"), of("FAIL")]);
+    drop(daemon);
+    place.assert_trail_is_sound();
 }
 
 #[test]
@@ -300,7 +347,7 @@ fn a_provider_that_wants_a_key_is_sent_none_where_the_entry_has_none_which_is_sa
     place.registry(&registry["servers"]);
     let daemon = place.start(&[]);
     let (code, message) = failed(&complete(&mut daemon.quiet(LEGACY), &arguments("x")));
-    assert_eq!(code, "MODEL_REFUSED");
+    assert_eq!(code, "MODEL_DENIED");
     assert!(
         message.ends_with("no key was sent, since MODEL_API_KEY is empty"),
         "{message}"
@@ -474,6 +521,13 @@ fn what_is_given_up_is_left_to_a_person_and_what_is_refused_is_not() {
     }
     // The same once more is that task; of another one there is another; and of what the provider refused there is none.
     assert_eq!(deferred(&complete(&mut client, &arguments("y"))), Some(task));
+    // A key that the provider does not accept is for a person to mend.
+    let mut third = arguments("x");
+    third["task_id"] = json!("9");
+    *status.lock().unwrap() = "401 Unauthorized";
+    let denied = complete(&mut client, &third);
+    assert_eq!(failed(&denied).0, "MODEL_DENIED");
+    assert!(deferred(&denied).is_some(), "{denied}");
     let mut other = arguments("x");
     other["task_id"] = json!("8");
     *status.lock().unwrap() = "429 Too Many Requests";

@@ -582,7 +582,7 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     end(&mut client);
     system.write_policy(&policy.replace(r#""max":60"#, r#""max":1"#));
     let text = refused(&mut client, "one", "TIMEOUT_START");
-    assert!(text.contains("try later"), "{text}");
+    assert!(text.contains("a limit of the jail policy is reached"), "{text}");
     assert_eq!(service.server("one")["state"], "backing off");
     system.write_policy(&policy);
     system.write_registry(&registry("mcp"));

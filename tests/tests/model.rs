@@ -260,7 +260,10 @@ fn tokens_are_those_that_the_model_counts_in_four_interfaces() {
         // What costs nothing.
         let (target, body) = match api {
             "anthropic" => ("/v1/messages/count_tokens", Some(body(api, false, json!({})))),
-            "gemini" => ("/v1beta/models/m:countTokens", Some(body(api, false, json!({})))),
+            "gemini" => {
+                let contents = body(api, false, json!({}))["contents"].take();
+                ("/v1beta/models/m:countTokens", Some(json!({ "contents": contents })))
+            }
             _ => ("/v1/models", None),
         };
         let answer = match body {
@@ -291,7 +294,12 @@ fn a_stream_that_breaks_off_costs_what_was_reserved() {
             assert_eq!(reserved["count"], "reserved", "{api} {kept}");
             let requested = agent.events("model-request").pop().unwrap();
             let (read, written) = agent.tokens();
-            assert_eq!(requested["reserved"], read + written, "{api} {kept}");
+            // Of what was read no more than the model said by then.
+            let most = requested["reserved"].as_u64().unwrap();
+            assert!(
+                read + written <= most && (kept > 0 || read + written == most),
+                "{api} {kept}"
+            );
             assert_eq!(written, 1000);
             let counted = model.counted();
             assert!(counted.read + counted.written <= read + written, "{api} {kept}");
@@ -313,8 +321,12 @@ fn a_chat_without_a_usage_costs_what_was_reserved_and_usage_is_asked_for() {
             plain.replacen('{', r#"{"stream_options":{"include_usage":true},"#, 1),
         ),
         (
-            plain.replacen('{', r#"{"stream_options":{"x":1},"#, 1),
-            plain.replacen('{', r#"{"stream_options":{"include_usage":true,"x":1},"#, 1),
+            plain.replacen('{', r#"{"stream_options":{"include_obfuscation":true},"#, 1),
+            plain.replacen(
+                '{',
+                r#"{"stream_options":{"include_usage":true,"include_obfuscation":true},"#,
+                1,
+            ),
         ),
         (
             plain.replacen('{', r#"{"stream_options": null ,"#, 1),
@@ -338,11 +350,11 @@ fn a_chat_without_a_usage_costs_what_was_reserved_and_usage_is_asked_for() {
 #[test]
 fn a_spent_budget_is_answered_429_and_requests_at_a_time_do_not_overrun_it() {
     let model = ScriptedModel::new();
-    let place = place_of(&model, "anthropic", json!({}), json!({ "tokens": 3500 }));
+    let place = place_of(&model, "anthropic", json!({}), json!({ "tokens": 20_000 }));
     let daemon = place.start(&["--write"]);
     let mut agent = Running::start(&model, &place, &daemon, "anthropic");
-    // Each may cost over a thousand.
-    model.fault(Fault::BreaksOff(1));
+    // Each may cost over five thousand.
+    model.fault(Fault::BreaksOff(0));
     let statuses: Vec<u16> = thread::scope(|scope| {
         let asked: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| agent.ask(true, json!({})).status))
@@ -362,7 +374,7 @@ fn a_spent_budget_is_answered_429_and_requests_at_a_time_do_not_overrun_it() {
         let tokens = agent.tokens();
         (tokens.1 == 3000).then_some(tokens)
     });
-    assert!(read + written <= 3500);
+    assert!(read + written <= 20_000);
     let before = model.requests();
     let answer = agent.ask(true, json!({}));
     agent.refused(429, "smaller maximum", &answer, before);
@@ -519,17 +531,13 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
             "remote-mcp",
             vec![
                 json!({ "mcp_servers": [{ "type": "url", "url": "https://evil.example", "name": "e" }] }),
-                json!({ "MCP_Servers": [{ "name": "e" }] }),
                 tool(json!({ "type": "mcp_toolset", "mcp_server_name": "e" })),
             ],
         ),
         (
             "anthropic",
             "urls",
-            vec![
-                image(json!({ "type": "url", "url": "https://evil.example/?secret" })),
-                image(json!({ "url": "https://evil.example/?secret", "type": "base64" })),
-            ],
+            vec![image(json!({ "type": "url", "url": "https://evil.example/?secret" }))],
         ),
         (
             "anthropic",
@@ -545,6 +553,10 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
             vec![
                 tool(json!({ "type": "teleport_20270101" })),
                 json!({ "new_way_out": true }),
+                json!({ "MCP_Servers": [{ "name": "e" }] }),
+                json!({ "betas": ["mcp-client-2025-11-20"] }),
+                image(json!({ "url": "https://evil.example/?secret", "type": "base64" })),
+                tool(json!({ "name": "t", "url": "https://evil.example" })),
                 json!({ "messages": [{ "role": "user", "content": [{ "type": "video" }] }] }),
             ],
         ),
@@ -640,7 +652,12 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "openai-chat",
             "does not know",
-            vec![json!({ "plugins": [{ "id": "web" }] })],
+            vec![
+                json!({ "plugins": [{ "id": "web" }] }),
+                tool(json!({ "googleSearch": {} })),
+                chat(json!({ "image": "https://evil.example" })),
+                chat(json!({ "type": "file", "file": { "path": "file:///etc/passwd" } })),
+            ],
         ),
         (
             "gemini",
@@ -648,6 +665,7 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
             vec![
                 tool(json!({ "googleSearch": {} })),
                 tool(json!({ "google_search": {} })),
+                tool(json!({ "googleMaps": {} })),
             ],
         ),
         (
@@ -675,7 +693,7 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "gemini",
             "does not know",
-            vec![tool(json!({ "googleMaps": {} })), part(json!({ "teleport": {} }))],
+            vec![tool(json!({ "parallelAiSearch": {} })), part(json!({ "teleport": {} }))],
         ),
     ];
     for api in APIS {
@@ -899,6 +917,39 @@ fn of_long_requests_few_are_in_memory_until_they_are_answered() {
         }
         assert_eq!(out(), 8);
     });
+    daemon.stop();
+}
+
+#[test]
+fn long_requests_of_two_agents_that_do_not_end_keep_no_third_waiting() {
+    let model = ScriptedModel::new();
+    let place = Place::new();
+    place.secret("model", KEY);
+    let entry = model.entry("anthropic", json!({}));
+    let agent = json!({ "command": "/bin/sleep", "args": ["600"], "max": 3, "model": entry });
+    place.registry_text(&json!({ "agents": { "coder": agent } }).to_string());
+    let daemon = place.start(&["--write"]);
+    let start = || Running::start(&model, &place, &daemon, "anthropic");
+    let (slow, third) = ([start(), start()], start());
+    let long = "x".repeat(3 << 19);
+    let begun = slow
+        .iter()
+        .flat_map(|agent| (0..4).map(|_| agent.socket()))
+        .map(|socket| {
+            let mut stream = UnixStream::connect(socket).unwrap();
+            let head = "POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:8377\r\nContent-Type: application/json\r\n\
+                    Content-Length: 4000000\r\n\r\n";
+            stream.write_all(format!("{head}{long}").as_bytes()).unwrap();
+            stream
+        });
+    let begun: Vec<_> = begun.collect();
+    assert_eq!(third.ask(false, json!({ "system": long })).status, 200);
+    for mut stream in begun {
+        // None of them was answered meanwhile: they are read, and nobody waited for their end.
+        stream.set_nonblocking(true).unwrap();
+        let answered = stream.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(answered, Err(std::io::ErrorKind::WouldBlock));
+    }
     daemon.stop();
 }
 

@@ -950,10 +950,8 @@ fn directories_that_are_swapped_for_links_meanwhile_lead_nowhere_else() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_vault_that_cannot_be_written_is_said_and_left_as_it_is() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     // A directory of somebody else's.
     let trees = Trees::new();
     let copy = trees.top.join("colibri-mcp");
@@ -1286,14 +1284,12 @@ fn what_ships_is_a_plan_with_one_way() {
 
 /// The entry that ships, with its policy, in the development sandbox: as its own user, with the repository read-only.
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 #[cfg(target_os = "linux")]
 fn in_its_jail_the_one_way_is_the_kernels() {
     use colibri_tests::installed::{Installed, ROOTS, put_program};
     use std::os::unix::fs::chown;
 
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let system = Installed::set_up();
     let (root, places) = (Path::new(ROOTS).join("notes-mirror"), Path::new(ROOTS).join("places"));
     for directory in ["dev", "tmp", "work/repository", "work/mirror"] {

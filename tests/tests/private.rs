@@ -177,6 +177,27 @@ impl Drop for Home {
 }
 
 #[test]
+fn a_server_that_is_added_and_does_not_start_is_no_success() {
+    let home = Home::new("60");
+    let script = "echo Traceback: >&2; seq 1000 9000 >&2; echo No module named mcp >&2; exit 1";
+    let ran = home.run(&["add", "dead", "--yes", "--", "/bin/sh", "-c", script]);
+    assert_eq!(ran.status, Some(69), "{ran:?}");
+    assert!(ran.stdout.contains("Added dead to"), "{ran:?}");
+    for part in [
+        "dead is there and does not work",
+        "Traceback:",
+        "No module named mcp",
+        "colibri-mcp remove",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {ran:?}");
+    }
+    // When the daemon ends is as it was told, not as it usually is.
+    assert!(ran.stderr.contains("it ends 1 minute after its last client"), "{ran:?}");
+    home.good(&["disable", "dead", "--yes"]);
+    assert_eq!(home.run(&["enable", "dead", "--yes"]).status, Some(69));
+}
+
+#[test]
 fn without_servers_of_ones_own_nothing_is_started() {
     let home = Home::new("60");
     let ran = home.run(&["status"]);
@@ -329,16 +350,13 @@ fn what_is_added_is_known_before_an_agent_asks() {
     let mut bridge = Bridge::start(home.command(&[]));
     let listed = bridge.ask("tools/list", json!({}));
     assert!(listed.to_string().contains("slow__echo"), "{listed}");
-    let said = home.good(&[
-        "add",
-        "bad",
-        "--yes",
-        "--",
-        "/bin/sh",
-        "-c",
-        "echo the disk is full >&2; exit 7",
-    ]);
-    assert!(said.contains("bad is ") && said.contains("the disk is full"), "{said}");
+    let fails = "echo the disk is full >&2; exit 7";
+    let ran = home.run(&["add", "bad", "--yes", "--", "/bin/sh", "-c", fails]);
+    assert_eq!(ran.status, Some(69), "{ran:?}");
+    assert!(
+        ran.stderr.contains("bad is ") && ran.stderr.contains("the disk is full"),
+        "{ran:?}"
+    );
     // What is turned off where it comes from stays so.
     let file = home.path("mcp.json");
     fs::write(

@@ -158,7 +158,7 @@ fn what_the_server_says_of_a_failure_is_told_without_secrets() {
     let daemon = far.place.start(&[]);
     let mut client = daemon.modern();
     for (code, what) in [
-        ("SERVER_ANSWER_INVALID", "500"),
+        ("SERVER_FAILED", "500"),
         ("SERVER_ANSWER_INVALID", "404"),
         ("SERVER_DENIED", "401"),
         ("SERVER_DENIED", "403"),

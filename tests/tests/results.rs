@@ -5,29 +5,33 @@
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
-use std::process::Command;
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, text_of, wait_for};
+use colibri_tests::{
+    Client, Daemon, LEGACY, MODERN, Mounted, Place, code_of, kept_of, last_text_of, text_of, wait_for,
+};
 use serde_json::{Value, json};
 
-/// What an answer says of the result that is kept instead: its handle and how many bytes it has.
+/// What an answer says of the result that is kept: its handle and how many bytes it has. Of a tool's it has the beginning,
+/// and is none of an error.
 fn kept(answer: &Value) -> (String, u64) {
-    assert_eq!(code_of(answer), Some("RESULT_TOO_LARGE"), "{answer}");
-    let places = [
-        &answer["result"]["_meta"]["org.colibri/error"],
-        &answer["error"]["data"],
-        &answer["_meta"]["org.colibri/error"],
-    ];
-    let said = places.into_iter().find(|said| said.is_object()).unwrap();
-    let handle = said["kept"]["handle"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no handle: {answer}"));
-    assert_eq!(handle.len(), 32);
-    assert!(
-        said["do"].as_str().unwrap().contains(handle) && answer.to_string().contains("it begins: {"),
-        "{answer}"
-    );
-    (handle.to_owned(), said["kept"]["bytes"].as_u64().unwrap())
+    let result = answer.get("result").unwrap_or(answer);
+    let (said, says) = match answer["error"].is_object() {
+        true => {
+            assert_eq!(code_of(answer), Some("RESULT_TOO_LARGE"), "{answer}");
+            assert!(answer.to_string().contains("it begins: {"), "{answer}");
+            let data = &answer["error"]["data"];
+            (&data["kept"], data["do"].as_str().unwrap())
+        }
+        false => {
+            assert!(result["isError"].is_null() && code_of(answer).is_none(), "{answer}");
+            let says = last_text_of(result);
+            assert!(says.contains("do not make it again"), "{says}");
+            (&result["_meta"]["org.colibri/kept"], says)
+        }
+    };
+    let handle = said["handle"].as_str().unwrap_or_else(|| panic!("no handle: {answer}"));
+    assert!(handle.len() == 32 && says.contains(handle), "{answer}");
+    (handle.to_owned(), said["bytes"].as_u64().unwrap())
 }
 
 /// A kept result, read to its end in pieces of all sizes.
@@ -39,14 +43,18 @@ fn whole(client: &mut Client, handle: &str) -> String {
             json!({ "handle": handle, "offset": offset, "length": length }),
         );
         assert_ne!(piece["isError"], true, "{piece}");
-        let piece = &piece["structuredContent"];
-        let text = piece["text"].as_str().unwrap();
+        let text = text_of(&piece);
         assert!(!text.is_empty() && text.len() <= 64 << 10);
         read.push_str(text);
-        (next, length) = (piece["next"].as_u64(), length * 31 % 70_001);
+        (next, length) = (next_of(&piece), length * 31 % 70_001);
         assert_eq!(next.unwrap_or(read.len() as u64), read.len() as u64);
     }
     read
+}
+
+/// The offset at which the next piece begins.
+fn next_of(piece: &Value) -> Option<u64> {
+    piece["_meta"]["org.colibri/next"].as_u64()
 }
 
 fn files(place: &Place) -> Vec<PathBuf> {
@@ -118,6 +126,166 @@ fn results_of_every_kind_between_every_era_are_kept_as_they_would_have_been_sent
     }
 }
 
+/// A server with a tool `t` that answers so, and the tool's definition with this besides.
+fn one_tool(place: &Place, speak: &str, (definition, more): (Value, Value), result: &Value) {
+    let mut tool = json!({ "name": "t", "inputSchema": { "type": "object" } });
+    tool.as_object_mut()
+        .unwrap()
+        .extend(definition.as_object().unwrap().clone());
+    let says = json!({ "capabilities": { "tools": {} }, "tools/list": { "tools": [tool] }, "tools/call t": result });
+    place.registry(&json!({ "fix": place.library("fix", speak, more, &says) }));
+}
+
+#[test]
+fn a_tool_with_an_output_schema_keeps_its_structured_content_and_others_give_it_up() {
+    let row = "r".repeat(3000);
+    let schema = json!({ "outputSchema": { "type": "object", "properties": { "rows": { "type": "array" } },
+        "required": ["rows"] } });
+    let result = json!({ "content": [{ "type": "text", "text": format!("{row}\n{row}") }],
+        "structuredContent": { "rows": [row] }, "_meta": { "own": 1 } });
+    for speak in [LEGACY, MODERN] {
+        for (definition, has_schema) in [(schema.clone(), true), (json!({}), false)] {
+            let place = Place::new();
+            one_tool(&place, speak, (definition, json!({ "result_limit": 4000 })), &result);
+            let daemon = place.start(&[]);
+            for client in &mut [daemon.legacy(LEGACY), daemon.modern()] {
+                let answer = client.ask("tools/call", json!({ "name": "fix__t", "arguments": {} }));
+                let (handle, _) = kept(&answer);
+                let part = &answer["result"];
+                assert_eq!(
+                    part["resultType"].is_string(),
+                    client.era == colibri_tests::Era::Modern,
+                    "{part}"
+                );
+                assert_eq!(part["_meta"]["own"], 1);
+                assert_eq!(part["structuredContent"]["rows"][0].is_string(), has_schema, "{part}");
+                let first = text_of(part);
+                assert!(first.len() >= 1000 && row.starts_with(first), "{first}");
+                let line = part["_meta"]["org.colibri/kept"]["line"].as_u64().unwrap();
+                let rest = json!({ "handle": handle, "lines": 1000, "offset": line });
+                let rest = client.call("colibri_read_result", rest);
+                let read = format!("{first}{}", text_of(&rest));
+                assert_eq!(
+                    read,
+                    format!("{row}\n{row}"),
+                    "nothing is missing or doubled between the two"
+                );
+            }
+            daemon.stop();
+        }
+    }
+}
+
+#[test]
+fn an_image_is_an_image_whatever_its_size_and_text_alone_is_cut() {
+    let image = |bytes: usize| json!({ "type": "image", "mimeType": "image/png", "data": "iVBO".repeat(bytes / 4) });
+    let file = json!({ "type": "resource", "resource": { "uri": "file:///f", "blob": "AAAA".repeat(5000) } });
+    let text = json!({ "type": "text", "text": "t".repeat(30_000) });
+    for speak in [LEGACY, MODERN] {
+        let contents = |blocks: Vec<Value>| json!({ "content": blocks });
+        let cases = [
+            (vec![image(20_000)], true),
+            (
+                vec![
+                    json!({ "type": "text", "text": "a page" }),
+                    image(600_000),
+                    file.clone(),
+                ],
+                true,
+            ),
+            (vec![image(20_000), text.clone()], false),
+        ];
+        for (blocks, whole) in cases {
+            let place = Place::new();
+            one_tool(&place, speak, (json!({}), json!({})), &contents(blocks.clone()));
+            let daemon = place.start(&["--cost-mode", "smart"]);
+            for client in &mut [daemon.legacy(LEGACY), daemon.modern()] {
+                let answer = client.ask("tools/call", json!({ "name": "fix__t", "arguments": {} }));
+                let content = answer["result"]["content"]
+                    .as_array()
+                    .unwrap_or_else(|| panic!("{answer}"));
+                if whole {
+                    let as_listed = json!(blocks).to_string().replace("file:///f", "fix+file:///f");
+                    assert!(json!(content).to_string() == as_listed, "{}", content.len());
+                    continue;
+                }
+                let (handle, _) = kept(&answer);
+                assert!(content.len() == 3 && content[1] == blocks[0], "{answer}");
+                let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 0 }));
+                assert_eq!(read["content"], json!([blocks[0]]), "the block as it is");
+                for (block, why) in [(2, "there is no block 2"), (u64::from(u32::MAX), "there is no block")] {
+                    let read = client.call("colibri_read_result", json!({ "handle": handle, "block": block }));
+                    assert!(read["isError"] == true && text_of(&read).contains(why), "{read}");
+                }
+            }
+            daemon.stop();
+        }
+    }
+}
+
+#[test]
+fn images_are_no_way_around_what_is_left_of_a_budget() {
+    let place = Place::new();
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": "A".repeat(600_000) });
+    one_tool(&place, LEGACY, (json!({}), json!({})), &json!({ "content": [image] }));
+    let daemon = place.start(&["--cost-mode", "fast"]);
+    let mut client = daemon.legacy(LEGACY);
+    let answer = client.call("fix__t", json!({}));
+    let (handle, _) = kept(&answer);
+    assert!(
+        last_text_of(&answer).contains("1 block of data not among it"),
+        "{answer}"
+    );
+    assert!(answer.to_string().len() < 4000, "no base64 in place of a text");
+    let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 0 }));
+    assert!(
+        read["isError"] == true && text_of(&read).contains("more than the"),
+        "{read}"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn three_hundred_kilobytes_are_read_in_fast_line_by_line() {
+    let text: String = (0..7000)
+        .map(|n| format!("line {n} of \"a file\" of some length, as it is\n"))
+        .collect();
+    assert!(text.len() > 300_000);
+    let place = Place::new();
+    one_tool(
+        &place,
+        LEGACY,
+        (json!({}), json!({})),
+        &json!({ "content": [{ "type": "text", "text": text }] }),
+    );
+    let daemon = place.start(&["--cost-mode", "fast"]);
+    let mut client = daemon.legacy(LEGACY);
+    let answer = client.call("fix__t", json!({}));
+    let (handle, _) = kept(&answer);
+    let (mut lines, mut sent) = (text_of(&answer).lines().map(str::to_owned).collect::<Vec<_>>(), 0);
+    let mut next = answer["_meta"]["org.colibri/kept"]["line"].as_u64();
+    while let Some(offset) = next {
+        let piece = client.call(
+            "colibri_read_result",
+            json!({ "handle": handle, "lines": 1000, "offset": offset }),
+        );
+        assert!(
+            piece["structuredContent"].is_null() && piece["isError"].is_null(),
+            "{piece}"
+        );
+        lines.extend(text_of(&piece).lines().map(str::to_owned));
+        sent += piece.to_string().len();
+        next = next_of(&piece);
+    }
+    assert!(
+        lines.iter().map(String::as_str).eq(text.lines()),
+        "{} lines",
+        lines.len()
+    );
+    assert!(sent * 10 < text.len() * 13, "{sent} bytes sent for {}", text.len());
+    daemon.stop();
+}
+
 #[test]
 fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
     let place = Place::of_fixture(&[], json!({ "result_limit": "1K" }));
@@ -132,7 +300,8 @@ fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let answer = client.call("fix__frame", json!({ "case": "odd" }));
-    assert!(text_of(&answer).contains("the tool succeeded"), "{answer}");
+    assert!(last_text_of(&answer).contains("the tool succeeded"), "{answer}");
+    assert!(text_of(&answer).starts_with("ü\nü\n"), "{answer}");
     let (handle, bytes) = kept(&answer);
     assert_eq!(
         (whole(&mut client, &handle), bytes),
@@ -159,18 +328,17 @@ fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
     let ask = |client: &mut Client, more: Value| {
         let mut given = json!({ "handle": handle });
         given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        client.call("colibri_read_result", given)["structuredContent"].clone()
+        let piece = client.call("colibri_read_result", given);
+        assert!(next_of(&piece).is_none(), "{piece}");
+        text_of(&piece).to_owned()
     };
-    assert_eq!(
-        ask(&mut client, json!({ "lines": 2, "offset": 39_999 })),
-        json!({ "text": "ü" })
-    );
+    assert_eq!(ask(&mut client, json!({ "lines": 2, "offset": 39_999 })), "ü");
     assert_eq!(
         ask(&mut client, json!({ "json_pointer": "/big" })),
-        json!({ "text": "12345678901234567890" })
+        "12345678901234567890"
     );
     let hostile = ask(&mut client, json!({ "pattern": "^(ü+)+$", "offset": 39_998 }));
-    assert_eq!(hostile, json!({ "text": "39998: ü\n39999: ü\n" }));
+    assert_eq!(hostile, "39998: ü\n39999: ü\n");
     daemon.stop();
     place.assert_trail_is_sound();
 }
@@ -228,10 +396,8 @@ fn read_by_a_stranger(place: &Place, handle: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn another_users_handle_is_like_one_that_never_was() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
     place.open_to_group();
     let daemon = place.start(&["--socket-group", "root"]);
@@ -277,7 +443,7 @@ fn the_limits_hold_under_load_and_every_call_is_answered_once() {
     assert_eq!(files(&place).len(), 3, "the newest that there is room for");
     let read = clients[0].call("colibri_read_result", json!({ "handle": last.unwrap(), "length": 1 }));
     assert!(
-        read["structuredContent"]["text"] == "{" || code_of(&read) == Some("NO_SUCH_RESULT"),
+        text_of(&read) == "{" || code_of(&read) == Some("NO_SUCH_RESULT"),
         "{read}"
     );
     daemon.stop();
@@ -292,42 +458,28 @@ fn the_limits_hold_under_load_and_every_call_is_answered_once() {
     );
 }
 
-/// A file system of 128 KiB where results are kept; unmounted when dropped.
-struct Small(PathBuf);
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn where_the_disk_is_full_the_answer_says_so_and_has_the_beginning() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
-    let small = Small(place.path("state/results"));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&small.0)
-        .unwrap();
-    let mut mount = Command::new("mount");
-    mount
-        .args(["-t", "tmpfs", "-o", "size=128k,mode=0700", "tmpfs"])
-        .arg(&small.0);
-    assert!(mount.status().unwrap().success(), "a tmpfs can be mounted");
+    let results = place.path("state/results");
+    let mut directory = fs::DirBuilder::new();
+    directory.recursive(true).mode(0o700).create(&results).unwrap();
+    let _small = Mounted::on(&results, "size=128k,mode=0700");
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let (early, _) = kept(&client.call("fix__huge", json!({ "bytes": 20_000 })));
     let refused = client.call("fix__huge", json!({ "bytes": 200_000 }));
-    let text = text_of(&refused);
+    let text = last_text_of(&refused);
     assert!(
-        text.contains("No space left on device") && text.contains("it begins: {"),
+        text.contains("No space left on device") && text.contains("The rest is not kept"),
         "{text}"
     );
-    assert!(refused["_meta"]["org.colibri/error"].get("kept").is_none(), "{refused}");
+    assert!(kept_of(&refused).is_none() && refused["isError"].is_null(), "{refused}");
+    assert!(
+        refused["_meta"]["org.colibri/kept"]["bytes"].as_u64() > Some(200_000),
+        "{refused}"
+    );
     assert_eq!(files(&place).len(), 1, "nothing is left of it");
     daemon.wait_for_log("are not kept any more");
     whole(&mut client, &early);
@@ -336,12 +488,96 @@ fn where_the_disk_is_full_the_answer_says_so_and_has_the_beginning() {
     drop((client, daemon));
 }
 
+/// Bytes that are free on the file system of the state directory.
+fn free(place: &Place) -> u64 {
+    let found = nix::sys::statvfs::statvfs(&place.path("state")).unwrap();
+    found.blocks_available() * found.fragment_size()
+}
+
+/// Fills a file system: one file after the other of a size, until there is no space for a byte more.
+fn fill(mut next: impl FnMut() -> PathBuf, content: &[u8]) {
+    use std::io::Write as _;
+    while fs::write(next(), content).is_ok() {}
+    let mut last = fs::File::options().append(true).create(true).open(next()).unwrap();
+    while last.write_all(b"x").is_ok() {}
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn one_users_results_on_a_small_file_system_cost_nobody_a_record_nor_the_next_start() {
+    const RESERVED: u64 = 3 << 20;
+    let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
+    let _small = Mounted::on(&place.path("state"), "size=24m,mode=0700");
+    place.open_to_group();
+    let flags = ["--socket-group", "root"];
+    let daemon = place.start(&flags);
+    let mut client = daemon.legacy(LEGACY);
+    let another_is_answered = || {
+        let answered = place.stranger(&["call", "fix", "count"]).output().unwrap();
+        assert!(answered.status.success(), "{answered:?}");
+    };
+    let mut last = String::new();
+    for number in 0..80 {
+        last = kept(&client.call("fix__huge", json!({ "bytes": 400_000 }))).0;
+        assert!(free(&place) >= RESERVED, "{number}: {}", free(&place));
+        if number % 10 == 0 {
+            another_is_answered();
+        }
+    }
+    assert!(files(&place).len() > 20, "what there is room for is kept");
+    assert!(whole(&mut client, &last).len() > 400_000);
+    // Files that are no result's take all that is left: those of results go, and no record is lost.
+    let ballast = |number: usize| place.path("state").join(format!("ballast{number}"));
+    let mut number = 0..;
+    fill(|| ballast(number.next().unwrap()), &[b'x'; 65_536]);
+    for _ in 0..20 {
+        another_is_answered();
+        assert_eq!(text_of(&client.call("fix__count", json!({}))), "counted");
+    }
+    daemon.wait_for_log("its file system is full");
+    assert!(free(&place) > 0);
+    daemon.kill();
+    for number in 0..number.next().unwrap() {
+        fs::remove_file(ballast(number)).unwrap();
+    }
+    // As an earlier daemon left it, which reserved nothing.
+    let one = fs::read(&files(&place)[0]).unwrap();
+    let mut number = 0..;
+    fill(
+        || place.path(&format!("state/results/{:032x}", number.next().unwrap())),
+        &one,
+    );
+    assert_eq!(free(&place), 0);
+    let daemon = place.start(&flags);
+    another_is_answered();
+    assert!(free(&place) >= RESERVED, "{}", free(&place));
+    kept(&daemon.legacy(LEGACY).call("fix__huge", json!({ "bytes": 400_000 })));
+    daemon.stop();
+    place.assert_trail_is_sound();
+}
+
+#[test]
+fn a_directory_that_somebody_removed_is_made_again() {
+    let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let (gone, _) = kept(&client.call("fix__huge", json!({ "bytes": 5000 })));
+    fs::remove_dir_all(place.path("state/results")).unwrap();
+    let (handle, _) = kept(&client.call("fix__huge", json!({ "bytes": 5000 })));
+    whole(&mut client, &handle);
+    let read = client.call("colibri_read_result", json!({ "handle": gone }));
+    assert_eq!(code_of(&read), Some("NO_SUCH_RESULT"), "{read}");
+    let mode = fs::metadata(place.path("state/results")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    daemon.stop();
+}
+
 #[test]
 fn none_are_kept_where_the_limit_is_none() {
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
     let daemon = place.start_in(&[("COLIBRI_MCP_MAX_RESULTS_PER_USER", "0")], &["--external-call"]);
     let refused = daemon.legacy(LEGACY).call("fix__huge", json!({ "bytes": 5000 }));
-    assert!(text_of(&refused).contains("and it is not kept"), "{refused}");
+    assert!(last_text_of(&refused).contains("The rest is not kept"), "{refused}");
     assert_eq!(files(&place).len(), 0);
 }
 

@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 
 use colibri_tests::installed::*;
 use nix::sys::signal::{Signal, kill};
@@ -94,7 +95,7 @@ fn a_server_gets_what_the_entry_and_the_policy_say_and_nothing_else() {
         "limit nofile 64 64",
         "limit nproc 40 40",
         "limit as 1073741824 1073741824",
-        "umask 22",
+        "umask 2",
         "blocked 0",
         "ignored 0",
         "timer 0 0",
@@ -262,6 +263,72 @@ fn a_shown_directory_is_the_one_the_policy_names() {
     system.assert_nothing_left("mounts");
 }
 
+/// A mount point that is gone when this is.
+struct MountedAt<'a>(&'a Path);
+
+impl<'a> MountedAt<'a> {
+    fn new(at: &'a Path, arguments: &[&str]) -> MountedAt<'a> {
+        let status = Command::new("mount").args(arguments).arg(at).status().unwrap();
+        assert!(status.success(), "mount {arguments:?}");
+        MountedAt(at)
+    }
+}
+
+impl Drop for MountedAt<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+/// Whoever can rename a directory in a source on the host lets a jail out that has it open: so a source is the root of a
+/// file system, unless the policy takes that risk by name. What is proved of it is in `tests/freebsd/mounts.sh`.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn a_source_is_the_root_of_a_file_system_of_its_own() {
+    let mut system = Installed::set_up();
+    let shared = Path::new("/usr/local/colibri-test-shared");
+    remove(shared);
+    std::fs::create_dir(shared).unwrap();
+    chown(shared, Some(SERVER_UID), Some(SERVER_UID)).unwrap();
+    system.write_policy(&system.policy().replace(r#","bounded":false"#, ""));
+    system.write_registry(&registry_of(&format!(
+        r#"{{"command":"/bin/inmate","args":["attack","/work/there"],"jail":{{"path":"{ROOTS}/one",
+            "mounts":[{{"path":"{}","at":"/work","write":true}}]}}}}"#,
+        shared.display()
+    )));
+    let assert_unbounded = |system: &mut Installed, what: &str| {
+        let (call, _) = system.run("one");
+        let outcome = system.assert_refused(what, call, FILE, "files");
+        for part in ["file system of its own", "make-root.sh -w", "bounded"] {
+            assert!(outcome.stderr.contains(part), "{what}: {outcome:?}");
+        }
+    };
+    assert_unbounded(&mut system, "a directory of the host's own file system");
+    {
+        let bound = shared.with_extension("bound");
+        std::fs::create_dir(&bound).unwrap();
+        let _mounted = MountedAt::new(shared, &["--bind", &bound.to_string_lossy()]);
+        chown(shared, Some(SERVER_UID), Some(SERVER_UID)).unwrap();
+        assert_unbounded(&mut system, "a view of a directory of that file system");
+        remove(&bound);
+    }
+    {
+        // Its group may write there, since who can write in it can move nothing out of it.
+        let options = format!("uid={SERVER_UID},gid={OTHER_UID},mode=2775,size=1m");
+        let _mounted = MountedAt::new(shared, &["-t", "tmpfs", "-o", &options, "tmpfs"]);
+        std::fs::write(shared.join("there"), b"x").unwrap();
+        let outcome = system.run("one").0.finish();
+        let seen = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        assert!(seen.contains("see /work/there: WORKED"), "{outcome:?}");
+        chown(shared, Some(OTHER_UID), Some(SERVER_UID)).unwrap();
+        let (call, _) = system.run("one");
+        let outcome = system.assert_refused("somebody else's", call, FILE, "files");
+        assert!(outcome.stderr.contains("not owned by the uid"), "{outcome:?}");
+    }
+    remove(shared);
+    system.assert_nothing_left("sources");
+}
+
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn killing_the_supervisor_leaves_what_sweep_removes() {
@@ -359,6 +426,40 @@ fn the_supervisor_is_small_and_holds_no_pipe_of_the_servers() {
     assert_eq!(running.end().code(), Some(0));
 }
 
+/// A limit that a newer kernel has is shown by its number, and has to be bounded as well.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn every_limit_that_the_kernel_knows_is_finite() {
+    let system = Installed::set_up();
+    system.write_registry(&default_registry(r#"["facts"]"#));
+    let (call, _) = system.run("one");
+    let outcome = call.with_stdin(b"").finish();
+    let facts = String::from_utf8(outcome.stdout).unwrap();
+    let limits: Vec<Vec<&str>> = facts
+        .lines()
+        .filter_map(|line| line.strip_prefix("limit "))
+        .map(|line| line.split(' ').collect())
+        .collect();
+    assert!(limits.len() >= 16, "{facts}");
+    for limit in limits {
+        // Processor time has no default.
+        let finite = limit[1].parse::<u64>().is_ok() && limit[2].parse::<u64>().is_ok();
+        assert!(finite || limit[0] == "cpu", "{limit:?}");
+        assert!(
+            limit[0].parse::<u32>().is_err(),
+            "a limit that the helper does not know: {limit:?}"
+        );
+    }
+    for expected in [
+        "limit data 1073741824 1073741824",
+        "limit fsize 8388608 8388608",
+        "limit msgqueue 819200 819200",
+    ] {
+        assert!(facts.contains(expected), "{expected}: {facts}");
+    }
+    system.assert_nothing_left("limits");
+}
+
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn what_only_freebsd_can_do_says_so() {
@@ -372,6 +473,6 @@ fn what_only_freebsd_can_do_says_so() {
             r#"{{"command":"/bin/inmate","jail":{{{jail}}}}}"#
         )));
         let (call, _) = system.run("one");
-        system.assert_refused(&jail, call, 71, "FreeBSD only");
+        system.assert_refused(&jail, call, 78, "FreeBSD only");
     }
 }

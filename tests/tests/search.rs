@@ -36,15 +36,13 @@ fn tool(name: &str, description: &str, parameters: &[&str]) -> Value {
 /// Three servers, one of them hidden by the policy.
 fn place(more: Value) -> Place {
     let place = Place::new();
-    let mut tools = [
+    let tools = [
         tool("echo", "Gives the text back that it was given. For tests.", &["text"]),
         tool("count", "Counts the commits of a branch", &["branch", "mark"]),
         tool("secret", "Shows the commits that nobody may see", &["branch"]),
         tool("purge", "Erases a branch for good", &["branch"]),
         tool("pid", "Names a process", &[]),
     ];
-    // What is denied is answered as such first.
-    tools[3]["execution"] = json!({ "taskSupport": "required" });
     place.defines("git", "definitions", &json!(tools).to_string());
     place.defines(
         "hidden",

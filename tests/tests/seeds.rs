@@ -5,7 +5,8 @@
 #![allow(
     unreachable_pub,
     missing_docs,
-    reason = "they are a library for the fuzzer's programs"
+    dead_code,
+    reason = "they are a library for the fuzzer's programs and for the tests of others"
 )]
 
 use std::fs;

@@ -1,14 +1,27 @@
-//! What one user may take of what all users have in common: connections, bytes of trail.
+//! What one user may take of what all users have in common: connections, bytes of trail, bytes of messages.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use colibri_tests::{Bridge, Client, LEGACY, Place, code_of};
+use colibri_tests::{Bridge, Client, LEGACY, NEIGHBOUR, Neighbour, Place, code_of, text_of};
 use serde_json::{Value, json};
+
+/// The most memory that the daemon may use beside an attack: its budget for messages, and what a debug build takes.
+const MAX_MEMORY: u64 = 400 << 20;
 
 /// A connection of a user who is no operator.
 fn stranger(place: &Place) -> Bridge {
     Bridge::start(place.stranger(&[]))
 }
+
+/// Flags of a daemon with 8 connections: 4 for each user, and 2 that are kept for operators.
+const CONNECTIONS: [&str; 6] = [
+    "--max-clients",
+    "8",
+    "--keep-clients",
+    "2",
+    "--max-clients-per-user",
+    "4",
+];
 
 fn list(client: &mut Client) -> Value {
     client.ask("tools/list", json!({}))
@@ -25,15 +38,7 @@ fn place() -> Place {
 #[test]
 fn one_user_does_not_take_the_connections_of_others() {
     let place = place();
-    let limits = [
-        "--max-clients",
-        "8",
-        "--keep-clients",
-        "2",
-        "--max-clients-per-user",
-        "4",
-    ];
-    let daemon = place.start(&limits);
+    let daemon = place.start(&CONNECTIONS);
     let mut strangers: Vec<_> = (0..4).map(|_| stranger(&place)).collect();
     for stranger in &mut strangers {
         assert!(list(stranger).get("result").is_some());
@@ -43,15 +48,6 @@ fn one_user_does_not_take_the_connections_of_others() {
     assert_eq!(code_of(&refused), Some("LIMIT_USER"), "{refused}");
     assert!(refused.to_string().contains("--max-clients-per-user"), "{refused}");
     fifth.end();
-    if nix::unistd::geteuid().is_root() {
-        let mut operators: Vec<_> = (0..4).map(|_| daemon.connect()).collect();
-        for operator in &mut operators {
-            assert!(operator.ask("ping", json!({})).get("result").is_some());
-        }
-        let full = daemon.connect().ask("ping", json!({}));
-        assert_eq!(code_of(&full), Some("DAEMON_BUSY"), "{full}");
-        drop(operators);
-    }
     strangers.pop().unwrap().end();
     // What a stranger leaves is free again, as soon as the daemon has seen it.
     colibri_tests::wait_for("a place", || {
@@ -79,12 +75,6 @@ fn one_user_does_not_fill_the_trail() {
         assert!(answer.to_string().contains("--max-trail-per-user"), "{answer}");
     }
     assert!(answers[0].get("result").is_some(), "{}", answers[0]);
-    if nix::unistd::geteuid().is_root() {
-        let mut operator = daemon.legacy(LEGACY);
-        for _ in 0..40 {
-            assert!(operator.ask("ping", json!({})).get("result").is_some());
-        }
-    }
     stranger.end();
     daemon.stop();
     let entered = place
@@ -97,4 +87,81 @@ fn one_user_does_not_fill_the_trail() {
         answers.len() - refused.len(),
         "what is refused leaves no record"
     );
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn an_operator_has_what_no_user_may_take() {
+    let place = place();
+    let daemon = place.start(&[&CONNECTIONS[..], &["--max-trail-per-user", "1000"]].concat());
+    let mut strangers: Vec<_> = (0..4).map(|_| stranger(&place)).collect();
+    for _ in 0..40 {
+        list(&mut strangers[0]);
+    }
+    assert_eq!(code_of(&list(&mut strangers[0])), Some("LIMIT_USER"));
+    let mut operators: Vec<_> = (0..4).map(|_| daemon.connect()).collect();
+    for operator in &mut operators {
+        for _ in 0..40 {
+            assert!(operator.ask("ping", json!({})).get("result").is_some());
+        }
+    }
+    let full = daemon.connect().ask("ping", json!({}));
+    assert_eq!(code_of(&full), Some("DAEMON_BUSY"), "{full}");
+    drop(operators);
+    for stranger in strangers {
+        stranger.end();
+    }
+    daemon.stop();
+}
+
+/// Every call of another user is answered while a neighbour does this, whatever its length, by lines and over HTTP; and
+/// those whose connections are cut off are the neighbour's.
+fn others_are_served_beside(attack: &str, count: usize) {
+    let place = Place::of_fixture(&[], json!({}));
+    place.open_to_group();
+    let all = json!({ "gates": ["external-call"], "servers": { "*": ["*"] } });
+    place.clients(&json!({ "others": all }).to_string());
+    let daemon = place.start(&[]);
+    let mut lines = daemon.legacy(LEGACY);
+    let mut http = daemon.http();
+    let neighbour = Neighbour::attack(place.directory(), &place.socket(), attack, count, true);
+    for round in 1..=3 {
+        for length in [64, 64 << 10, 1_200_000, 2_000_000] {
+            let text = "x".repeat(length);
+            let result = lines.call("fix__echo", json!({ "text": text }));
+            let echoed = length + r#"{"text":""}"#.len();
+            assert_eq!(text_of(&result).len(), echoed, "{attack}");
+            let call = json!({ "name": "fix__echo", "arguments": { "text": text } });
+            let answer = http.asked(json!(round), "tools/call", call).json();
+            assert_eq!(text_of(&answer["result"]).len(), echoed, "{attack} over HTTP");
+        }
+    }
+    let resident = daemon.resident().unwrap_or(0);
+    assert!(resident < MAX_MEMORY, "the daemon uses {resident} bytes");
+    drop(neighbour);
+    let log = daemon.log();
+    let let_go: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("the largest is let go"))
+        .collect();
+    let theirs = format!("uid={NEIGHBOUR}");
+    assert!(let_go.iter().all(|line| line.contains(&theirs)), "{let_go:?}");
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn bodies_over_http_that_do_not_end_cost_their_user_alone() {
+    others_are_served_beside("bodies", 250);
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn lines_that_do_not_end_cost_their_user_alone() {
+    others_are_served_beside("lines", 30);
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn answers_that_are_not_read_cost_their_user_alone() {
+    others_are_served_beside("unread", 30);
 }

@@ -61,7 +61,7 @@ impl Jailed {
         for (name, uid) in [(KEPT, SERVER_UID), (AUTO, OTHER_UID)] {
             make(&shared(name), (uid, uid), 0o755);
         }
-        let mount = |name: &str, uid: u32| json!({ "path": shared(name), "owner": uid, "at": "/work", "write": true });
+        let mount = |name: &str, uid: u32| json!({ "path": shared(name), "owner": uid, "at": "/work", "write": true, "bounded": false });
         let mut policy: Value = serde_json::from_str(&system.policy()).expect("our own JSON");
         policy["mounts"] = json!([mount(KEPT, SERVER_UID), mount(AUTO, OTHER_UID)]);
         system.write_policy(&policy.to_string());

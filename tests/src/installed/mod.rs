@@ -36,6 +36,7 @@ pub const OTHER_UID: u32 = 7872;
 // What the helper exits with: sysexits(3).
 pub const USAGE: i32 = 64;
 pub const SYSTEM: i32 = 71;
+pub const LIMIT: i32 = 69;
 pub const LATER: i32 = 75;
 pub const POLICY: i32 = 77;
 pub const FILE: i32 = 78;
@@ -153,7 +154,7 @@ impl Installed {
               "starts_per_minute":10000,"ephemeral":["{ROOTS}/one","{ROOTS}/two"],"persistent":["build0"],
               "users":{{"one":{{"uid":{SERVER_UID},"gid":{SERVER_UID}}},"two":{{"uid":{OTHER_UID},"gid":{OTHER_UID}}}}},
               "network":["192.0.2.7","loopback"],
-              "mounts":[{{"path":"/usr/local/colibri-test-shared","owner":{SERVER_UID},"at":"/work","write":true}}],
+              "mounts":[{{"path":"/usr/local/colibri-test-shared","owner":{SERVER_UID},"at":"/work","write":true,"bounded":false}}],
               "allow":[],
               "limits":{{"memory":"1G","processes":40,"open_files":64,"file_size":"8M","tmp":"2M"}}}}"#
         )

@@ -180,7 +180,29 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
         assert_eq!(retries.len(), attempts - 1, "{code}");
         assert!(retries.iter().all(|record| record["error_code"] == code), "{retries:?}");
         assert!(said["deferred"]["task"].is_u64(), "{answer}");
+        let class = if attempts > 1 { "transient" } else { "permanent" };
+        let exit = records
+            .iter()
+            .rfind(|record| record["operation"] == "git_fetch")
+            .unwrap();
+        assert_eq!(
+            (&exit["error_code"], &exit["error_class"]),
+            (&json!(code), &json!(class)),
+            "{exit}"
+        );
     }
+    // Where git is not connected, too, which nothing tries again that stays.
+    let unconnected = place(&stage, &stage.origin());
+    let daemon = unconnected.start(&["--write"]);
+    let (refs, away) = (stage.path("repo/.git/refs"), stage.path("repo/.git/away"));
+    std::fs::rename(&refs, &away).unwrap();
+    let answer = call(&mut daemon.quiet(LEGACY), "git_fetch", json!({}));
+    std::fs::rename(&away, &refs).unwrap();
+    let said = &answer["result"]["structuredContent"];
+    assert_eq!(said["error"]["code"], "INTEGRATION_UNAVAILABLE", "{answer}");
+    assert!(said["deferred"]["task"].is_u64(), "{answer}");
+    assert!(unconnected.trail().iter().all(|record| record["kind"] != "retry"));
+    drop(daemon);
     let place = place(&stage, &stage.origin());
     let daemon = place.start(&["--write"]);
     let mut client = daemon.quiet(LEGACY);

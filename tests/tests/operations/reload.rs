@@ -198,6 +198,7 @@ fn arenas(daemon: &Daemon<'_>) -> usize {
 /// Each arena keeps what any thread freed in it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[test]
+#[cfg_attr(not(root), ignore = "needs root, to see the daemon's memory")]
 fn no_thread_keeps_an_arena_of_memory_that_others_freed() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);

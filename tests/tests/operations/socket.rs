@@ -96,6 +96,48 @@ fn check_tells_a_good_configuration_from_a_bad_one() {
 }
 
 #[test]
+fn a_variable_that_is_empty_is_one_that_is_not_set() {
+    let place = Place::of_fixture(&[], json!({}));
+    // Those that the manual page names, which is compared with --help elsewhere.
+    let page = include_str!("../../../docs/man/colibri-mcpd.8");
+    let lines = page.lines().filter_map(|line| line.strip_prefix(".It Ev "));
+    let variables: Vec<&str> = lines.flat_map(|line| line.split(" , ")).collect();
+    assert!(
+        variables.len() > 20 && variables.contains(&"COLIBRI_MCP_TIMEOUT"),
+        "{variables:?}"
+    );
+    for variable in &variables {
+        let output = place.command(&["--check"]).env(variable, "").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{variable}: {said}");
+    }
+    let mut all = place.command(&["--check"]);
+    all.envs(variables.iter().map(|variable| (variable, "")));
+    assert_eq!(all.output().unwrap().status.code(), Some(0));
+    // The client's own.
+    let socket = place.socket();
+    for variable in [
+        "COLIBRI_MCP_WRITE",
+        "COLIBRI_MCP_EXTERNAL_CALL",
+        "COLIBRI_MCP_EXTERNAL_CONFIG",
+        "COLIBRI_STATE_DIR",
+    ] {
+        let output = place
+            .colibri_mcp(&["trail", "show"])
+            .env(variable, "")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_ne!(
+            output.status.code(),
+            Some(64),
+            "{variable} at {}: {said}",
+            socket.display()
+        );
+    }
+}
+
+#[test]
 fn a_registry_that_others_could_change_is_refused() {
     let place = Place::of_fixture(&[], json!({}));
     let path = place.path("external-mcp.json");
@@ -128,6 +170,20 @@ fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
         assert!(daemon.wait().success());
         assert!(!place.socket().exists());
     }
+}
+
+#[test]
+fn a_supervisor_that_was_stopped_ends_its_server_with_the_daemon() {
+    let place = Place::of_fixture(&[], json!({}));
+    let mut daemon = place.start(&[]);
+    daemon.assert_serves("fix__count");
+    let supervisor = daemon.server("fix")["processes"][0]["pid"].as_i64().unwrap();
+    kill(Pid::from_raw(supervisor as i32), Signal::SIGSTOP).unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    // That no process is left is looked at where the daemon is dropped.
+    let log = daemon.log();
+    assert!(!log.contains("given up"), "{log}");
 }
 
 #[test]

@@ -188,7 +188,11 @@ impl Server {
         };
         let wait = |time| self.wait_for_task(id, Some(time), |_| false);
         let outcome = match self.job(name, who, params, ask, wait) {
-            Ok(result) | Err(Stop::Input(result)) => ("completed", ("result", result)),
+            Ok(mut result) | Err(Stop::Input(mut result)) => {
+                // The result of a task is one of its version, wherever it stands (2026-07-28, basic, "Results").
+                result["resultType"] = json!("complete");
+                ("completed", ("result", result))
+            }
             Err(Stop::Error(code, message, _)) => ("failed", ("error", json!({ "code": code, "message": message }))),
         };
         self.change_task(id, |task| {

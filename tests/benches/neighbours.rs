@@ -1,0 +1,344 @@
+//! One user does their worst, and another user makes calls all the while.
+//!
+//! `cargo bench -p colibri-tests --bench neighbours [-- ATTACK]` builds the programs and attacks the daemon in each way
+//! that `neighbour` knows, as a uid of its own: needs root. `COLIBRI_TEST_PROGRAMS` names a directory that has them. Beside each attack root calls a tool with 64 bytes, 64 KiB
+//! and 2 MB. What such an attack costs any program on this machine is measured in turn: the same neighbour writes to a
+//! sink, a process that reads and throws away. No call may be lost or refused, the 99th percentile may be three times
+//! that beside the sink, and the daemon's memory its budget for messages and 64 MB.
+// A measurement: what fails ends it.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../colibri-mcpd/benches/support/echo.rs"]
+mod echo;
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use colibri_tests::model::ScriptedModel;
+use colibri_tests::{Daemon, LEGACY, Neighbour, Place, wait_for};
+use serde_json::json;
+
+/// How often each side is measured, one after the other.
+const ROUNDS: usize = 3;
+/// How long each figure is measured in a round.
+const SPAN: Duration = Duration::from_millis(1500);
+/// Bytes of a call and its answer.
+const LENGTHS: [usize; 3] = [64, 64 * 1024, 2_000_000];
+/// A call that has no answer until then is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The most that a call may take, of what it takes beside the sink.
+const MOST: f64 = 3.0;
+/// The daemon's budget for messages, and 64 MB, in megabytes.
+const MEMORY: f64 = (256 << 20) as f64 / 1e6 + 64.0;
+
+/// An attack, how many of it, and what that is.
+const ATTACKS: [(&str, usize, &str); 8] = [
+    ("bodies", 250, "250 slow HTTP bodies of 1 MiB"),
+    ("lines", 30, "30 unfinished lines of 15 MB"),
+    ("connections", 1024, "1,024 connections"),
+    ("lists", 200, "200 lists of 4 MB"),
+    ("unread", 200, "answers never read, 200 connections"),
+    ("noise", 1000, "a million lines on stderr a call"),
+    ("pings", 100_000, "100,000 pings a second"),
+    ("models", 16, "long model bodies of the caller's own agent"),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("echo-server") => return echo::echo_server(echo::ECHO, || ()),
+        Some("wide-server") => return echo::echo_server(&wide_tools(), || ()),
+        Some("noise-server") => return echo::echo_server(echo::ECHO, shout),
+        Some("sink") => return sink(Path::new(&arguments[1])),
+        _ => {}
+    }
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "another user's part is played as root"
+    );
+    if std::env::var_os("COLIBRI_TEST_PROGRAMS").is_none() {
+        build_programs();
+    }
+    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let attacks = ATTACKS
+        .iter()
+        .filter(|(name, ..)| wanted.is_none_or(|wanted| wanted == name));
+    println!("before: {}", said_by("uptime", &[]));
+    println!(
+        "\n| one user's | calls of | beside the sink, p50 / p99 | beside the daemon | p99, of the sink's | lost, refused | memory |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let mut missed = Vec::new();
+    for (name, count, title) in attacks {
+        let seen = beside(name, *count);
+        for (length, [sink, daemon]) in LENGTHS.iter().zip(&seen.calls) {
+            let ratio = daemon.at(99) / sink.at(99);
+            let failed = format!("{}, {}", daemon.lost, daemon.refused);
+            println!(
+                "| {title} | {length} | {:.2} / {:.2} ms | {:.2} / {:.2} ms | {ratio:.1} × | {failed} | {:.0} MB |",
+                sink.at(50),
+                sink.at(99),
+                daemon.at(50),
+                daemon.at(99),
+                seen.resident,
+            );
+            if ratio > MOST {
+                missed.push(format!(
+                    "{title}, {length} bytes: p99 is {ratio:.1} ×, at most {MOST} ×"
+                ));
+            }
+            if daemon.lost + daemon.refused > 0 {
+                missed.push(format!("{title}, {length} bytes: lost, refused: {failed}"));
+            }
+        }
+        if seen.resident > MEMORY {
+            missed.push(format!("{title}: {:.0} MB, at most {MEMORY:.0} MB", seen.resident));
+        }
+    }
+    println!("\nafter: {}", said_by("uptime", &[]));
+    println!(
+        "commit {}, {}",
+        said_by("git", &["rev-parse", "--short", "HEAD"]),
+        said_by("date", &["-u"])
+    );
+    match missed.is_empty() {
+        true => println!("met: all"),
+        false => println!("missed:\n{}", missed.join("\n")),
+    }
+}
+
+fn said_by(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(
+        |error| error.to_string(),
+        |said| String::from_utf8_lossy(&said.stdout).trim().to_owned(),
+    )
+}
+
+/// The programs of other packages, in the profile of this one.
+fn build_programs() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--release", "--locked", "--bins"]);
+    build.args(["--package", "colibri-mcpd", "--package", "colibri-tests"]);
+    assert!(
+        build.current_dir(workspace).status().unwrap().success(),
+        "the programs do not build"
+    );
+}
+
+/// A list of 4 MB.
+fn wide_tools() -> String {
+    let text = "x".repeat(500_000);
+    let wide = (0..8).map(|index| {
+        format!(",{{\"name\":\"wide{index}\",\"description\":\"{text}\",\"inputSchema\":{{\"type\":\"object\"}}}}")
+    });
+    echo::ECHO.to_owned() + &wide.collect::<String>()
+}
+
+/// Writes a million lines to stderr.
+fn shout() {
+    let mut stderr = io::BufWriter::new(io::stderr().lock());
+    for line in 0..1_000_000 {
+        // Who is not listened to shouts no more.
+        if writeln!(stderr, "line {line}").is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads everything that anybody writes to this socket, and throws it away.
+fn sink(socket: &Path) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    for mut stream in listener.incoming().flatten() {
+        let reader = thread::Builder::new().stack_size(64 * 1024);
+        reader.spawn(move || io::copy(&mut stream, &mut io::sink())).unwrap();
+    }
+}
+
+/// A sink that runs, and ends when this is dropped.
+struct Sink {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Sink {
+    fn start(directory: &Path) -> Sink {
+        let socket = directory.join("sink.sock");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let child = command.arg("sink").arg(&socket).stdin(Stdio::null()).spawn().unwrap();
+        wait_for("the sink", || UnixStream::connect(&socket).ok());
+        Sink { child, socket }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        // One that has ended already is no trouble.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What calls came to.
+#[derive(Default)]
+struct Calls {
+    /// Milliseconds.
+    times: Vec<f64>,
+    lost: usize,
+    refused: usize,
+}
+
+impl Calls {
+    fn at(&self, percent: usize) -> f64 {
+        let mut times = self.times.clone();
+        times.sort_by(f64::total_cmp);
+        times
+            .get(times.len().saturating_sub(1) * percent / 100)
+            .copied()
+            .unwrap_or(f64::INFINITY)
+    }
+}
+
+/// What was seen beside one attack.
+#[derive(Default)]
+struct Seen {
+    /// For each length, beside the sink and beside the daemon.
+    calls: [[Calls; 2]; 3],
+    /// Megabytes of the daemon, at most.
+    resident: f64,
+}
+
+fn beside(name: &str, count: usize) -> Seen {
+    let model = ScriptedModel::new();
+    let place = Place::new();
+    place.open_to_group();
+    let own = std::env::current_exe().unwrap().display().to_string();
+    let server = |part: &str| json!({ "command": own, "args": [part] });
+    let mut servers = json!({ "echo": server("echo-server"), "noise": server("noise-server") });
+    if name == "lists" {
+        servers["wide"] = server("wide-server");
+    }
+    servers["fix"] = place.fixture("fix", &[], json!({}));
+    let agent = json!({ "command": "/bin/sleep", "args": ["3600"], "model": model.entry("anthropic", json!({})) });
+    place.registry_text(&json!({ "servers": servers, "agents": { "coder": agent } }).to_string());
+    place.secret("model", "not-used");
+    let all = json!({ "gates": ["external-call"], "servers": { "*": ["*"] } });
+    place.clients(&json!({ "others": all }).to_string());
+    let daemon = place.start(&["--write", "--log-level", "error"]);
+    let target = match name {
+        "models" => relay_of_an_agent(&place, &daemon),
+        _ => place.socket(),
+    };
+    let sink = Sink::start(place.directory());
+    let mut seen = Seen::default();
+    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                most.fetch_max(daemon.resident().unwrap_or(0), Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        for _ in 0..ROUNDS {
+            for (side, socket) in [&sink.socket, &target].into_iter().enumerate() {
+                let neighbour = Neighbour::attack(place.directory(), socket, name, count, name != "models");
+                for (length, calls) in LENGTHS.iter().zip(&mut seen.calls) {
+                    measure(&place, *length, &mut calls[side]);
+                }
+                drop(neighbour);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    seen.resident = most.into_inner() as f64 / 1e6;
+    drop(sink);
+    daemon.stop();
+    seen
+}
+
+fn relay_of_an_agent(place: &Place, daemon: &Daemon<'_>) -> PathBuf {
+    let answer = daemon
+        .legacy(LEGACY)
+        .ask("colibri/spawn-agent", json!({ "agent": "coder" }));
+    let session = answer["result"]["instance"]["id"].as_str().unwrap().to_owned();
+    let socket = place.path("doors").join(session).join("model.sock");
+    wait_for("the model's socket", || socket.exists().then_some(()));
+    socket
+}
+
+/// Another user, on a connection of their own.
+struct Caller {
+    to: UnixStream,
+    from: BufReader<UnixStream>,
+    line: Vec<u8>,
+}
+
+impl Caller {
+    fn open(place: &Place) -> io::Result<Caller> {
+        let to = UnixStream::connect(place.socket())?;
+        to.set_read_timeout(Some(PATIENCE))?;
+        to.set_write_timeout(Some(PATIENCE))?;
+        let from = BufReader::with_capacity(256 * 1024, to.try_clone()?);
+        let line = Vec::new();
+        let mut caller = Caller { to, from, line };
+        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": LEGACY,
+                            "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
+        caller.ask(format!("{hello}\n").as_bytes())?;
+        Ok(caller)
+    }
+
+    /// Writes a line, and reads the next.
+    fn ask(&mut self, line: &[u8]) -> io::Result<&[u8]> {
+        self.to.write_all(line)?;
+        self.line.clear();
+        match self.from.read_until(b'\n', &mut self.line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(&self.line),
+        }
+    }
+}
+
+/// True if an answer begins with the text that was sent.
+fn is_echo(answer: &[u8]) -> bool {
+    let head = &answer[..answer.len().min(512)];
+    head.windows(16).any(|text| text == [b'x'; 16])
+}
+
+/// Makes calls of this length for a while.
+fn measure(place: &Place, length: usize, calls: &mut Calls) {
+    let text = "x".repeat(length);
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                       "params": { "name": "echo__echo", "arguments": { "text": text } } });
+    let call = format!("{call}\n").into_bytes();
+    let until = Instant::now() + SPAN;
+    let mut caller = None;
+    while Instant::now() < until {
+        let begun = Instant::now();
+        let answered = match &mut caller {
+            Some(caller) => Caller::ask(caller, &call).map(is_echo),
+            None => match Caller::open(place) {
+                Ok(open) => {
+                    caller = Some(open);
+                    continue;
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match answered {
+            Ok(true) => calls.times.push(begun.elapsed().as_secs_f64() * 1e3),
+            Ok(false) => calls.refused += 1,
+            Err(_) => {
+                calls.lost += 1;
+                caller = None;
+            }
+        }
+    }
+}
