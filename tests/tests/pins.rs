@@ -351,9 +351,10 @@ fn a_tool_that_was_away_comes_back_as_it_was_or_not_at_all() {
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     place.defines("fix", "definitions", &tools(EVIL));
     client.call("fix__change_tools", json!({}));
-    // What is not offered is no change for clients.
-    wait_for("the definition to be blocked", || {
-        (blocked(&mut client) == 1).then_some(())
+    // What is not offered is no change for clients: until the server's list is read, the tool is unknown.
+    wait_for("the definition to be read", || {
+        let answer = client.ask("tools/call", json!({ "name": "fix__echo", "arguments": {} }));
+        answer.get("error").is_none().then_some(())
     });
     assert_blocked(&mut client);
     change(&mut client, &tools(GOOD), true);
