@@ -267,8 +267,8 @@ fn rewrite(file: &str, enough: &str) {
     let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
     let last = file.metadata().unwrap().len() - 1;
     let mut rounds = 0u64;
-    while rounds % 100 != 0 || !std::path::Path::new(enough).exists() {
-        file.write_all_at(if rounds % 2 == 0 { b"\n" } else { b" " }, last)
+    while !rounds.is_multiple_of(100) || !std::path::Path::new(enough).exists() {
+        file.write_all_at(if rounds.is_multiple_of(2) { b"\n" } else { b" " }, last)
             .unwrap();
         rounds += 1;
     }
