@@ -206,7 +206,8 @@ fn an_image_is_an_image_whatever_its_size_and_text_alone_is_cut() {
                     .unwrap_or_else(|| panic!("{answer}"));
                 if whole {
                     let as_listed = json!(blocks).to_string().replace("file:///f", "fix+file:///f");
-                    assert!(json!(content).to_string() == as_listed, "{}", content.len());
+                    let passed = json!(content).to_string();
+                    assert!(passed == as_listed, "{}", content.len());
                     continue;
                 }
                 let (handle, _) = kept(&answer);

@@ -255,10 +255,10 @@ impl Walk {
     }
 
     fn finish(self) -> Result<OwnedFd, Refusal> {
-        if let Trust::Owner(uid) = self.trust {
-            if self.stat()?.st_uid != uid {
-                return Err(self.refuse("is not owned by the uid that the policy names"));
-            }
+        if let Trust::Owner(uid) = self.trust
+            && self.stat()?.st_uid != uid
+        {
+            return Err(self.refuse("is not owned by the uid that the policy names"));
         }
         Ok(self.at)
     }
