@@ -32,7 +32,7 @@ impl Board {
         Ok((task, result))
     }
 
-    /// A page of the tasks that `who` may see; see [`Store::tasks`].
+    /// A page of the tasks that `who` may see; see [`Store::tasks`](crate::store::Store::tasks).
     ///
     /// # Errors
     /// [`Error::Cursor`], [`Error::Sqlite`].

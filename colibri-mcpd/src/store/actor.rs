@@ -22,7 +22,7 @@ impl Actor<'_> {
         operator: true,
     };
 
-    /// True if this actor may see a task. [`Actor::condition`] is the same in SQL.
+    /// True if this actor may see a task. `Actor::condition` is the same in SQL.
     pub fn sees(self, task: &Task) -> bool {
         self.operator || task.said.created_by == self.uid || self.has_claim(task)
     }
