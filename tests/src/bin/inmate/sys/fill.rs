@@ -18,11 +18,8 @@ pub(crate) fn sockets(kind: c_int, piece: usize) -> (usize, usize) {
         while libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_NONBLOCK, 0, ends.as_mut_ptr()) == 0 {
             pairs += 1;
             for end in ends {
-                loop {
-                    match libc::send(end, data.as_ptr().cast(), data.len(), 0) {
-                        1.. => bytes += data.len(),
-                        _ => break,
-                    }
+                while let 1.. = libc::send(end, data.as_ptr().cast(), data.len(), 0) {
+                    bytes += data.len();
                 }
             }
         }
