@@ -27,7 +27,6 @@ pub mod peer;
 pub mod policy;
 pub mod registry;
 pub mod relay;
-pub mod reserve;
 pub mod results;
 pub mod run;
 pub mod search;

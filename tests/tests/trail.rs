@@ -796,6 +796,31 @@ impl Caller {
             status.status.success() && text.contains(why) && text.contains("calls are refused"),
             "{text}"
         );
+        let page = place.path("page.html");
+        let page = ["glasspane", "--html", page.to_str().unwrap(), "--replace"];
+        for shown in [&["top", "--once"][..], &["glasspane", "--once"], &["costs"], &page] {
+            let output = place.colibri_mcp(shown).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            let words: Vec<_> = text.split_whitespace().collect();
+            let says = words.join(" ").contains(why) || !shown.contains(&"--once");
+            assert!(output.status.success() && says, "{shown:?}: {output:?}");
+        }
+        // As top asks for it, again and again.
+        modern.request("colibri/overview", json!({ "every_ms": 100 }));
+        modern.notification("colibri/overview");
+        let doctor = place.colibri_mcp(&["doctor", "--json"]).output().unwrap();
+        let facts: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let room = "the trail has room to be written";
+        let room = facts
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|fact| fact["fact"] == room)
+            .unwrap();
+        assert!(
+            room["outcome"] == "bad" && room["seen"].as_str().unwrap().contains("trail: 0 bytes free"),
+            "{room}"
+        );
         assert_eq!(metric(place, "colibri_trail_failing"), "1");
         daemon.wait_for_log("calls are refused from now on: ");
         assert_eq!(place.assert_entered("fix"), sent);

@@ -11,7 +11,7 @@ use colibri_api::AgentInstance;
 use tracing::warn;
 
 use crate::policy::file::replace;
-use crate::reserve::{Reserve, Use};
+use colibri_trail::reserve::{Reserve, Use};
 
 /// The most bytes of one instance's events.
 const MAX_FILE: u64 = 64 << 20;

@@ -12,9 +12,9 @@ use super::Daemon;
 use crate::board::TaskChange;
 use crate::notices::name;
 use crate::relay::Recorder;
-use crate::reserve::{Reserve, Use};
 use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;
+use colibri_trail::reserve::{Reserve, Use};
 
 /// How often it is looked.
 const EVERY: Duration = Duration::from_secs(1);

@@ -145,6 +145,9 @@ impl Target for Own {
         matches!(
             &self.work,
             Work::Tool(_, builtin::Tool::Status | builtin::Tool::ExternalServers)
+                | Work::Watch(_, Watch::Overview(_))
+                | Work::Agent(_, AgentRequest::List)
+                | Work::Costs(..)
         )
     }
 

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use super::kept::{Handle, Owner};
-use crate::reserve::{Reserve, Use, is_same};
+use colibri_trail::reserve::{Reserve, Use, is_same};
 
 /// What the first line begins with.
 const FORMAT: &str = "colibri-result 1";

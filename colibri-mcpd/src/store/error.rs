@@ -1,6 +1,6 @@
 //! What can go wrong with the store, and what to do about it.
 
-use crate::reserve::{Reserve, Use};
+use colibri_trail::reserve::{Reserve, Use};
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 

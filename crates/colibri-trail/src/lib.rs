@@ -16,6 +16,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+pub mod reserve;
 mod retain;
 mod segment;
 mod show;

@@ -12,7 +12,7 @@ use super::ownership::is_roots_alone;
 use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
 use super::release::{advisories, today};
 use super::roots;
-use super::service::{daemon_answers, socket, state_directory};
+use super::service::{ROOM, daemon_answers, socket, state_directory};
 use super::system::kernel;
 
 /// What to do off FreeBSD about facts that only jails need.
@@ -86,6 +86,7 @@ const TABLE: &[Fact] = &[
             "colibri-mcpd makes it when it starts; --state-dir chooses another",
         ),
     },
+    ROOM,
     Fact {
         name: "the helper is installed",
         sight: Sight::Helper,

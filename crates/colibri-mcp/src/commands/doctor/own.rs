@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::entries::read_registry;
 use super::fact::{Amiss, Fact, Host, Outcome, Sight};
 use super::machine::{SANDBOX, SYSTEM};
-use super::service::{daemon_answers, state_directory};
+use super::service::{ROOM, daemon_answers, state_directory};
 use crate::private;
 use colibri_text::counted;
 
@@ -47,6 +47,7 @@ pub(super) const TABLE: &[Fact] = &[
         check: state,
         remedy: "chown it to yourself and chmod 700; set XDG_STATE_HOME to a directory on a disk",
     },
+    ROOM,
     Fact {
         name: "the daemon answers, or can be started",
         sight: Sight::Everywhere,

@@ -7,9 +7,21 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 use super::accounts::{DAEMON, PEOPLE, user};
-use super::fact::{Amiss, Host, Outcome};
+use super::fact::{Amiss, Fact, Host, Outcome, Sight};
 use super::ownership::{Wanted, is_as};
 use super::system::is_on_tmpfs;
+use crate::terminal::bytes;
+use colibri_trail::directory;
+use colibri_trail::reserve::{Reserve, Space, Use};
+
+/// Every daemon's, a service or a user's own.
+pub(super) const ROOM: Fact = Fact {
+    name: "the trail has room to be written",
+    sight: Sight::Everywhere,
+    check: room,
+    remedy: "free space on that file system: results/ and agents/ in the state directory may be deleted, and old segments \
+             of the trail dropped: colibri-mcp trail drop --keep-days N, as the daemon's user",
+};
 
 pub(super) fn daemon_answers(host: &Host) -> Result<String, String> {
     UnixStream::connect(&host.socket)
@@ -57,5 +69,49 @@ pub(super) fn state_directory(host: &Host) -> Outcome {
         ))),
         Ok(false) => Ok(path.display().to_string()),
         Err(wrong) => Err(Amiss::Skipped(wrong)),
+    }
+}
+
+fn room(host: &Host) -> Outcome {
+    let state_dir = &host.state_dir;
+    let mut seen = Err(Amiss::Skipped(format!("{} cannot be looked at", state_dir.display())));
+    // The trail may have a file system of its own.
+    for place in [state_dir.clone(), directory(state_dir)] {
+        if let Ok(space) = Reserve::of(&place).space() {
+            seen = Ok(room_at(&place, &space)?);
+        }
+    }
+    seen
+}
+
+fn room_at(place: &Path, space: &Space) -> Outcome {
+    let (free, reserved) = (bytes(space.free), bytes(space.reserved));
+    let text = format!("{}: {free} free, {reserved} reserved for the trail", place.display());
+    if space.free < space.kept_from(Use::Stored) {
+        Err(Amiss::Bad(format!(
+            "{text}: results, new tasks and agents' events are not stored, and once nothing is free every call is refused"
+        )))
+    } else if space.free < space.kept_from(Use::Cached) {
+        Err(Amiss::Note(format!("{text}: results over their limit are not stored")))
+    } else {
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fills_up_is_noted_before_calls_are_refused() {
+        let reserved = 3 << 20;
+        let at = |free| room_at(Path::new("/s"), &Space { free, reserved });
+        let whole = "/s: 6,291,456 bytes free, 3,145,728 bytes reserved for the trail";
+        assert_eq!(at(2 * reserved), Ok(whole.to_owned()));
+        assert!(matches!(at(2 * reserved - 1), Err(Amiss::Note(seen)) if seen.contains("results")));
+        assert!(matches!(at(reserved), Err(Amiss::Note(_))));
+        for free in [reserved - 1, 0] {
+            assert!(matches!(at(free), Err(Amiss::Bad(seen)) if seen.contains("every call is refused")));
+        }
     }
 }
