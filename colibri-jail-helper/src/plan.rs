@@ -320,6 +320,11 @@ impl Plan {
         }
     }
 
+    /// True if the policy says `"bounded": false` of a mount: what leaves it on the host lets the jail out.
+    pub fn is_unbounded(&self) -> bool {
+        matches!(&self.place, Place::Ephemeral(jail) if jail.mounts.iter().any(|mount| !mount.bounded))
+    }
+
     /// The names of the secrets that the server is given, each once.
     pub fn secrets(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self

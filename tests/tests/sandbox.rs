@@ -325,6 +325,11 @@ fn a_source_is_the_root_of_a_file_system_of_its_own() {
         let outcome = system.assert_refused("somebody else's", call, FILE, "files");
         assert!(outcome.stderr.contains("not owned by the uid"), "{outcome:?}");
     }
+    // Whoever takes the risk is reminded of it at each start.
+    system.write_policy(&system.policy());
+    chown(shared, Some(SERVER_UID), Some(SERVER_UID)).unwrap();
+    let outcome = system.run("one").0.finish();
+    assert_eq!(outcome.stderr, "helper: started jid=0 bounded=no\n");
     remove(shared);
     system.assert_nothing_left("sources");
 }

@@ -73,7 +73,8 @@ impl Server<'_> {
             ));
         }
         // From here on the exit code is the server's, so the line must have been written.
-        if !tell::line(&format!("started jid={}", self.jid), PollTimeout::NONE) {
+        let unbounded = if self.plan.is_unbounded() { " bounded=no" } else { "" };
+        if !tell::line(&format!("started jid={}{unbounded}", self.jid), PollTimeout::NONE) {
             return Err(Refusal::system(
                 "server",
                 "say that the server started",

@@ -46,6 +46,8 @@ pub(super) struct Known {
     pub unkept: u64,
     /// Why it is in its state, where its own lines do not say.
     pub reason: Option<String>,
+    /// The policy says `"bounded": false` of a mount of its jail.
+    pub is_unbounded: bool,
     pub exit: Option<String>,
     pub ended: Option<SystemTime>,
 }
@@ -243,6 +245,7 @@ impl Instance {
             tokens_in: spent.tokens_in.load(Ordering::Relaxed),
             tokens_out: spent.tokens_out.load(Ordering::Relaxed),
             jail: self.jail.clone(),
+            unbounded: known.is_unbounded,
             cwd: self
                 .entry
                 .command

@@ -190,6 +190,7 @@ impl Agents {
                 return Err(format!("{id} is not started: {why}"));
             }
         };
+        instance.known().is_unbounded = spawned.process.is_unbounded();
         let pid = spawned.process.pid();
         info!(agent = &*id, session = &*session, uid, pid, "agent started");
         let excerpt = Arc::<StderrExcerpt>::default();

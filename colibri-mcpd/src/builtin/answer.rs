@@ -5,7 +5,8 @@ use super::facts::{ExternalTool, Offered, View};
 use crate::results::Piece;
 use colibri_api::{
     CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
-    ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UnseenServer,
+    ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UNBOUNDED_MOUNT,
+    UnseenServer,
 };
 use colibri_protocol::{Answer, Code, Failure, Method, Version};
 use colibri_text::{brief, counted, visible};
@@ -171,6 +172,7 @@ pub(super) fn status(view: View) -> Result<ToolOutcome, Failure> {
             tools_blocked: servers.iter().map(|server| server.tools_blocked).sum(),
             others_blocked: servers.iter().map(|server| server.others_blocked).sum(),
             instructions_blocked: servers.iter().filter(|server| server.instructions_blocked).count() as u64,
+            unbounded: servers.iter().filter(|server| server.is_unbounded()).count() as u64,
         },
     };
     let by_state = status.servers.by_state.iter();
@@ -238,6 +240,9 @@ fn server_lines(servers: &[ServerFacts]) -> String {
         ));
         if let Some(jail) = &server.jail {
             line.push_str(&format!(", jail {}, network {}", jail.name, jail.network));
+        }
+        if server.is_unbounded() {
+            line.push_str(&format!(", {UNBOUNDED_MOUNT}"));
         }
         if let Some(blocked) = blocked(server) {
             line.push_str(&format!(", {blocked}"));

@@ -36,6 +36,7 @@ fn view(open: bool, mode: CostMode) -> View {
             count: Some(2),
             jail: Some("colibri-0123456789abcdef".to_owned()),
             jid: Some(4),
+            unbounded: true,
         }],
         jail: Some(ServerJail {
             name: "ephemeral".to_owned(),
@@ -363,8 +364,8 @@ fn a_server_cannot_forge_lines_of_a_summary() {
     assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
     assert!(
         text.contains(
-            "github: ready, 2 tools, 1 prompt, 1 process, jail ephemeral, network none, 1 tool is blocked, not as approved: \
-             colibri-mcp pin diff github"
+            "github: ready, 2 tools, 1 prompt, 1 process, jail ephemeral, network none, unbounded mount, 1 tool is blocked, \
+             not as approved: colibri-mcp pin diff github"
         ),
         "{text}"
     );

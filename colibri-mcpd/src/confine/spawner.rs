@@ -14,8 +14,12 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
-/// What the helper writes on stderr before the server's program is executed, followed by the jail's number.
+/// What the helper writes on stderr before the server's program is executed, followed by the jail's number and, if it
+/// is so, by [`UNBOUNDED`].
 const HELPER_STARTED: &str = "helper: started jid=";
+
+/// What follows if the policy says `"bounded": false` of a mount of the jail.
+const UNBOUNDED: &str = " bounded=no";
 
 /// The most bytes of a supervisor's messages that are kept.
 const KEPT: usize = 4096;
@@ -49,6 +53,11 @@ pub trait Process: Send + Sync {
     /// The jail's number; `None` for a host server.
     fn jid(&self) -> Option<u32> {
         None
+    }
+
+    /// True if the policy says `"bounded": false` of a mount of its jail.
+    fn is_unbounded(&self) -> bool {
+        false
     }
 
     /// The helper's session id, after which it names an ephemeral jail; `None` for a host server.
@@ -147,9 +156,11 @@ async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, Sp
         }
         return Err(error);
     };
+    let bounded = rest.strip_suffix(UNBOUNDED);
     let process = Supervised {
         pid: child.id().unwrap_or_default(),
-        jid: mode.and_then(|_| rest.parse().ok()),
+        jid: mode.and_then(|_| bounded.unwrap_or(&rest).parse().ok()),
+        is_unbounded: bounded.is_some(),
         instance: mode.map(|_| session),
         sweep_after_kill: mode,
         child,
@@ -166,6 +177,7 @@ struct Supervised {
     child: Child,
     pid: u32,
     jid: Option<u32>,
+    is_unbounded: bool,
     instance: Option<String>,
     sweep_after_kill: Option<PrivMode>,
 }
@@ -177,6 +189,10 @@ impl Process for Supervised {
 
     fn jid(&self) -> Option<u32> {
         self.jid
+    }
+
+    fn is_unbounded(&self) -> bool {
+        self.is_unbounded
     }
 
     fn instance(&self) -> Option<&str> {
@@ -450,7 +466,10 @@ mod tests {
     async fn a_jailed_server_has_a_jid_and_its_own_exit_status() {
         let script = "echo note >&2; echo 'helper: started jid=7' >&2; echo mine >&2; cat; exit 5";
         let mut spawned = helper(script).await.unwrap();
-        assert_eq!(spawned.process.jid(), Some(7));
+        assert_eq!(
+            (spawned.process.jid(), spawned.process.is_unbounded()),
+            (Some(7), false)
+        );
         spawned.stdin.write_all(b"ping").await.unwrap();
         drop(spawned.stdin);
         let (mut output, mut messages) = (String::new(), String::new());
@@ -458,6 +477,15 @@ mod tests {
         spawned.stderr.read_to_string(&mut messages).await.unwrap();
         assert_eq!((output.as_str(), messages.as_str()), ("ping", "note\nmine\n"));
         assert_eq!(spawned.process.wait().await, Exit::Status(5));
+    }
+
+    #[tokio::test]
+    async fn what_the_helper_says_of_mounts_is_heard() {
+        for (said, is_unbounded) in [("7 bounded=no", true), ("7", false), ("7 bounded=no, or so", false)] {
+            let spawned = helper(&format!("echo 'helper: started jid={said}' >&2")).await.unwrap();
+            assert_eq!(spawned.process.is_unbounded(), is_unbounded, "{said}");
+            assert_eq!(spawned.process.jid().is_some(), !said.contains(','), "{said}");
+        }
     }
 
     #[tokio::test]

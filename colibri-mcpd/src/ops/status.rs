@@ -334,6 +334,7 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
                 }),
                 // Linux's sandbox is no jail, and has no number.
                 jid: session.jid.filter(|jid| *jid > 0).map(|jid| jid as i32),
+                unbounded: session.is_unbounded,
             })
             .collect(),
         jail: jail.map(jail_facts),

@@ -147,6 +147,8 @@ pub struct Session {
     pub pid: u32,
     /// The jail's id, for a jailed one.
     pub jid: Option<u32>,
+    /// The policy says `"bounded": false` of a mount of the jail.
+    pub is_unbounded: bool,
     /// The helper's session id, for a jailed one.
     pub instance: Option<String>,
     /// When it was started.
@@ -251,6 +253,7 @@ impl Session {
             number,
             pid: process.pid(),
             jid: process.jid(),
+            is_unbounded: process.is_unbounded(),
             instance: process.instance().map(str::to_owned),
             started: SystemTime::now(),
             definitions: Definitions::unread(),

@@ -66,6 +66,9 @@ pub struct AgentInstance {
     pub tokens_out: u64,
     /// The jail's name; `None`: it runs on the host.
     pub jail: Option<String>,
+    /// The policy says `"bounded": false` of a mount of that jail.
+    #[serde(default)]
+    pub unbounded: bool,
     /// Its working directory, in the jail.
     pub cwd: String,
 }

@@ -39,7 +39,7 @@ pub use priv_mode::{HELPER, PrivMode};
 pub use sentence::{first_sentence, written_sentence};
 pub use servers::{
     FoundTool, FoundTools, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool,
-    ServerTools, ServerTransport, Servers, UnseenServer, others,
+    ServerTools, ServerTransport, Servers, UNBOUNDED_MOUNT, UnseenServer, others,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};

@@ -54,6 +54,9 @@ named! {
     }
 }
 
+/// What is said of a jail if the policy says `"bounded": false` of a mount of it.
+pub const UNBOUNDED_MOUNT: &str = "unbounded mount";
+
 /// A running process of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -76,6 +79,9 @@ pub struct ServerProcess {
     pub jail: Option<String>,
     /// The number of that jail.
     pub jid: Option<i32>,
+    /// The policy says `"bounded": false` of a mount of that jail.
+    #[serde(default)]
+    pub unbounded: bool,
 }
 
 /// The jail of a server.
@@ -138,6 +144,11 @@ impl ServerFacts {
     /// What it has beyond tools, counted: nothing, or such as `, 1 prompt, 3 resources`.
     pub fn others(&self) -> String {
         others(self.prompts, self.resources, self.templates)
+    }
+
+    /// True if a mount of a running process's jail is not bounded.
+    pub fn is_unbounded(&self) -> bool {
+        self.processes.iter().any(|process| process.unbounded)
     }
 }
 

@@ -94,6 +94,9 @@ pub struct ServerCounts {
     /// Servers whose instructions are not as approved.
     #[serde(default)]
     pub instructions_blocked: u64,
+    /// Servers that run in a jail with a mount of which the policy says `"bounded": false`.
+    #[serde(default)]
+    pub unbounded: u64,
 }
 
 /// The answer of `colibri_status`.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table, since};
-use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
+use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
 use colibri_text::{counted, visible};
 
 /// Runs the command.
@@ -93,6 +93,9 @@ fn process_text(process: &ServerProcess) -> String {
     if let Some(jid) = process.jid {
         text.push_str(&format!(" jid {jid}"));
     }
+    if process.unbounded {
+        text.push_str(&format!(", {UNBOUNDED_MOUNT}"));
+    }
     match process.count {
         Some(count) => text.push_str(&format!(", {}", counted(count, "process"))),
         None => text.push_str(", processes unknown"),
@@ -119,7 +122,8 @@ mod tests {
                 "jail": null, "jid": null}]},
             {"id": "one", "transport": "jail", "state": "ready", "since": 0, "tools": 1,
              "jail": {"name": "ephemeral", "network": "none"},
-             "processes": [{"pid": 7, "count": 1, "jail": "colibri-0123456789abcdef", "jid": 4}, {"pid": 8}]},
+             "processes": [{"pid": 7, "count": 1, "jail": "colibri-0123456789abcdef", "jid": 4, "unbounded": true},
+                {"pid": 8}]},
             {"id": "mcp0", "transport": "jail", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
              "since": 0, "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
         ]}))
@@ -143,7 +147,7 @@ mod tests {
             processes.into_iter().map(process_text).collect::<Vec<_>>(),
             [
                 "41, 3 processes for uid 1001, 2 in flight",
-                "7 in colibri-0123456789abcdef jid 4, 1 process",
+                "7 in colibri-0123456789abcdef jid 4, unbounded mount, 1 process",
                 "8, processes unknown",
             ]
         );

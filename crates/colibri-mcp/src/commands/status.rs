@@ -5,7 +5,7 @@ use serde_json::json;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table, bytes, duration};
-use colibri_api::Status;
+use colibri_api::{Status, UNBOUNDED_MOUNT};
 use colibri_text::counted;
 
 /// Runs the command.
@@ -98,6 +98,10 @@ fn show(status: &Status) -> String {
         );
         table.row(&[("blocked by pins", Style::Bad), (&blocked, Style::Bad)]);
     }
+    if counts.unbounded > 0 {
+        let where_to = format!("{}: colibri-mcp servers", counted(counts.unbounded, "server"));
+        table.row(&[(UNBOUNDED_MOUNT, Style::Odd), (&where_to, Style::Odd)]);
+    }
     for warning in &daemon.look_alikes {
         table.row(&[("look-alike", Style::Odd), (warning, Style::Odd)]);
     }
@@ -121,7 +125,7 @@ mod tests {
             "spending": {"acts": true, "set_by": "policy", "set": "fast", "escalates": true, "spent_bytes": 2_000_001,
                          "left_bytes": 5_999_999, "until": 1},
             "servers": {"total": 3, "by_state": {"ready": 2, "failed": 1, "stopped": 0}, "tools_blocked": 4,
-                        "instructions_blocked": 0},
+                        "instructions_blocked": 0, "unbounded": 1},
             "look_alikes": ["servers docs and d0cs"],
             "registry": {"path": "/r", "error": "line 3: \u{1b}[31munknown key"}, "collisions": ["a__b"],
         }))
@@ -141,6 +145,7 @@ mod tests {
             "a__b",
             "tools 4, instructions 0",
             "d0cs",
+            "1 server: colibri-mcp servers",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

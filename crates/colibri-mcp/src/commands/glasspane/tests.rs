@@ -62,7 +62,7 @@ fn seen(count: usize, operator: bool) -> Seen {
     let servers = json!([
         { "id": "git", "transport": "jail", "state": "ready", "since": 0, "tools": 1,
           "jail": { "name": "ephemeral", "network": "none" },
-          "processes": [{ "pid": 7, "jail": "colibri-00000000000000ff", "jid": 4 }] },
+          "processes": [{ "pid": 7, "jail": "colibri-00000000000000ff", "jid": 4, "unbounded": true }] },
         { "id": "secret", "transport": "host", "state": "ready", "since": 0, "tools": 1 } ]);
     let event = |n: u64| {
         json!({ "id": format!("{:016x}", 0), "n": n, "at": 1, "state": "working",
@@ -150,7 +150,7 @@ fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
                 "5 s",
                 "own jail",
                 "SERVERS BEHIND THEM",
-                "git               ready        jail ephemeral, network none: colibri-00000000000000ff",
+                "git               ready        jail ephemeral, network none, unbounded mount",
                 "CALLS OF coder 00000000 (UTC)",
                 "01:02:03       1 enter  coder     git log\\u{7}",
                 "3 exit   coder     git log\\u{7} FAIL TOOL_ERROR  1.2 ms",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use colibri_api::{AgentFacts, AgentInstance, AgentState, ServerFacts, ServerState};
+use colibri_api::{AgentFacts, AgentInstance, AgentState, ServerFacts, ServerState, UNBOUNDED_MOUNT};
 use colibri_text::counted;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -363,6 +363,9 @@ fn facts(model: &Model, view: &View, instance: &AgentInstance, width: u16, most:
         .jail
         .as_deref()
         .map_or("on the host".to_owned(), |jail| format!("jail {}", text(jail)));
+    if instance.unbounded {
+        add(UNBOUNDED_MOUNT.to_owned());
+    }
     add(format!("{jail}, in {}", text(&instance.cwd)));
     add(format!("tokens {} in, {} out", instance.tokens_in, instance.tokens_out));
     add(format!(
@@ -417,6 +420,9 @@ fn server_line(view: &View, server: &ServerFacts) -> Drawn {
         Some(jail) => format!("jail {}, network {}", text(&jail.name), text(&jail.network)),
         None => server.transport.name().to_owned(),
     };
+    if server.is_unbounded() {
+        place.push_str(&format!(", {UNBOUNDED_MOUNT}"));
+    }
     let jails = server.processes.iter().filter_map(|process| process.jail.as_deref());
     let jails: Vec<_> = jails.map(text).collect();
     if !jails.is_empty() {

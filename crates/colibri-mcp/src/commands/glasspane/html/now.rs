@@ -55,6 +55,7 @@ struct Agent {
     tokens_in: u64,
     tokens_out: u64,
     jail: Option<String>,
+    unbounded: bool,
     cwd: String,
 }
 
@@ -68,6 +69,7 @@ struct Server {
     blocked: u64,
     processes: usize,
     jail: Option<String>,
+    unbounded: bool,
     network: Option<String>,
 }
 
@@ -126,6 +128,7 @@ fn agent(of: &AgentInstance) -> Agent {
         tokens_in: of.tokens_in,
         tokens_out: of.tokens_out,
         jail: some(of.jail.as_ref()),
+        unbounded: of.unbounded,
         cwd: brief(&of.cwd, NAME),
     }
 }
@@ -140,6 +143,7 @@ fn server(of: &ServerFacts) -> Server {
         blocked: of.tools_blocked,
         processes: of.processes.len(),
         jail: some(of.jail.as_ref().map(|jail| &jail.name)),
+        unbounded: of.is_unbounded(),
         network: some(of.jail.as_ref().map(|jail| &jail.network)),
     }
 }

@@ -518,16 +518,17 @@
       el("tr", { class: "waited" }, el("td", {}, clock(one.asked, true)), el("td", {}, name(one.user), one.agent ? [" › ", name(one.agent)] : ""), el("td", {}, name(one.server), " › ", name(one.tool)), el("td", {}, name(one.rule))),
     );
     const state_of = (is, ...words) => el("td", { class: is ? "bad" : "" }, is ? el("span", { class: "sign" }, "! ") : "", words);
+    const unbounded = (one) => (one.unbounded ? el("span", { class: "bad" }, el("span", { class: "sign" }, " ! "), "unbounded mount") : "");
     const agent = (one) =>
       el("tr", { class: one.ended ? "soft" : "" }, el("td", {}, name(one.agent), " ", el("span", { class: "soft" }, one.id, one.session ? [", session ", name(one.session)] : "")), el("td", {}, name(one.user)),
         state_of(one.attention, one.ended ? `ended, ${one.state}` : one.state, one.stalled ? ", stalled" : "", one.approvals ? `, ${count(one.approvals, "call")} waiting` : "", one.reason ? [": ", name(one.reason)] : ""),
         el("td", { title: one.last_event ? iso(one.last_event) : "" }, one.last_event ? clock(one.last_event, true) : "–"),
-        el("td", {}, one.jail ? ["jail ", name(one.jail)] : "host, no jail", one.cwd ? el("span", { class: "soft" }, " in ", name(one.cwd)) : ""),
+        el("td", {}, one.jail ? ["jail ", name(one.jail)] : "host, no jail", unbounded(one), one.cwd ? el("span", { class: "soft" }, " in ", name(one.cwd)) : ""),
         el("td", { class: "number" }, one.task === null ? "–" : `#${one.task}`), el("td", { class: "number" }, whole.format(one.calls)), el("td", { class: "number" }, bytes(one.bytes)), el("td", { class: "number" }, short(one.tokens_in)), el("td", { class: "number" }, short(one.tokens_out)));
     const unwell = (one) => ["failed", "blocked", "backing off"].includes(one.state);
     const server = (one) =>
       el("tr", {}, el("td", {}, name(one.id)), state_of(unwell(one), one.state, one.reason ? [": ", name(one.reason)] : ""),
-        el("td", {}, name(place(one.id)), one.network ? el("span", { class: "soft" }, ` network ${one.network}`) : ""),
+        el("td", {}, name(place(one.id)), unbounded(one), one.network ? el("span", { class: "soft" }, ` network ${one.network}`) : ""),
         el("td", { class: "number" }, whole.format(one.processes)), el("td", { class: "number" }, one.blocked ? `${whole.format(one.tools)}, ${whole.format(one.blocked)} blocked` : whole.format(one.tools)));
     root.replaceChildren(
       el("p", { class: "soft" }, about),
