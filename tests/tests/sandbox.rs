@@ -417,6 +417,42 @@ fn stop_ends_one_instance() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
+fn a_stop_that_leaves_something_is_no_success() {
+    let mut system = Installed::set_up();
+    system.write_registry(&default_registry(r#"["stubborn"]"#));
+    for verb in [&["stop", "--session"][..], &["stop", "--all"], &["sweep"]] {
+        let (call, session) = system.run("one");
+        let mut running = call.start();
+        running.await_output("ready");
+        // What is in use cannot be removed.
+        let root = Path::new(STATE).join(&session).join("root");
+        let kept = MountedAt::new(&root, &["-t", "tmpfs", "tmpfs"]);
+        if verb == ["sweep"] {
+            kill(Pid::from_raw(running.supervisor()), Signal::SIGKILL).unwrap();
+            until("the sandbox's end", || processes_of(&[SERVER_UID]).is_empty());
+        }
+        system.audit();
+        let mut arguments = verb.to_vec();
+        arguments.extend(verb.contains(&"--session").then_some(session.as_str()));
+        let stopped = system.call_root(&arguments).finish();
+        assert_eq!(stopped.code(), Some(SYSTEM), "{verb:?}: {stopped:?}");
+        assert!(stopped.stderr.contains("left behind: "), "{verb:?}: {stopped:?}");
+        let audit = system.audit();
+        assert!(
+            audit.iter().any(|line| line.contains("left=something")),
+            "{verb:?}: {audit:?}"
+        );
+        assert!(names_in(STATE).contains(&session), "{verb:?}: its record stays");
+        running.wait();
+        // Once it can be undone it is.
+        drop(kept);
+        assert_eq!(system.call(&["sweep"]).finish().code(), Some(0), "{verb:?}");
+        system.assert_nothing_left(verb[0]);
+    }
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn the_supervisor_is_small_and_holds_no_pipe_of_the_servers() {
     let system = Installed::set_up();
     let mut running = system.run("one").0.start();
