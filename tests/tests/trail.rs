@@ -647,13 +647,7 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
     for file in files {
         let whole = fs::read(&file).unwrap();
         let name = file.strip_prefix(&state).unwrap().to_string_lossy().into_owned();
-        // A database that is cut off is found by SQLite where it reads what is gone.
-        let lengths = if name == "colibri.db" {
-            vec![0]
-        } else {
-            vec![0, whole.len() / 2]
-        };
-        for left in lengths {
+        for left in [0, whole.len() / 2] {
             let copy = place.path("before");
             let copied = Command::new("cp").arg("-a").arg(&state).arg(&copy).status();
             assert!(copied.unwrap().success());
@@ -674,7 +668,8 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
                 None => {
                     let daemon = place.start(&[]);
                     assert_eq!(text_of(&daemon.quiet(LEGACY).call("fix__count", json!({}))), "counted");
-                    if name == "colibri.db" {
+                    // What is cut off of a longer one is in its log; a file without that is `store/tests.rs`'s.
+                    if name == "colibri.db" && left == 0 {
                         daemon.wait_for_log("is empty, as a power failure may leave it");
                     }
                     daemon.stop();

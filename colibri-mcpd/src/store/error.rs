@@ -153,6 +153,9 @@ impl Error {
     }
 }
 
+/// What to do about a damaged file.
+pub(super) const RESTORE: &str = "restore it from a backup, or move it away to start with an empty store";
+
 /// What to do about what SQLite says, for people.
 fn advice(path: &Path, source: &rusqlite::Error) -> String {
     let directory = path.parent().unwrap_or(path).display();
@@ -167,9 +170,7 @@ fn advice(path: &Path, source: &rusqlite::Error) -> String {
             format!("make {directory} writable for the daemon's user")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "end the program that holds it".to_owned(),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            "restore it from a backup, or move it away to start with an empty store".to_owned()
-        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => RESTORE.to_owned(),
         _ => "see what the daemon logs, and report it as a bug of Colibri".to_owned(),
     }
 }

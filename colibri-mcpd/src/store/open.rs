@@ -1,6 +1,7 @@
 //! Finding, making, checking and upgrading the database file.
 
-use super::error::Error;
+use super::error::{Error, RESTORE};
+use colibri_text::brief;
 use nix::unistd::Uid;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::fs::{DirBuilder, OpenOptions, Permissions};
@@ -15,6 +16,13 @@ const FILE: &str = "colibri.db";
 
 /// SQLite's `application_id` ("COLI"): tells our file from another program's before anything is written to it.
 const APPLICATION_ID: i64 = 0x434F_4C49;
+
+/// The most bytes of a file that is looked through for damage when it is opened: a larger one would delay the start. What
+/// is damaged there is named by whatever reads it.
+const MAX_CHECKED: u64 = 256 << 20;
+
+/// The smallest page of SQLite, in bytes; a database has one at least.
+const SMALLEST: u64 = 512;
 
 /// How long a statement waits for another process (the operator's `sqlite3`, say) to finish its transaction.
 const BUSY: Duration = Duration::from_secs(5);
@@ -237,6 +245,13 @@ fn secure(path: &Path) -> Result<(), Error> {
             path.display()
         );
     }
+    // To SQLite such a file is an empty database.
+    if (1..SMALLEST).contains(&metadata.len()) {
+        return Err(here(format!(
+            "is damaged ({} bytes are left): {RESTORE}",
+            metadata.len()
+        )));
+    }
     if metadata.mode() & 0o077 != 0 {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|e| here(format!("cannot chmod 0600: {e}")))?;
@@ -267,6 +282,7 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
     connection.busy_timeout(BUSY).map_err(sqlite)?;
     // Before anything that writes: a foreign or newer file must stay exactly as it is.
     check(&connection, path, migrations.len() as i64)?;
+    find_damage(&connection, path)?;
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(sqlite)?;
@@ -317,6 +333,33 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error>
         });
     }
     Ok(found)
+}
+
+/// Looks through the file for pages that cannot be what was written, as a power failure or a failing disk leaves them.
+fn find_damage(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let sqlite = |source| Error::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let length = |path: &Path| path.metadata().map_or(0, |file| file.len());
+    let size = length(path);
+    let page = connection.query_row("PRAGMA page_size", [], |row| row.get::<_, u32>(0));
+    // SQLite takes what is missing of a page for zeros. A page that the log has may be half written here.
+    let is_cut = size % u64::from(page.map_err(sqlite)?) != 0 && length(&path.with_extension("db-wal")) == 0;
+    let found = match () {
+        () if is_cut => "its last page is cut off".to_owned(),
+        () if size > MAX_CHECKED => return Ok(()),
+        () => connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(sqlite)?,
+    };
+    if found == "ok" {
+        return Ok(());
+    }
+    Err(Error::File {
+        path: path.to_owned(),
+        why: format!("is damaged ({}): {RESTORE}", brief(&found, 200)),
+    })
 }
 
 /// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.

@@ -59,6 +59,68 @@ fn child_writes_until_killed() {
     }
 }
 
+/// What a power failure or a failing disk can make of the file: it is refused with what to do, or all of it is there.
+#[test]
+fn a_damaged_file_is_refused_and_says_what_to_do() {
+    const PAGE: usize = 4096;
+    let temporary = tempfile::tempdir().unwrap();
+    let all = |store: &Store| {
+        let tasks: Vec<_> = (1..=60).map(|id| store.task(id).unwrap()).collect();
+        (tasks, store.catalogue(KEY).unwrap())
+    };
+    let store = Store::open(temporary.path()).unwrap();
+    for number in 1..=60 {
+        store.added(task(number)).unwrap();
+    }
+    store.put_catalogue(KEY, &entry(39)).unwrap();
+    let before = all(&store);
+    drop(store);
+    let whole = std::fs::read(temporary.path().join("colibri.db")).unwrap();
+    let pages = whole.len() / PAGE;
+    assert!(pages > 30 && whole.len().is_multiple_of(PAGE), "{}", whole.len());
+    let open = |bytes: &[u8]| {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("colibri.db"), bytes).unwrap();
+        let store = Store::open(place.path()).map_err(|error| error.to_string());
+        (place, store)
+    };
+    let says_what_to_do = |why: &str| why.contains("colibri.db") && why.contains("restore it from a backup");
+    for left in [
+        1,
+        15,
+        99,
+        100,
+        512,
+        PAGE - 1,
+        PAGE,
+        whole.len() / 2,
+        whole.len() - PAGE,
+        whole.len() - 1,
+    ] {
+        let (_place, store) = open(&whole[..left]);
+        assert!(
+            store.as_ref().is_err_and(|why| says_what_to_do(why)),
+            "{left} bytes: {store:?}"
+        );
+    }
+    let mut refused = 0;
+    for page in 0..pages {
+        for bytes in [0x00, 0xff] {
+            let mut damaged = whole.clone();
+            damaged[page * PAGE..][..PAGE].fill(bytes);
+            match open(&damaged) {
+                (_place, Err(why)) => {
+                    assert!(says_what_to_do(&why), "page {page}: {why}");
+                    refused += 1;
+                }
+                // Nothing was in it.
+                (_place, Ok(store)) => assert_eq!(all(&store), before, "page {page}"),
+            }
+        }
+    }
+    assert!(refused > pages, "{refused} of {pages}");
+}
+
 #[test]
 fn a_killed_writer_loses_nothing() {
     let temporary = tempfile::tempdir().unwrap();
