@@ -1,5 +1,6 @@
 //! A trail whose process is killed, again and again, at random moments of the writer. Without a harness, since it
-//! starts itself as the process that is killed: `COLIBRI_LONG=1` does ten times as much.
+//! starts itself as the process that is killed: `COLIBRI_LONG=1` does ten times as much, `COLIBRI_SHORT=1` a
+//! twentieth.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -83,10 +84,11 @@ fn kill(state_dir: &Path, heads: &mut WitnessedHeads, until: u64) -> Result<(), 
 }
 
 fn rounds() -> Result<(), Box<dyn Error>> {
-    let rounds = if std::env::var_os("COLIBRI_LONG").is_some() {
-        4000
-    } else {
-        400
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let rounds = match () {
+        () if is_set("COLIBRI_LONG") => 4000,
+        () if is_set("COLIBRI_SHORT") => 20,
+        () => 400,
     };
     let dir = tempfile::tempdir()?;
     let mut heads = WitnessedHeads::default();
