@@ -40,7 +40,7 @@ use crate::servers;
 use crate::store::Store;
 use crate::summaries::Maker;
 use colibri_api::{PrivMode, paths};
-use colibri_trail::{self as trail, Detail, Options, Trail, TrailError};
+use colibri_trail::{self as trail, Detail, EventName, Options, Trail, TrailError};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
 const EXIT_CONFIG: u8 = 78;
@@ -229,7 +229,10 @@ pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> R
         warn!("{fault}");
     }
     recorder
-        .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
+        .event(
+            EventName::Start,
+            &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))],
+        )
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let chain = Arc::new(Chain {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use colibri_api::{AgentFacts, AgentInstance, AgentState};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::timeout;
@@ -347,7 +347,7 @@ impl Agents {
             ("for", Detail::Number(seen.uid.into())),
             ("by", Detail::Number(by.into())),
         ];
-        if let Err(error) = self.parts.chain.recorder.event("agent-stopped", &details) {
+        if let Err(error) = self.parts.chain.recorder.event(EventName::AgentStopped, &details) {
             error!("a stop was not recorded: {error}");
         }
         instance.end(Ending::Stopped(by));
@@ -396,7 +396,7 @@ fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &Shelf) {
         ("reason", Detail::Text(reason)),
         ("exit", Detail::Text("not seen")),
     ];
-    if let Err(error) = chain.recorder.event("agent-ended", &details) {
+    if let Err(error) = chain.recorder.event(EventName::AgentEnded, &details) {
         // Not noted either: the next start records it.
         return error!("the end of an agent was not recorded: {error}");
     }

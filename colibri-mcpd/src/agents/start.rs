@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use colibri_api::Task;
 use colibri_registry::{Command, Stdin};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
@@ -310,7 +310,7 @@ impl Agents {
         ];
         details.extend(instance.task.map(|task| ("task", Detail::Number(task))));
         details.extend(instance.jail.as_deref().map(|jail| ("jail", Detail::Text(jail))));
-        let recorded = self.parts.chain.recorder.event("agent-started", &details);
+        let recorded = self.parts.chain.recorder.event(EventName::AgentStarted, &details);
         recorded.map_err(|error| format!("{agent} is not started: its start cannot be recorded: {error}"))
     }
 
@@ -329,7 +329,7 @@ impl Agents {
             ("tokens_in", Detail::Number(seen.tokens_in)),
             ("tokens_out", Detail::Number(seen.tokens_out)),
         ];
-        if let Err(error) = self.parts.chain.recorder.event("agent-ended", &details) {
+        if let Err(error) = self.parts.chain.recorder.event(EventName::AgentEnded, &details) {
             error!("the end of an agent was not recorded: {error}");
         }
         // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.

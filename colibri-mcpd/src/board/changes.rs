@@ -1,7 +1,7 @@
 //! Changes of tasks: each is a record of the trail before it is made, and is told to those who watch after it.
 
 use colibri_api::{Task, TaskStatus};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 
 use crate::relay::Recorder;
 
@@ -50,5 +50,7 @@ pub(super) fn record(recorder: &Recorder, change: &TaskChange, by: By<'_>) -> Re
     if let Some(reason) = &task.reason {
         details.push(("reason", Detail::Text(reason)));
     }
-    recorder.event("task", &details).map_err(|error| error.to_string())
+    recorder
+        .event(EventName::Task, &details)
+        .map_err(|error| error.to_string())
 }

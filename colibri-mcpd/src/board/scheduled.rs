@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use colibri_api::{Schedule, ScheduledCall, ScheduledWork, TaskStatus, Timing};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 use tracing::{info, warn};
 
 use super::changes::By;
@@ -91,7 +91,7 @@ impl Board {
         }
         self.recorder()
             .event(
-                "schedule-run",
+                EventName::ScheduleRun,
                 &[("id", Detail::Number(id)), ("for", Detail::Number(person.into()))],
             )
             .map_err(|error| Error::Unrecorded(error.to_string()))?;

@@ -30,7 +30,7 @@ use crate::relay::AgentDoor;
 use colibri_api::{Cost, Day};
 use colibri_http::{Client, Error, Limits, Response};
 use colibri_text::{brief, hex};
-use colibri_trail::{Detail, Digest};
+use colibri_trail::{Detail, Digest, EventName};
 
 /// How long the model may say nothing: models think.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ const JUDGED_ASIDE: usize = 64 * 1024;
 const MAX_REFUSALS: u64 = 1000;
 
 /// Where events are recorded; an error says why one was not.
-pub type Record = dyn Fn(&str, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
+pub type Record = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
 
 /// What all relays share.
 pub(super) struct Shared {
@@ -120,7 +120,7 @@ impl Relay {
         self.model.api
     }
 
-    fn record(&self, event: &str, more: &[(&str, Detail<'_>)]) -> Result<(), String> {
+    fn record(&self, event: EventName, more: &[(&str, Detail<'_>)]) -> Result<(), String> {
         let mut details = vec![
             ("agent", Detail::Text(&self.door.agent)),
             ("session", Detail::Text(&self.door.session)),
@@ -135,7 +135,10 @@ impl Relay {
             let why = brief(&refusal.message, 300);
             info!(agent = %self.door.agent, session = %self.door.session, "a request to the model is refused: {why}");
             let status = Detail::Number(refusal.status.as_u16().into());
-            let recorded = self.record("model-refused", &[("status", status), ("why", Detail::Text(&why))]);
+            let recorded = self.record(
+                EventName::ModelRefused,
+                &[("status", status), ("why", Detail::Text(&why))],
+            );
             if let Err(error) = recorded {
                 error!("a refusal was not recorded: {error}");
             }
@@ -377,7 +380,7 @@ impl Exchange {
         let digest = Digest::of(&passed.body);
         let path = passed.target.split('?').next().unwrap_or_default();
         let recorded = relay.record(
-            "model-request",
+            EventName::ModelRequest,
             &[
                 ("n", Detail::Number(number)),
                 ("api", Detail::Text(relay.api().name())),
@@ -434,7 +437,7 @@ impl Exchange {
         let (cost, is_counted) = self.cost();
         self.reserved.settle(cost);
         let recorded = self.relay.record(
-            "model-answer",
+            EventName::ModelAnswer,
             &[
                 ("n", Detail::Number(self.number)),
                 ("status", Detail::Number(self.status.into())),

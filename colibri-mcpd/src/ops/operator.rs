@@ -17,7 +17,7 @@ use crate::policy::{Pins, Rights};
 use crate::relay::{Call, Client, Outcome};
 use colibri_protocol::{Code, Failure, RpcError, Version};
 use colibri_text::brief;
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 use colibri_wire::Json;
 
 /// What an operator asks for.
@@ -155,7 +155,7 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
     if let (Some(agent), Some(session)) = (&pending.agent, &pending.session) {
         details.extend([("agent", Detail::Text(agent)), ("session", Detail::Text(session))]);
     }
-    if let Err(error) = daemon.chain.recorder.event("approval", &details) {
+    if let Err(error) = daemon.chain.recorder.event(EventName::Approval, &details) {
         error!("a decision was not recorded: {error}");
     }
     json(&Decided {
@@ -175,7 +175,7 @@ fn restart(daemon: &Daemon, server: &str, by: u32) -> Result<Vec<u8>, String> {
         ("ended", Detail::Number(ended)),
         ("by", Detail::Number(by.into())),
     ];
-    if let Err(error) = daemon.chain.recorder.event("restarted", &details) {
+    if let Err(error) = daemon.chain.recorder.event(EventName::Restarted, &details) {
         error!("a restart was not recorded: {error}");
     }
     json(&Restarted {
@@ -260,7 +260,7 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptAsked, by: u32) -> Result<Vec<u
             ("sha256", Detail::Text(sha256)),
             ("by", Detail::Number(by.into())),
         ];
-        if let Err(error) = daemon.chain.recorder.event("pin-accepted", &details) {
+        if let Err(error) = daemon.chain.recorder.event(EventName::PinAccepted, &details) {
             error!("what was accepted was not recorded: {error}");
         }
     }

@@ -12,7 +12,7 @@ use crate::daemon::sources::Files;
 use crate::policy::Clients;
 use crate::registry::Loaded;
 use crate::servers::{State, Viewer};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 
 /// Makes the servers and agents of a registry the daemon's, and says what is odd about it.
 pub(crate) fn apply(host: &Host, agents: &Agents, loaded: &Loaded) {
@@ -69,7 +69,7 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
     if let Err(error) = daemon
         .chain
         .recorder
-        .event("reload", &[("good", Detail::Flag(result.is_ok()))])
+        .event(EventName::Reload, &[("good", Detail::Flag(result.is_ok()))])
     {
         error!("the reload was not recorded: {error}");
     }

@@ -19,7 +19,7 @@ use crate::relay::{Call, Chain, Outcome};
 use crate::servers::tap::{Batch, MAX_TAPS, Tap};
 use crate::servers::{Server, Viewer};
 use colibri_protocol::{Code, Failure, RpcError};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 use colibri_wire::Json;
 
 /// What a notification holds beside the frame, bytes; more than it ever is.
@@ -138,7 +138,7 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Serve
         ("connection", Detail::Number(call.client.connection)),
         ("full", Detail::Flag(full)),
     ];
-    let recorded = daemon.chain.recorder.event("tap", &details);
+    let recorded = daemon.chain.recorder.event(EventName::Tap, &details);
     recorded.map_err(|error| Outcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
     match server.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),

@@ -15,7 +15,7 @@ use crate::policy::{Fact, Facts};
 use crate::results::Kept;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_text::hex;
-use colibri_trail::{Attempt, Detail, Digest, Enter, Event, Exit, Record, Through, TrailError};
+use colibri_trail::{Attempt, Detail, Digest, Enter, Event, EventName, Exit, Record, Through, TrailError};
 use colibri_wire::Json;
 
 fn unavailable(error: &TrailError) -> Failure {
@@ -202,7 +202,7 @@ fn more_facts<'a>(call: &'a Call, answer: &Answer) -> Vec<Facts<'a>> {
     let facts = if is_refused { refused() } else { facts_of(call, answer) };
     let task = call.deferred.as_ref().and_then(|deferred| deferred.task);
     let deferred = task.map(|task| Facts {
-        event: "deferred",
+        event: EventName::Deferred.name(),
         fields: vec![("task", Fact::Number(task))],
     });
     facts.into_iter().chain(deferred).collect()
@@ -299,7 +299,7 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &Kept) -> Result<(), 
         ("sha256", Detail::Text(&digest)),
         ("length", Detail::Number(kept.bytes)),
     ];
-    let of_kept = event("result-kept", &of_kept, time);
+    let of_kept = event(EventName::ResultKept.name(), &of_kept, time);
     note_written(call, None);
     trail.append([of_kept]).map(drop).map_err(|error| unavailable(&error))
 }
@@ -319,7 +319,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn event(&self, recorder: &Recorder, event: &str, more: &[(&str, Detail<'_>)]) -> Result<(), Failure> {
+    fn event(&self, recorder: &Recorder, event: EventName, more: &[(&str, Detail<'_>)]) -> Result<(), Failure> {
         if matches!(recorder, Recorder::Off) {
             return Ok(());
         }
@@ -350,7 +350,7 @@ impl Asked {
             ("sha256", Detail::Text(&digest)),
             ("length", Detail::Number(params.len() as u64)),
         ];
-        self.event(recorder, "asked", &more)
+        self.event(recorder, EventName::Asked, &more)
     }
 
     /// Records what became of it, before that goes to who asked. `answer` is what was answered.
@@ -364,7 +364,7 @@ impl Asked {
             more.push(("sha256", Detail::Text(sha256)));
             more.push(("length", Detail::Number(*length)));
         }
-        self.event(recorder, "answered", &more)
+        self.event(recorder, EventName::Answered, &more)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use colibri_trail::{Event, Record, Trail, TrailError};
+use colibri_trail::{Event, EventName, Record, Trail, TrailError};
 
 /// Where records go.
 pub enum Recorder {
@@ -17,13 +17,13 @@ impl Recorder {
     ///
     /// # Errors
     /// It could not be written.
-    pub fn event(&self, event: &str, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
+    pub fn event(&self, event: EventName, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
         match self {
             Recorder::Off => Ok(()),
             Recorder::Trail(trail) => trail
                 .append([Record::Event(Event {
                     time: SystemTime::now(),
-                    event,
+                    event: event.name(),
                     details,
                 })])
                 .map(drop),

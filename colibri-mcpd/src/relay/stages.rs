@@ -15,7 +15,7 @@ use super::{cost, exit, record, settled, validate};
 use crate::peer::together;
 use crate::policy::Rights;
 use colibri_protocol::{AttemptFailure, Code, Failure};
-use colibri_trail::{Detail, TrailError};
+use colibri_trail::{Detail, EventName, TrailError};
 use colibri_wire::Json;
 
 impl Chain {
@@ -105,7 +105,7 @@ impl Chain {
         let Recorder::Trail(trail) = &self.recorder else {
             return Ok(());
         };
-        self.recorder.event("stop", &[])?;
+        self.recorder.event(EventName::Stop, &[])?;
         trail.close()
     }
 
@@ -197,7 +197,7 @@ impl Chain {
             details.push(("agent", Detail::Text(&door.agent)));
             details.push(("session", Detail::Text(&door.session)));
         }
-        if let Err(error) = self.recorder.event("cost-mode", &details) {
+        if let Err(error) = self.recorder.event(EventName::CostMode, &details) {
             tracing::error!("a cost mode that went up was not recorded: {error}");
         }
     }

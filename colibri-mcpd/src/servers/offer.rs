@@ -16,7 +16,7 @@ use super::instance::Session;
 use super::listing::Catalogue;
 use crate::policy::Judgement;
 use colibri_protocol::{Code, Failure, Feature};
-use colibri_trail::Detail;
+use colibri_trail::{Detail, EventName};
 
 /// The most names of one line of the log, or of one record.
 const MAX_NAMED: usize = 10;
@@ -304,7 +304,7 @@ fn note_blocked(context: &Context, id: &str, (blocked, instructions): (Vec<(Feat
         ("names", Detail::Text(&names)),
         ("instructions", Detail::Flag(instructions)),
     ];
-    if let Err(error) = context.parts.chain.recorder.event("pins-blocked", &details) {
+    if let Err(error) = context.parts.chain.recorder.event(EventName::PinsBlocked, &details) {
         tracing::error!("what was blocked was not recorded: {error}");
     }
 }

@@ -8,6 +8,7 @@
 
 mod append;
 mod error;
+mod event_name;
 mod file;
 mod line;
 mod merkle;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use append::{Appended, Lock, Options, Status, Trail};
 pub use error::TrailError;
+pub use event_name::EventName;
 pub use file::{Cache, directory, key_path, note_path, open_regular, verifier_path};
 pub use prove::{Proof, ProofError, check_proof, prove};
 pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record, Through, Validation};

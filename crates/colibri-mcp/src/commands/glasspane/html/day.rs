@@ -13,7 +13,7 @@ use super::time::{millis, text};
 use crate::terminal;
 use colibri_protocol::Code;
 use colibri_text::brief;
-use colibri_trail::{Fields, Filter, Shown, show};
+use colibri_trail::{EventName, Fields, Filter, Shown, show};
 
 /// The most characters of a name.
 pub(super) const NAME: usize = 120;
@@ -326,8 +326,8 @@ impl Reading {
         let number = |key: &str| details.get(key).and_then(Value::as_u64);
         let word = |key: &str| details.get(key).and_then(Value::as_str);
         let request = (number("connection").unwrap_or(0), number("request").unwrap_or(0));
-        match record.fields.event.as_str() {
-            "asked" => {
+        match EventName::of(&record.fields.event) {
+            Some(EventName::Asked) => {
                 let call = number("call").and_then(|call| self.open.get(&call));
                 let (path, tool) = match call {
                     Some(call) => (call.path, call.tool.clone()),
@@ -348,13 +348,13 @@ impl Reading {
                 }
                 self.questions.insert(request, question);
             }
-            "answered" => {
+            Some(EventName::Answered) => {
                 if let Some(question) = self.questions.remove(&request) {
                     let outcome = word("outcome").unwrap_or("answered");
                     self.waited(&question, at, outcome, record.n);
                 }
             }
-            "approval" => {
+            Some(EventName::Approval) => {
                 let uid = number("uid").and_then(|uid| u32::try_from(uid).ok());
                 let path = self.path_of(uid, word("agent"), "");
                 let by = number("by").and_then(|by| u32::try_from(by).ok());
