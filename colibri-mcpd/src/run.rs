@@ -105,6 +105,7 @@ fn serve(config: Config) -> Result<(), Failed> {
         move |error: std::io::Error| (EXIT_SYSTEM, format!("{what}: {error}"))
     };
     harden::keep_little_of_what_is_freed();
+    harden::restrict_umask();
     if config.consent.is_some() {
         // It outlives who started it: a terminal that is closed does not end it. A process that leads a session is
         // alone.

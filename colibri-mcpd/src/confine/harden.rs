@@ -1,6 +1,7 @@
 //! What the daemon does to itself before it opens anything, and what it refuses to be.
 
 use super::{orphans, sys};
+use nix::sys::stat::{Mode, umask};
 use std::io;
 
 const ROOT: &str = "running as root; the daemon needs no privilege: start it as an ordinary user, such as colibri";
@@ -13,6 +14,13 @@ const ROOT: &str = "running as root; the daemon needs no privilege: start it as 
 pub fn harden() -> io::Result<()> {
     sys::not_traceable()?;
     orphans::adopt()
+}
+
+/// Has nobody but the owner write to what this process makes, and to no socket in particular, whatever umask it was
+/// started with. To be called before there is a second thread, since the umask is the whole process's.
+pub fn restrict_umask() {
+    let bits = Mode::S_IWGRP | Mode::S_IWOTH;
+    umask(umask(bits) | bits);
 }
 
 /// Has this process's allocator keep little of what is freed. To be called before there is a second thread.

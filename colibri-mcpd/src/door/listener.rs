@@ -130,11 +130,9 @@ impl Listener {
                 std::fs::remove_file(path).map_err(bind_error)?;
             }
         }
-        // Nobody else may open it between bind(2) and chmod(2).
-        let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
-        let bound = UnixListener::bind(path);
-        nix::sys::stat::umask(umask);
-        let socket = bound.map_err(bind_error)?;
+        // Nobody else may connect between bind(2) and chmod(2): that takes the right to write, which the umask of the
+        // daemon leaves to nobody else (`harden`). It is not changed here: other threads make files meanwhile.
+        let socket = UnixListener::bind(path).map_err(bind_error)?;
         let group = std::fs::metadata(directory).map_err(bind_error)?.gid();
         let made = std::fs::symlink_metadata(path).map_err(bind_error)?;
         if made.gid() != group
