@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::peer::aside;
-use crate::policy::{Answers, Gate, ListMode, SchemaCheck, Standing, ToolCheck, Verdict, canonical, summary};
-use crate::relay::{AgentDoor, Call, Chain, Described, HeldCall, Outcome, Target, Upstream};
+use crate::policy::{Answers, Gate, ListMode, SchemaCheck, Standing, ToolCheck, Verdict, canonical};
+use crate::relay::{Call, Chain, Described, Target, Upstream};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, Mirrored, Version};
@@ -260,7 +260,7 @@ impl Target for Item {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         match call.confirm_rule(&self.verdict) {
-            Some(rule) => hold(self.server.clone(), chain, call, rule),
+            Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }
     }
@@ -306,73 +306,4 @@ fn mirrored(definition: &[u8]) -> Vec<Mirrored> {
     }
     let definition = Json::part(definition, 0..definition.len());
     definition.map(Mirrored::of_tool).unwrap_or_default()
-}
-
-fn refused_by_person(server: &str, rule: &str) -> Failure {
-    Failure::new(
-        Code::ApprovalDenied,
-        "the person who was asked by the client refused this call",
-    )
-    .of_server(server)
-    .by_rule(rule)
-}
-
-/// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
-/// operator.
-pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
-    let described = call.target.describe();
-    let arguments = server.redact(&summary(call.arguments()));
-    if chain.asks_by_answer(&call) {
-        return chain.ask_to_confirm(call, &rule, &arguments);
-    }
-    let asked = chain.approvals.ask(
-        &call.client.asker(),
-        described.server,
-        described.operation,
-        &rule,
-        arguments.clone(),
-    );
-    let waiting = match asked {
-        Ok(waiting) => waiting,
-        Err(failure) => return chain.finish(vec![(call, Outcome::Failed(failure))]),
-    };
-    warn!(
-        server = described.server,
-        operation = described.operation,
-        id = waiting.id,
-        "a call waits for `colibri-mcp approve`"
-    );
-    let token = call.parts.progress_token.clone();
-    if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
-        call.client.outbox.push(waiting.notice(token).as_bytes());
-    }
-    let counted = call.client.door.as_ref().map(AgentDoor::waits);
-    let mut person = chain.ask_person(&call, &arguments);
-    let held = HeldCall::hold(chain, call);
-    let chain = chain.clone();
-    tokio::spawn(async move {
-        let said = async {
-            match &mut person {
-                Some(person) => person.allows().await,
-                None => std::future::pending().await,
-            }
-        };
-        // Whoever decides first decides.
-        let against = tokio::select! {
-            biased;
-            () = held.over() => return,
-            decision = waiting.decision() => decision.failure(&server.id, &rule),
-            allowed = said => (!allowed).then(|| refused_by_person(&server.id, &rule)),
-        };
-        drop((person, counted));
-        let Some(mut call) = held.take() else { return };
-        match against {
-            Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
-            None if call.client.unsent(&call.id) => {
-                call.confirmed = true;
-                server.call(call);
-            }
-            None => chain.finish(vec![(call, Outcome::Cancelled)]),
-        }
-    });
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::item::hold;
 use super::names::Taken;
 use crate::policy::{Gate, Verdict};
 use crate::relay::{Call, Chain, Described, Target, Upstream};
@@ -39,7 +38,7 @@ impl Target for HostMethod {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         // No rule of the server's own is about its methods.
         match call.confirm_rule(&Verdict::Allow) {
-            Some(rule) => hold(self.server.clone(), chain, call, rule),
+            Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Host;
-use super::item::{hold, not_completed};
+use super::item::not_completed;
 use super::sought::{Look, Place};
 use crate::policy::{Gate, Judgement, Pattern, Rights, Standing, Verdict};
 use crate::relay::{Call, Chain, Described, Target, Upstream};
@@ -166,7 +166,7 @@ impl Target for Reading {
         // Who wants to be told no more asks for nothing.
         let is_asking = call.method != Some(Method::ResourcesUnsubscribe);
         match call.confirm_rule(&self.verdict).filter(|_| is_asking) {
-            Some(rule) => hold(self.server.clone(), chain, call, rule),
+            Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }
     }

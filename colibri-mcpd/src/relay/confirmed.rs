@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::time::Instant;
+use tracing::warn;
 
+use super::agent_door::AgentDoor;
 use super::asked::{PATIENCE, Unanswered};
 use super::asking::Asking;
 use super::call::{Call, Chain, Outcome, Waits};
 use super::client::Client;
+use super::held_call::HeldCall;
 use super::record::Asked;
 use super::request_state::Kind;
 use super::tickets::{Over, TICKET, TooMany, WAIT};
+use crate::policy::summary;
 use colibri_protocol::{Ask, Code, Failure, Said, Version, input, read_response};
 use colibri_wire::{Edits, Json};
 
@@ -130,6 +134,79 @@ impl Waits for Allowed {
 fn go(chain: &Arc<Chain>, mut call: Box<Call>) {
     call.confirmed = true;
     call.target.clone().send(chain, call);
+}
+
+fn refused_by_person(server: &str, rule: &str) -> Failure {
+    Failure::new(
+        Code::ApprovalDenied,
+        "the person who was asked by the client refused this call",
+    )
+    .of_server(server)
+    .by_rule(rule)
+}
+
+impl Chain {
+    /// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
+    /// operator. Once it is allowed its target gets it as confirmed.
+    pub fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
+        let described = call.target.describe();
+        let server = described.server.to_owned();
+        let arguments = summary(call.arguments());
+        let arguments = match call.target.upstream() {
+            Some(upstream) => upstream.redact(&arguments),
+            None => arguments,
+        };
+        if self.asks_by_answer(&call) {
+            return self.ask_to_confirm(call, &rule, &arguments);
+        }
+        let asked = self.approvals.ask(
+            &call.client.asker(),
+            described.server,
+            described.operation,
+            &rule,
+            arguments.clone(),
+        );
+        let waiting = match asked {
+            Ok(waiting) => waiting,
+            Err(failure) => return self.finish(vec![(call, Outcome::Failed(failure))]),
+        };
+        warn!(
+            server = described.server,
+            operation = described.operation,
+            id = waiting.id,
+            "a call waits for `colibri-mcp approve`"
+        );
+        let token = call.parts.progress_token.clone();
+        if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
+            call.client.outbox.push(waiting.notice(token).as_bytes());
+        }
+        let counted = call.client.door.as_ref().map(AgentDoor::waits);
+        let mut person = self.ask_person(&call, &arguments);
+        let held = HeldCall::hold(self, call);
+        let chain = self.clone();
+        tokio::spawn(async move {
+            let said = async {
+                match &mut person {
+                    Some(person) => person.allows().await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Whoever decides first decides.
+            let against = tokio::select! {
+                biased;
+                () = held.over() => return,
+                decision = waiting.decision() => decision.failure(&server, &rule),
+                allowed = said => (!allowed).then(|| refused_by_person(&server, &rule)),
+            };
+            drop((person, counted));
+            let Some(call) = held.take() else { return };
+            match against {
+                Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
+                None if call.client.unsent(&call.id) => go(&chain, call),
+                None => chain.finish(vec![(call, Outcome::Cancelled)]),
+            }
+        });
+    }
 }
 
 /// The person behind a legacy client, who is asked whether a call may be made while an operator may decide too.
