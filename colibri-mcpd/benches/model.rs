@@ -107,6 +107,7 @@ fn main() {
         agent: "a".into(),
         session: "0123456789abcdef".into(),
         tools: AgentTools::default(),
+        shared_tasks: false,
         max_bytes: None,
         max_tokens: None,
         spent: Spent::default(),

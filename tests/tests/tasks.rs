@@ -523,3 +523,99 @@ fn a_task_of_another_user_is_neither_claimed_nor_shown_nor_told_of() {
     daemon.stop();
     place.assert_trail_is_sound();
 }
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creators_and_claimers() {
+    let place = place_of_many();
+    let daemon = place.start(&["--write"]);
+    let (mut alice, mut bob) = alice_and_bob(&place);
+    let bobs = |args: &[&str]| {
+        use std::os::unix::process::CommandExt;
+        let mut command = place.stranger(args);
+        command.uid(54_322).output().unwrap()
+    };
+    let created = bobs(&[
+        "tasks",
+        "create",
+        "Look at the disks",
+        "--share",
+        "all",
+        "--priority",
+        "9",
+    ]);
+    assert!(created.status.success(), "{created:?}");
+    let output = bobs(&["tasks", "create", "x", "--share", "no-such-group"]);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(why.contains("there is no group \"no-such-group\""), "{why}");
+    let output = bobs(&["tasks", "create", "x", "--share", "daemon"]);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(why.contains("you are not in the group \"daemon\""), "{why}");
+
+    // Unasked it is handed to nobody, and whose it is stands in the text that a model reads.
+    assert_eq!(ok(&mut alice, "colibri_next_task", json!({}))["task"], Value::Null);
+    assert_eq!(shown(&place, &["next"]).trim(), "There is no task to be had.");
+    let listed = alice.call("colibri_list_tasks", json!({}));
+    assert!(
+        text_of(&listed).contains("(from uid 54322, shared with all)"),
+        "{listed}"
+    );
+    assert_eq!(listed["structuredContent"]["tasks"][0]["share"], "all");
+    let own = ok(
+        &mut alice,
+        "colibri_create_task",
+        json!({ "title": "hers", "priority": 0 }),
+    );
+    let first = ok(&mut alice, "colibri_next_task", json!({ "shared": true }));
+    assert_eq!(first["task"]["id"], own["task"]["id"], "her own come first");
+    let claimed = alice.call("colibri_next_task", json!({ "shared": true }));
+    assert!(text_of(&claimed).contains("from uid 54322"), "{claimed}");
+    let claimed = &claimed["structuredContent"]["task"];
+    assert_eq!((&claimed["id"], &claimed["created_by"]), (&json!(1), &json!(54_322)));
+    let given = json!({ "task": 1, "claim": 1, "result": "one is failing" });
+    ok(&mut alice, "colibri_finish_task", given);
+    for (whom, client) in [("its claimer", &mut alice), ("its creator", &mut bob)] {
+        let read = ok(client, "colibri_get_task", json!({ "task": 1 }));
+        assert_eq!(read["result"], "one is failing", "{whom}");
+    }
+    let cancelled = refused(&mut alice, "colibri_cancel_task", json!({ "task": 1 }));
+    assert!(cancelled.contains("task 1"), "{cancelled}");
+    let mut carol = {
+        use std::os::unix::process::CommandExt;
+        let mut carol = place.stranger(&[]);
+        carol.uid(54_323);
+        Bridge::start(carol)
+    };
+    let read = ok(&mut carol, "colibri_get_task", json!({ "task": 1 }));
+    assert_eq!((&read["task"]["status"], read.get("result")), (&json!("done"), None));
+
+    // A tool call that shares one waits for a person: a model may have been told to make it.
+    let rules = |rec: &Value| rec["event"] == "task" && rec["details"]["share"] == "all";
+    assert_eq!(place.trail().into_iter().filter(|rec| rules(rec)).count(), 1);
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let given = json!({ "title": "Urgent", "share": "all" });
+            ok(&mut bob, "colibri_create_task", given)["task"]["id"].clone()
+        });
+        let waiting = colibri_tests::wait_for("the call to wait", || {
+            let output = place.colibri_mcp(&["--json", "approvals"]).output().unwrap();
+            let waiting: Value = serde_json::from_slice(&output.stdout).unwrap();
+            waiting["approvals"].as_array()?.first().cloned()
+        });
+        assert_eq!(waiting["tool"], "colibri_create_task", "{waiting}");
+        assert!(waiting.to_string().contains("Urgent"), "{waiting}");
+        let id = waiting["id"].as_str().unwrap().to_owned();
+        let listed = shown(&place, &["list"]);
+        assert!(!listed.contains("Urgent"), "{listed}");
+        let approved = place.colibri_mcp(&["approve", &id]).output().unwrap();
+        assert!(approved.status.success(), "{approved:?}");
+        assert_eq!(asks.join().unwrap(), 3);
+    });
+    let listed = ok(&mut carol, "colibri_list_tasks", json!({}));
+    assert_eq!(listed["tasks"][0]["title"], "Urgent");
+    alice.end();
+    bob.end();
+    carol.end();
+    daemon.stop();
+    place.assert_trail_is_sound();
+}

@@ -4,6 +4,7 @@ use colibri_api::{NewTask, Task, TaskStatus};
 use colibri_text::brief;
 use serde_json::json;
 
+use crate::board::origin;
 use crate::store::{MAX_DESCRIPTION, MAX_TITLE, PRIORITY_DEFAULT};
 
 /// Where the tasks come from that prompts become.
@@ -32,22 +33,25 @@ pub(super) fn task_of(prompt: &str, uid: u32) -> Result<NewTask, String> {
         required_capabilities: Vec::new(),
         priority: PRIORITY_DEFAULT,
         created_by: uid,
+        share: None,
     })
 }
 
-/// What is written to the standard input of an instance: one line, as `zot rpc` reads it.
-pub(super) fn prompt_line(session: &str, task: Option<&Task>) -> Vec<u8> {
+/// What is written to the standard input of an instance that runs for `person`: one line, as `zot rpc` reads it.
+pub(super) fn prompt_line(session: &str, person: u32, task: Option<&Task>) -> Vec<u8> {
     let message = match task {
         None => NEXT.to_owned(),
-        Some(Task { id, said, .. }) => {
+        Some(task @ Task { id, said, .. }) => {
+            let origin = origin(task, person).map(|origin| format!(" ({origin})"));
             let what = match said.description.trim() {
                 "" => said.title.clone(),
                 description if description.starts_with(said.title.trim()) => description.to_owned(),
                 description => format!("{}\n\n{description}", said.title),
             };
             format!(
-                "{what}\n\nThis is task {id}: call colibri_next_task to take it, and end with colibri_finish_task, or with \
-                 colibri_fail_task and the reason."
+                "{what}\n\nThis is task {id}{}: call colibri_next_task to take it, and end with colibri_finish_task, or with \
+                 colibri_fail_task and the reason.",
+                origin.unwrap_or_default()
             )
         }
     };
@@ -78,7 +82,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let line = prompt_line("0123456789abcdef", Some(&task));
+        let line = prompt_line("0123456789abcdef", 7, Some(&task));
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         let read: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(
@@ -88,10 +92,15 @@ mod tests {
         let message = read["message"].as_str().unwrap();
         assert!(message.starts_with("Fix the build.\nIt fails on arm.\n"), "{message}");
         assert!(
-            message.contains("task 12") && message.contains("colibri_finish_task"),
+            message.contains("task 12:") && message.contains("colibri_finish_task"),
             "{message}"
         );
-        let next = prompt_line("0", None);
+        let others = String::from_utf8(prompt_line("0", 8, Some(&task))).unwrap();
+        assert!(
+            others.contains("task 12 (from ") && others.contains("uid 7)"),
+            "{others}"
+        );
+        let next = prompt_line("0", 7, None);
         assert!(String::from_utf8(next).unwrap().contains("colibri_next_task"));
     }
 }

@@ -98,9 +98,17 @@ impl Agents {
         let session = session_id().map_err(|error| format!("no session id: {error}"))?;
         let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
         let board = &self.parts.board;
+        let groups = agent
+            .entry
+            .shared_tasks
+            .then(|| self.parts.chain.rules.clients.load().groups(&person));
+        let doer = Doer {
+            groups: groups.as_deref(),
+            ..doer(order)
+        };
         let task = match (&work, new) {
-            (Work::Task(task), _) => board.reserve(doer(order), *task, &session).map(Some),
-            (_, Some(new)) => board.create(doer(order), new, Some(&session)).map(Some),
+            (Work::Task(task), _) => board.reserve(doer, *task, &session).map(Some),
+            (_, Some(new)) => board.create(doer, new, Some(&session)).map(Some),
             (_, None) => Ok(None),
         };
         let task = task.map_err(|error| format!("{id} is not started: {error}"))?;
@@ -157,6 +165,7 @@ impl Agents {
             agent: id.clone(),
             session: session.clone(),
             tools: entry.tools.clone(),
+            shared_tasks: entry.shared_tasks,
             max_bytes: entry.budget.session_bytes,
             max_tokens: entry.budget.tokens,
             spent: Spent::default(),
@@ -165,7 +174,7 @@ impl Agents {
         let spec = self.launch_spec(&door, &entry, &directory)?;
         let jail = entry.command.jail.as_ref();
         let jail = jail.map(|jail| jail.name.clone().unwrap_or_else(|| format!("colibri-{session}")));
-        let prompt = (entry.stdin == Stdin::Pipe).then(|| prompt_line(&session, task.as_ref()));
+        let prompt = (entry.stdin == Stdin::Pipe).then(|| prompt_line(&session, uid, task.as_ref()));
         let instance = Instance::new(door, entry, uid, task.map(|task| task.id), jail);
         let instance = Arc::new(instance);
         let writer = self.shelf.writer(&session);
@@ -347,5 +356,6 @@ fn doer(order: Order) -> Doer<'static> {
         uid: order.person.uid,
         agent: None,
         operator: order.operator,
+        groups: None,
     }
 }

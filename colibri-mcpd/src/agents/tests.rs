@@ -429,6 +429,7 @@ fn doer() -> Doer<'static> {
         uid: 7,
         agent: None,
         operator: false,
+        groups: None,
     }
 }
 
@@ -507,6 +508,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
         required_capabilities: Vec::new(),
         priority: 1,
         created_by: 7,
+        share: None,
     };
     let task = board.create(doer(), new, None).unwrap();
     for work in [Work::Task(task.id), Work::Prompt("p".to_owned())] {

@@ -1,6 +1,6 @@
 //! Changes of tasks: each is a record of the trail before it is made, and is told to those who watch after it.
 
-use colibri_api::{Task, TaskStatus};
+use colibri_api::{Task, TaskShare, TaskStatus};
 use colibri_trail::{Detail, EventName};
 
 use crate::relay::Recorder;
@@ -40,6 +40,11 @@ pub(super) fn record(recorder: &Recorder, change: &TaskChange, by: By<'_>) -> Re
     ];
     if let Some(from) = from {
         details.push(("from", Detail::Text(from.name())));
+    }
+    match task.said.share.filter(|_| from.is_none()) {
+        None => {}
+        Some(TaskShare::All) => details.push(("share", Detail::Text("all"))),
+        Some(TaskShare::Group(gid)) => details.push(("share", Detail::Number(gid.into()))),
     }
     if let Some(uid) = by.uid {
         details.push(("by", Detail::Number(uid.into())));

@@ -23,6 +23,7 @@ impl Defers for Board {
             uid: client.caller.uid,
             agent: door.map(|door| (&*door.agent, &*door.session)),
             operator: false,
+            groups: None,
         };
         let new = NewTask {
             title: call.left.title.clone(),
@@ -32,6 +33,7 @@ impl Defers for Board {
             required_capabilities: call.left.capabilities.clone(),
             priority: PRIORITY_DEFAULT,
             created_by: who.uid,
+            share: None,
         };
         let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
         let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));

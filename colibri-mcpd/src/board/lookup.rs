@@ -1,12 +1,34 @@
-//! Tasks as their callers may see them: their own, and what they have claimed; operators all.
+//! Tasks as their callers may see them: their own, what they have claimed, and what is shared with them; operators all.
 
 use std::collections::HashMap;
 
-use colibri_api::{Task, TaskStatus, Tasks};
+use colibri_api::{Task, TaskShare, TaskStatus, Tasks};
+use colibri_text::visible;
+use nix::unistd::{Group, User};
 
 use super::choice;
 use super::orders::{Board, Doer};
 use crate::store::{Actor, Error, TaskFilter, TaskRefusal};
+
+/// The creator of a task, for a viewer who is somebody else or may take it for their own: what the task says is that
+/// user's word. `None`: it is the viewer's own, and not shared.
+pub fn origin(task: &Task, viewer: u32) -> Option<String> {
+    let uid = task.said.created_by;
+    if uid == viewer && task.said.share.is_none() {
+        return None;
+    }
+    let user = User::from_uid(uid.into()).ok().flatten();
+    let user = user.map_or_else(|| format!("uid {uid}"), |user| format!("{} (uid {uid})", user.name));
+    let with = match task.said.share {
+        None => String::new(),
+        Some(TaskShare::All) => ", shared with all".to_owned(),
+        Some(TaskShare::Group(gid)) => match Group::from_gid(gid.into()).ok().flatten() {
+            Some(group) => format!(", shared with group {}", group.name),
+            None => format!(", shared with gid {gid}"),
+        },
+    };
+    Some(visible(&format!("from {user}{with}")).into_owned())
+}
 
 impl Board {
     /// True if `who` may see a task. To anybody else it is as if there were none of its number.
@@ -14,7 +36,8 @@ impl Board {
         who.actor().sees(task)
     }
 
-    /// A task, and its result as JSON. Who has claimed it has so much longer.
+    /// A task, and its result as JSON, which its creator, who claimed it and operators see. Who has claimed it has so
+    /// much longer.
     ///
     /// # Errors
     /// [`Error::Task`] where there is none that this caller may see; [`Error::Sqlite`].
@@ -23,6 +46,7 @@ impl Board {
         if !self.sees(who, &task) {
             return Err(TaskRefusal::Missing(id).into());
         }
+        let result = result.filter(|_| who.actor().sees_result(&task));
         let is_held = matches!(task.said.status, TaskStatus::Claimed | TaskStatus::Started);
         if is_held && who.agent.is_none() && task.claimed_session.is_none() && task.claimed_by == Some(who.uid) {
             task.lease_until = self.lease(who);

@@ -14,7 +14,8 @@ mod timing;
 
 pub use changes::TaskChange;
 pub use choice::{Candidate, Spawns};
-pub use orders::{Board, Calls, Doer, LEASE};
+pub use lookup::origin;
+pub use orders::{Board, Calls, Doer, LEASE, TaskCounters};
 
 #[cfg(test)]
 mod tests;

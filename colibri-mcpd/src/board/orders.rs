@@ -31,6 +31,9 @@ pub struct Doer<'a> {
     pub agent: Option<(&'a str, &'a str)>,
     /// Whether the person is an operator.
     pub operator: bool,
+    /// The person's groups, whose shared tasks are there too; `None`: no shared tasks, for an agent whose entry does not
+    /// say `shared_tasks`.
+    pub groups: Option<&'a [u32]>,
 }
 
 impl<'a> Doer<'a> {
@@ -43,6 +46,7 @@ impl<'a> Doer<'a> {
             uid: self.uid,
             session: self.session(),
             operator: self.operator,
+            groups: self.groups,
         }
     }
 
@@ -85,7 +89,19 @@ pub struct Board {
     /// Something has changed: the scheduler is to look.
     pub(super) changed: Notify,
     claims: AtomicU64,
+    claims_of_others: AtomicU64,
     requeues: AtomicU64,
+}
+
+/// What became of tasks since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskCounters {
+    /// Claims.
+    pub claims: u64,
+    /// Those of them of a task that another user created.
+    pub claims_of_others: u64,
+    /// Tasks that came back to the queue.
+    pub requeues: u64,
 }
 
 impl Board {
@@ -108,6 +124,7 @@ impl Board {
             changes: broadcast::Sender::new(KEPT_CHANGES),
             changed: Notify::new(),
             claims: AtomicU64::new(0),
+            claims_of_others: AtomicU64::new(0),
             requeues: AtomicU64::new(0),
         });
         let taker: Weak<Board> = Arc::downgrade(&board);
@@ -175,12 +192,13 @@ impl Board {
         self.changes.subscribe()
     }
 
-    /// How many claims there were since the start, and how often something came back to the queue.
-    pub fn counts(&self) -> (u64, u64) {
-        (
-            self.claims.load(Ordering::Relaxed),
-            self.requeues.load(Ordering::Relaxed),
-        )
+    /// What became of tasks since the start.
+    pub fn counters(&self) -> TaskCounters {
+        TaskCounters {
+            claims: self.claims.load(Ordering::Relaxed),
+            claims_of_others: self.claims_of_others.load(Ordering::Relaxed),
+            requeues: self.requeues.load(Ordering::Relaxed),
+        }
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -212,6 +230,9 @@ impl Board {
             let (from, to) = (change.from, change.task.said.status);
             if to == TaskStatus::Claimed {
                 self.claims.fetch_add(1, Ordering::Relaxed);
+                if by.uid != Some(change.task.said.created_by) {
+                    self.claims_of_others.fetch_add(1, Ordering::Relaxed);
+                }
             }
             if from.is_some_and(|from| from != TaskStatus::Intake) && to == TaskStatus::Queued {
                 self.requeues.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +255,7 @@ impl Board {
         Ok(task)
     }
 
-    /// Keeps a queued task that `who` created for an instance that is about to start.
+    /// Keeps a queued task that `who` created, or that is shared with them, for an instance that is about to start.
     ///
     /// # Errors
     /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
@@ -242,8 +263,9 @@ impl Board {
         self.store.reserve(task, (who.actor(), session), None, self.now())
     }
 
-    /// Claims a task: this one, or the next for somebody with these capabilities. An instance that has one already is
-    /// told that one again; what it can do is what its entry says.
+    /// Claims a task: this one, or the next for somebody with these capabilities, of those shared with them, too, if they
+    /// say so. An instance that has one already is told that one again; what it can do, and whether it gets shared ones,
+    /// is what its entry says.
     ///
     /// # Errors
     /// [`Error::Task`] for a task that cannot be had; [`Error::Sqlite`], [`Error::Unrecorded`].
@@ -252,6 +274,7 @@ impl Board {
         who: Doer<'_>,
         task: Option<u64>,
         capabilities: Option<&[String]>,
+        shared: bool,
     ) -> Result<Option<Task>, Error> {
         self.requeue_lapsed()?;
         let now = self.now();
@@ -263,6 +286,7 @@ impl Board {
                     let seeks = Seeks {
                         capabilities,
                         lease_until,
+                        shared,
                     };
                     self.change(who.by(), |tell| self.store.claim_next(who.actor(), seeks, now, tell))
                 }
@@ -273,6 +297,7 @@ impl Board {
         let seeks = Seeks {
             capabilities: Some(known.map_or(&[], |candidate| &candidate.capabilities)),
             lease_until,
+            shared: who.groups.is_some(),
         };
         let claimed = self.change(who.by(), |tell| {
             let tell = |task: &Task, from| {

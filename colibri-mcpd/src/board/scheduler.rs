@@ -71,6 +71,7 @@ impl Board {
                 uid: person,
                 session: None,
                 operator: false,
+                groups: None,
             };
             let mut candidates = spawns.candidates(person);
             let mut idle = self.idle(person, &candidates, &busy);

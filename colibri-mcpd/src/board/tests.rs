@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use colibri_api::{NewTask, ScheduledCall, ScheduledWork, Task, TaskStatus, Timing};
+use colibri_api::{NewTask, ScheduledCall, ScheduledWork, Task, TaskShare, TaskStatus, Timing};
 use tempfile::TempDir;
 
 use super::*;
@@ -11,7 +11,7 @@ use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
 use crate::relay::request_state::RequestStates;
 use crate::relay::tickets::Tickets;
 use crate::relay::{CallMetrics, Chain, Recorder, Rules};
-use crate::store::{Error, Store, TaskRefusal};
+use crate::store::{Error, Store, TaskFilter, TaskRefusal};
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(1_000_000) };
@@ -25,6 +25,7 @@ const ANN: Doer<'_> = Doer {
     uid: 1001,
     agent: None,
     operator: false,
+    groups: None,
 };
 const OPERATOR: Doer<'_> = Doer {
     uid: 9,
@@ -138,6 +139,7 @@ impl Bench {
             required_capabilities: needs.iter().map(|need| (*need).to_owned()).collect(),
             priority: 5,
             created_by: who.uid,
+            share: None,
         };
         self.board.create(who, new, None).unwrap().id
     }
@@ -153,10 +155,63 @@ impl Bench {
 }
 
 #[test]
+fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_says_so() {
+    const STAFF: u32 = 70;
+    let bench = bench(&[("coder", &[], &[SESSION], 0)], false);
+    let shared = |who: Doer<'_>, share| {
+        let new = NewTask {
+            title: "t".to_owned(),
+            description: String::new(),
+            source: "s".to_owned(),
+            status: TaskStatus::Queued,
+            required_capabilities: Vec::new(),
+            priority: 9,
+            created_by: who.uid,
+            share: Some(share),
+        };
+        bench.board.create(who, new, None).unwrap().id
+    };
+    let bob = Doer { uid: 1002, ..ANN };
+    let (id, board) = (shared(bob, TaskShare::Group(STAFF)), &bench.board);
+    let of = |groups| Doer { groups, ..ANN };
+    let (member, other) = (of(Some(&[20, STAFF][..])), of(Some(&[20][..])));
+    let sees = |who| {
+        let listed = board.tasks(who, &TaskFilter::default(), 10, None).unwrap();
+        let listed = listed.tasks.iter().any(|task| task.id == id);
+        let shown = board.task(who, id).is_ok();
+        let queued = board.task_counts(Some(who)).unwrap()[1].1 == 1;
+        assert!(listed == shown && shown == queued && shown == board.sees(who, &bench.now(id)));
+        shown
+    };
+    assert!(sees(member) && sees(bob) && !sees(other) && !sees(ANN));
+    let next = |who, shared| board.next(who, None, None, shared).unwrap().map(|task| task.id);
+    assert_eq!(
+        (next(member, false), next(other, true), next(ANN, true)),
+        (None, None, None)
+    );
+    assert!(board.next(other, Some(id), None, false).is_err(), "named, too");
+    let agent = |groups| Doer { groups, ..CODER };
+    assert_eq!(next(agent(None), false), None, "its entry does not say so");
+    assert!(board.reserve(ANN, id, SESSION).is_err());
+    assert_eq!(next(agent(Some(&[STAFF])), false), Some(id));
+    board.release(agent(Some(&[STAFF])), id, Some(1), "").unwrap();
+    assert_eq!(next(member, true), Some(id));
+    assert!(board.cancel(member, id, "not theirs").is_err());
+    assert_eq!(board.finish(member, id, 2, "1").unwrap().claimed_by, Some(ANN.uid));
+    assert_eq!(board.counters().claims_of_others, 2);
+    let result = |who| board.task(who, id).unwrap().1;
+    let colleague = Doer { uid: 1003, ..member };
+    assert_eq!(
+        (result(member), result(bob), result(colleague)),
+        (Some("1".to_owned()), Some("1".to_owned()), None)
+    );
+}
+
+#[test]
 fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     let bench = bench(&[], false);
     let id = bench.add(ANN, &[]);
-    let claim = bench.board.next(ANN, None, None).unwrap().unwrap().claim;
+    let claim = bench.board.next(ANN, None, None, false).unwrap().unwrap().claim;
     let lease = LEASE.as_millis() as u64;
     pass(lease - 1);
     bench.board.start(ANN, id, claim).unwrap();
@@ -173,7 +228,7 @@ fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     assert!(back.reason.unwrap().contains("lapsed"));
     let late = bench.board.finish(ANN, id, claim, "1");
     assert!(matches!(late, Err(Error::Task(TaskRefusal::Status { .. }))), "{late:?}");
-    let again = bench.board.next(ANN, None, None).unwrap().unwrap();
+    let again = bench.board.next(ANN, None, None, false).unwrap().unwrap();
     assert_eq!(again.claim, claim + 1);
     let old = bench.board.finish(ANN, id, claim, "1");
     assert!(matches!(old, Err(Error::Task(TaskRefusal::OldClaim { .. }))), "{old:?}");
@@ -184,9 +239,9 @@ fn an_agents_claim_lasts_as_long_as_its_instance() {
     let bench = bench(&[("coder", &["rust"], &[SESSION], 0)], false);
     let id = bench.add(ANN, &["rust"]);
     bench.add(Doer { uid: 1002, ..ANN }, &[]);
-    let task = bench.board.next(CODER, None, None).unwrap().unwrap();
+    let task = bench.board.next(CODER, None, None, false).unwrap().unwrap();
     assert_eq!((task.id, task.lease_until), (id, None));
-    let same = bench.board.next(CODER, None, None).unwrap().unwrap();
+    let same = bench.board.next(CODER, None, None, false).unwrap().unwrap();
     assert_eq!((same.id, same.claim), (id, 1), "the one that it has");
     pass(365 * 86_400_000);
     bench.board.look().unwrap();
@@ -198,7 +253,11 @@ fn an_agents_claim_lasts_as_long_as_its_instance() {
         (TaskStatus::Queued, Some("its agent was stopped"))
     );
     assert!(bench.board.finish(CODER, id, 1, "1").is_err());
-    assert_eq!(bench.board.counts(), (1, 1));
+    let counters = bench.board.counters();
+    assert_eq!(
+        (counters.claims, counters.claims_of_others, counters.requeues),
+        (1, 0, 1)
+    );
 }
 
 #[test]
@@ -222,7 +281,7 @@ fn a_call_that_was_on_its_way_when_its_instance_ended_claims_nothing() {
     let bench = bench(&[("coder", &[], &[SESSION], 0)], false);
     let id = bench.add(ANN, &[]);
     bench.board.instance_ended(SESSION, "its agent was killed");
-    assert!(bench.board.next(CODER, None, None).is_err());
+    assert!(bench.board.next(CODER, None, None, false).is_err());
     let now = bench.now(id);
     assert_eq!((now.said.status, now.claim), (TaskStatus::Queued, 0));
 }
@@ -271,7 +330,7 @@ fn an_instance_that_asked_in_vain_gets_what_fits_it_best() {
             agent: Some((agent, session)),
             ..ANN
         };
-        assert_eq!(bench.board.next(who, None, None).unwrap(), None);
+        assert_eq!(bench.board.next(who, None, None, false).unwrap(), None);
     }
     let ids = [bench.add(ANN, &["c", "rust"]), bench.add(ANN, &["rust"])];
     bench.board.look().unwrap();
@@ -279,7 +338,7 @@ fn an_instance_that_asked_in_vain_gets_what_fits_it_best() {
     assert_eq!(bench.now(ids[1]).for_session.as_deref(), Some(first));
     // Who does not come for it does not keep it from others.
     pass(30_001);
-    assert_eq!(bench.board.next(ANN, None, None).unwrap().unwrap().id, ids[0]);
+    assert_eq!(bench.board.next(ANN, None, None, false).unwrap().unwrap().id, ids[0]);
 }
 
 #[test]
@@ -298,7 +357,7 @@ fn changes_are_told_in_order() {
     let bench = bench(&[], false);
     let mut changes = bench.board.watch();
     let id = bench.add(ANN, &[]);
-    let claim = bench.board.next(ANN, None, None).unwrap().unwrap().claim;
+    let claim = bench.board.next(ANN, None, None, false).unwrap().unwrap().claim;
     bench.board.finish(ANN, id, claim, "{}").unwrap();
     let mut told = Vec::new();
     while let Ok(change) = changes.try_recv() {
@@ -347,6 +406,7 @@ fn creating(created_by: u32) -> ScheduledWork {
         required_capabilities: Vec::new(),
         priority: 5,
         created_by,
+        share: None,
     };
     ScheduledWork {
         task: Some(task),

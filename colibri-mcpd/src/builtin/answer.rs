@@ -2,6 +2,7 @@
 
 use super::arguments::{Members, quoted};
 use super::facts::{ExternalTool, Offered, View};
+use crate::board::origin;
 use crate::results::Piece;
 use colibri_api::{
     CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
@@ -419,38 +420,41 @@ fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
 }
 
 /// The answer of `colibri_list_tasks`.
-pub(super) fn tasks(page: &Tasks) -> Result<ToolOutcome, Failure> {
+pub(super) fn tasks(page: &Tasks, viewer: u32) -> Result<ToolOutcome, Failure> {
     let mut text = counted(page.tasks.len() as u64, "task");
     text.push_str(if page.next_cursor.is_some() {
         ", more follow\n"
     } else {
         "\n"
     });
-    push_list(&mut text, &page.tasks, task_line);
+    push_list(&mut text, &page.tasks, |task| task_line(task, viewer));
     outcome(&text, page)
 }
 
 /// The answer of `colibri_create_task` and `colibri_intake_task`.
-pub(super) fn task(task: Task) -> Result<ToolOutcome, Failure> {
-    outcome(&format!("Created task {}", task_line(&task)), &CreatedTask { task })
+pub(super) fn task(task: Task, viewer: u32) -> Result<ToolOutcome, Failure> {
+    outcome(
+        &format!("Created task {}", task_line(&task, viewer)),
+        &CreatedTask { task },
+    )
 }
 
 /// The answer of `colibri_next_task`.
-pub(super) fn next_task(task: Option<Task>) -> Result<ToolOutcome, Failure> {
+pub(super) fn next_task(task: Option<Task>, viewer: u32) -> Result<ToolOutcome, Failure> {
     let text = match &task {
-        Some(task) => format!("Claim {} of task {}", task.claim, task_line(task)),
+        Some(task) => format!("Claim {} of task {}", task.claim, task_line(task, viewer)),
         None => "There is no task to be had now.".to_owned(),
     };
     outcome(&text, &NextTask { task })
 }
 
 /// The answer of `colibri_get_task` and of what changes a task.
-pub(super) fn one_task(task: Task, result: Option<String>) -> Result<ToolOutcome, Failure> {
+pub(super) fn one_task(task: Task, result: Option<String>, viewer: u32) -> Result<ToolOutcome, Failure> {
     let result = result.map(RawValue::from_string).transpose().map_err(|error| {
         let why = format!("the result of task {} in the store is no JSON: {error}", task.id);
         Failure::new(Code::StoreUnavailable, why)
     })?;
-    outcome(&format!("Task {}", task_line(&task)), &OneTask { task, result })
+    outcome(&format!("Task {}", task_line(&task, viewer)), &OneTask { task, result })
 }
 
 /// The answer of `colibri_schedule_task`.
@@ -476,7 +480,7 @@ pub(super) fn schedules(schedules: Vec<Schedule>) -> Result<ToolOutcome, Failure
     outcome(&text, &Schedules { schedules })
 }
 
-fn task_line(task: &Task) -> String {
+fn task_line(task: &Task, viewer: u32) -> String {
     let mut line = format!(
         "{} [{}, priority {}] {}",
         task.id,
@@ -484,6 +488,9 @@ fn task_line(task: &Task) -> String {
         task.said.priority,
         brief(&task.said.title, MAX_SUMMARY_TEXT)
     );
+    if let Some(origin) = origin(task, viewer) {
+        line.push_str(&format!(" ({origin})"));
+    }
     for why in [&task.reason, &task.waiting].into_iter().flatten() {
         line.push_str(&format!(" ({})", brief(why, MAX_SUMMARY_TEXT)));
     }

@@ -113,10 +113,11 @@ impl Definition {
 }
 
 impl Tool {
-    /// Its definition.
-    pub(super) fn definition(self) -> Option<&'static Definition> {
+    /// The names of its arguments.
+    pub(super) fn arguments(self) -> Vec<&'static str> {
         let mut all = definitions().iter();
-        all.find(|definition| definition.route == Route::Here(self))
+        let definition = all.find(|definition| definition.route == Route::Here(self));
+        definition.map(Definition::arguments).unwrap_or_default()
     }
 }
 
@@ -342,7 +343,7 @@ const SNAPSHOT: &str = "Everything to know of the Colibri daemon in one call: ve
 const LIST_TASKS: &str = "Lists your tasks, newest first, a page at a time; to operators, everybody's.";
 const LIST_SKILLS: &str = "Lists the skills installed for this daemon: directories with a SKILL.md, to be read when \
     their description fits the work. Also lists those that cannot be used, and why.";
-const CREATE_TASK: &str = "Creates a queued task. Needs the write gate.";
+const CREATE_TASK: &str = "Creates a queued task, which is yours alone unless you share it. Needs the write gate.";
 const INTAKE_TASK: &str = "Takes a request in free text in as a task for later triage. Needs the write gate.";
 const GET_TASK: &str = "Shows one task, with its result if it is done. Who has claimed it keeps it longer by asking.";
 const NEXT_TASK: &str = "Claims the next of your queued tasks, the oldest of the highest priority, and gives it with the number \

@@ -70,6 +70,11 @@ pub(super) struct CreateTask {
     #[schemars(length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     pub required_capabilities: Vec<String>,
+    /// With whom others than its creator the task is shared: all, or the name of a group of the creator's. A person is
+    /// asked first.
+    #[serde(default, deserialize_with = "name::<_, _, 1, MAX_GROUP>")]
+    #[schemars(with = "String", length(min = 1, max = MAX_GROUP))]
+    pub share: Option<String>,
 }
 
 fn source() -> String {
@@ -98,6 +103,8 @@ pub(super) struct IntakeTask {
     pub capabilities: Vec<String>,
 }
 
+/// The most characters of a group's name.
+const MAX_GROUP: usize = 64;
 /// The most characters of a reason.
 const MAX_REASON: usize = 1000;
 /// The most bytes of a result, as JSON.
@@ -125,6 +132,9 @@ pub(super) struct NextTask {
     #[schemars(with = "Vec<String>", length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     pub capabilities: Option<Vec<String>>,
+    /// Where there is none of your own, one that others share with you: what it says is theirs. For people.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

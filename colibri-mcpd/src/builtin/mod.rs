@@ -26,7 +26,9 @@ use crate::store::{Error, MAX_PRIORITY, MAX_TITLE, PRIORITY_DEFAULT, TaskFilter}
 use answer::refused;
 use arguments::{quoted, read};
 use bytes::Bytes;
-use colibri_api::{CostMode, FoundTools, NewTask, Schedule, ScheduledCall, ScheduledWork, TaskStatus, Timing};
+use colibri_api::{
+    CostMode, FoundTools, NewTask, Schedule, ScheduledCall, ScheduledWork, Task, TaskShare, TaskStatus, Timing,
+};
 use colibri_protocol::{Code, Failure};
 use inputs::{
     CallNamed, CallTool, CancelTask, CreateTask, FailTask, FindTools, FinishTask, GetTask, IntakeTask, ListTasks,
@@ -50,6 +52,8 @@ pub struct Context<'a> {
     pub definition: &'a dyn Fn(&str) -> Option<Bytes>,
     /// Tasks.
     pub board: &'a Board,
+    /// With whom a task can be shared under a name.
+    pub share: &'a ReadShare<'a>,
     /// The skill directories.
     pub skills: &'a Skills,
     /// Results over their limit, and the most bytes that an answer with a piece of one may have, if there is a limit.
@@ -63,6 +67,39 @@ pub struct Context<'a> {
 /// Finds tools that fit a query, of all servers or of one, and not more than so many.
 pub type Find<'a> = dyn Fn(&str, Option<&str>, usize) -> Result<FoundTools, Failure> + 'a;
 
+/// With whom a caller can share a task: `all`, or the name of one of their groups.
+pub type ReadShare<'a> = dyn Fn(&str) -> Result<TaskShare, Failure> + 'a;
+
+/// Creates the task that the arguments of `colibri_create_task` describe.
+///
+/// # Errors
+/// They are wrong, or it cannot be stored.
+pub fn create_task(
+    board: &Board,
+    who: Doer<'_>,
+    arguments: Option<&[u8]>,
+    share: &ReadShare<'_>,
+) -> Result<Task, Failure> {
+    let given: CreateTask = read(arguments, &Tool::CreateTask.arguments())?;
+    let new = NewTask {
+        title: given.title,
+        description: given.description,
+        source: given.source,
+        status: TaskStatus::Queued,
+        required_capabilities: given.required_capabilities,
+        priority: u8::try_from(given.priority).unwrap_or(MAX_PRIORITY),
+        created_by: who.uid,
+        share: given.share.as_deref().map(share).transpose()?,
+    };
+    Ok(board.create(who, new, None)?)
+}
+
+/// True if the arguments of `colibri_create_task` share the task with others.
+pub fn shares_task(arguments: &[u8]) -> bool {
+    let given = read::<CreateTask>(Some(arguments), &Tool::CreateTask.arguments());
+    given.is_ok_and(|given| given.share.is_some())
+}
+
 /// Answers a call. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was
 /// checked before.
 pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolOutcome {
@@ -71,7 +108,7 @@ pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolO
 
 fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
     let Context { look, board, who, .. } = context;
-    let known = tool.definition().map(Definition::arguments).unwrap_or_default();
+    let known = tool.arguments();
     match tool {
         Tool::Status => {
             let Nothing {} = read(arguments, &known)?;
@@ -87,25 +124,16 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 status: asked.status,
                 source: asked.source,
             };
-            answer::tasks(&board.tasks(who, &filter, asked.limit, asked.cursor.as_deref())?)
+            answer::tasks(
+                &board.tasks(who, &filter, asked.limit, asked.cursor.as_deref())?,
+                who.uid,
+            )
         }
         Tool::ListSkills => {
             let Nothing {} = read(arguments, &known)?;
             answer::skills(&context.skills.scan())
         }
-        Tool::CreateTask => {
-            let asked: CreateTask = read(arguments, &known)?;
-            let new = NewTask {
-                title: asked.title,
-                description: asked.description,
-                source: asked.source,
-                status: TaskStatus::Queued,
-                required_capabilities: asked.required_capabilities,
-                priority: u8::try_from(asked.priority).unwrap_or(MAX_PRIORITY),
-                created_by: who.uid,
-            };
-            answer::task(board.create(who, new, None)?)
-        }
+        Tool::CreateTask => answer::task(create_task(board, who, arguments, context.share)?, who.uid),
         Tool::IntakeTask => {
             let IntakeTask {
                 text,
@@ -127,46 +155,54 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 required_capabilities: capabilities,
                 priority: PRIORITY_DEFAULT,
                 created_by: who.uid,
+                share: None,
             };
-            answer::task(board.create(who, new, None)?)
+            answer::task(board.create(who, new, None)?, who.uid)
         }
         Tool::GetTask => {
             let GetTask { task } = read(arguments, &known)?;
             let (task, result) = board.task(who, task)?;
-            answer::one_task(task, result)
+            answer::one_task(task, result, who.uid)
         }
         Tool::NextTask => {
-            let NextTask { task, capabilities } = read(arguments, &known)?;
-            if who.agent.is_some() && (task.is_some() || capabilities.is_some()) {
-                let why = "an agent is given the task that is next for it: leave task and capabilities out";
+            let NextTask {
+                task,
+                capabilities,
+                shared,
+            } = read(arguments, &known)?;
+            if who.agent.is_some() && (task.is_some() || capabilities.is_some() || shared) {
+                let why = "an agent is given the task that is next for it: leave task, capabilities and shared out";
                 return Err(ArgumentError(why.to_owned()).into());
             }
-            answer::next_task(board.next(who, task.map(u64::from), capabilities.as_deref())?)
+            answer::next_task(
+                board.next(who, task.map(u64::from), capabilities.as_deref(), shared)?,
+                who.uid,
+            )
         }
         Tool::StartTask => {
             let StartTask { task, claim } = read(arguments, &known)?;
-            answer::one_task(board.start(who, task, claim)?, None)
+            answer::one_task(board.start(who, task, claim)?, None, who.uid)
         }
         Tool::FinishTask => {
             let FinishTask { task, claim, result } = read(arguments, &known)?;
             // In valid JSON a line end is never part of a string; an answer is one line.
             let result = result.get().replace(['\n', '\r'], " ");
-            answer::one_task(board.finish(who, task, claim, &result)?, None)
+            answer::one_task(board.finish(who, task, claim, &result)?, None, who.uid)
         }
         Tool::FailTask => {
             let FailTask { task, claim, reason } = read(arguments, &known)?;
-            answer::one_task(board.fail(who, task, claim, &reason)?, None)
+            answer::one_task(board.fail(who, task, claim, &reason)?, None, who.uid)
         }
         Tool::ReleaseTask => {
             let ReleaseTask { task, claim, reason } = read(arguments, &known)?;
             if who.agent.is_some() && claim.is_none() {
                 return Err(ArgumentError("argument claim is missing".to_owned()).into());
             }
-            answer::one_task(board.release(who, task, claim.map(u64::from), &reason)?, None)
+            answer::one_task(board.release(who, task, claim.map(u64::from), &reason)?, None, who.uid)
         }
         Tool::CancelTask => {
             let CancelTask { task, reason } = read(arguments, &known)?;
-            answer::one_task(board.cancel(who, task, &reason)?, None)
+            answer::one_task(board.cancel(who, task, &reason)?, None, who.uid)
         }
         Tool::ScheduleTask => {
             let asked: ScheduleTask<'_> = read(arguments, &known)?;
@@ -257,6 +293,7 @@ fn scheduled(board: &Board, who: Doer<'_>, asked: ScheduleTask<'_>) -> Result<Ve
                 required_capabilities: asked.required_capabilities,
                 priority: u8::try_from(asked.priority).unwrap_or(MAX_PRIORITY),
                 created_by: who.uid,
+                share: None,
             }),
             call: None,
         },

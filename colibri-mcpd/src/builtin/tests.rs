@@ -3,7 +3,7 @@ use crate::policy::Gate;
 use crate::store::{MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS, Store};
 use colibri_api::{
     CostSetBy, DaemonFacts, FoundTool, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail,
-    ServerProcess, ServerState, ServerTransport, Spending, UnseenServer,
+    ServerProcess, ServerState, ServerTransport, Spending, TaskShare, UnseenServer,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -207,6 +207,7 @@ impl Bench {
                 tools.find_map(|tool| (tool.name == name).then_some(tool.definition))
             },
             board: &self.board,
+            share: &|_| Ok(TaskShare::All),
             skills: &self.skills,
             results: (&self.results, Some(LIMIT)),
             owner: &self.owner(),
@@ -214,6 +215,7 @@ impl Bench {
                 uid: 1001,
                 agent: self.agent,
                 operator: false,
+                groups: None,
             },
         };
         call(*tool, Some(arguments), context)
@@ -679,18 +681,20 @@ fn an_instance_has_nothing_but_the_task_that_it_claimed() {
             required_capabilities: Vec::new(),
             priority: 5,
             created_by: uid,
+            share: None,
         };
         let creator = Doer {
             uid,
             agent: None,
             operator: false,
+            groups: None,
         };
         bench.board.create(creator, new, None).unwrap();
     }
     bench.ok("colibri_next_task", json!({"task": 3}));
     bench.agent = Some(("coder", "00000000000000aa"));
     let (_, text) = bench.refused("colibri_next_task", b"{\"task\":2}");
-    assert!(text.contains("leave task and capabilities out"), "{text}");
+    assert!(text.contains("leave task, capabilities and shared out"), "{text}");
     let (next, _) = bench.ok("colibri_next_task", json!({}));
     assert_eq!((&next["task"]["id"], &next["task"]["claim"]), (&json!(1), &json!(1)));
     assert_eq!(bench.ok("colibri_next_task", json!({})).0, next, "the one that it has");

@@ -13,7 +13,7 @@ use crate::ops::agents::AgentRequest;
 use crate::ops::costs;
 use crate::ops::login::LoginRequest;
 use crate::ops::operator::OperatorRequest;
-use crate::ops::own::Own;
+use crate::ops::own::{CREATE_TASK, Own};
 use crate::ops::route;
 use crate::ops::watch::Watch;
 use crate::policy::Terms;
@@ -241,6 +241,8 @@ impl Messages {
                 request.map(|request| Own::agent(daemon, &name, request))
             } else if let Some(asked) = costs::read(&name, params) {
                 asked.map(|asked| Own::costs(daemon, &name, asked))
+            } else if name == CREATE_TASK {
+                Ok(Own::create_task(daemon))
             } else {
                 OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order))
             };
@@ -295,7 +297,7 @@ impl Messages {
             return Ok(None);
         };
         let described = target.describe();
-        if !request.version.is_modern() || described.is_ours() {
+        if !request.version.is_modern() {
             return Ok(None);
         }
         let [state, responses] = request.retry;

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::overview;
+use crate::board::TaskCounters;
 use crate::daemon::Daemon;
 use crate::ledger::Totals;
 use colibri_api::{AgentState, Cost, Overview, OverviewServer, ServerState as State, TaskStatus};
@@ -102,7 +103,7 @@ fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
         most_queued: daemon.connections.load().most_queued,
         agents: daemon.agents.by_state(None),
         tasks: daemon.board.task_counts(None).ok(),
-        taken: daemon.board.counts(),
+        taken: daemon.board.counters(),
         costs: daemon.chain.ledger.totals(),
     }));
     let mut text = String::new();
@@ -130,7 +131,7 @@ struct Snapshot {
     /// Tasks by status; `None`: the store cannot be read.
     tasks: Option<[(TaskStatus, u64); 7]>,
     /// Claims, and tasks that came back to the queue, since the start.
-    taken: (u64, u64),
+    taken: TaskCounters,
     /// What calls and models cost since the start.
     costs: Totals,
 }
@@ -238,9 +239,18 @@ impl Snapshot {
                 .encode_family(&[("status", status.name())])?
                 .encode_gauge(count)?;
         }
-        let (claims, requeues) = self.taken;
+        let TaskCounters {
+            claims,
+            claims_of_others,
+            requeues,
+        } = self.taken;
         let counters = [
             ("colibri_task_claims", "Claims of tasks since the start.", claims),
+            (
+                "colibri_task_claims_of_others",
+                "Claims of tasks that another user created and shared, since the start.",
+                claims_of_others,
+            ),
             (
                 "colibri_task_requeues",
                 "Tasks that came back to the queue since the start.",

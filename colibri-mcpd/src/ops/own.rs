@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use colibri_api::CostsAsked;
+use colibri_api::{CostsAsked, CreatedTask};
 
 use super::agents::{self, AgentRequest};
 use super::costs;
-use super::doer::doer;
+use super::doer::TaskActor;
 use super::listen;
 use super::login::{self, LoginRequest};
 use super::operator::{self, OperatorRequest};
@@ -21,6 +21,12 @@ use colibri_protocol::lists::Cursor;
 use colibri_protocol::subscription::Filter;
 use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, result_edits};
 use colibri_wire::{Id, Json};
+use serde_json::{Map, Value, json};
+
+/// The method by which a person's command creates a task.
+pub(crate) const CREATE_TASK: &str = "colibri/create-task";
+/// The rule by which a person is asked about a tool call that shares a task.
+const SHARES_TASK: &str = "colibri_create_task: share";
 
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
@@ -41,6 +47,7 @@ enum Work {
     Login(Arc<Daemon>, LoginRequest),
     Agent(Arc<Daemon>, AgentRequest),
     Costs(Arc<Daemon>, CostsAsked),
+    CreateTask(Arc<Daemon>),
 }
 
 impl Own {
@@ -109,6 +116,12 @@ impl Own {
     /// What is asked for about costs.
     pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsAsked) -> Arc<dyn Target> {
         Own::target(method, Gate::None, Work::Costs(daemon, asked))
+    }
+
+    /// `colibri/create-task`: as `colibri_create_task`, by a person's own command, which no model calls. It may share the
+    /// task without asking anybody.
+    pub(crate) fn create_task(daemon: Arc<Daemon>) -> Arc<dyn Target> {
+        Own::target(CREATE_TASK, Gate::Write, Work::CreateTask(daemon))
     }
 
     /// A call of a tool of ours.
@@ -187,6 +200,7 @@ impl Target for Own {
             }
             Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
             Work::Agent(daemon, request) => agents::start(daemon, chain, call, request),
+            Work::CreateTask(daemon) => create_task(daemon.clone(), chain.clone(), call),
             Work::Costs(daemon, asked) => costs::start(daemon, chain, call, asked),
             Work::Login(daemon, request) => {
                 let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
@@ -194,6 +208,10 @@ impl Target for Own {
                     let outcome = login::answer(&daemon, &call, request).await;
                     chain.finish(vec![(call, outcome)]);
                 });
+            }
+            // A model may have been told to share a task, with others' assistants in the end.
+            Work::Tool(_, builtin::Tool::CreateTask) if !call.confirmed && builtin::shares_task(call.arguments()) => {
+                chain.hold_for_person(call, SHARES_TASK.to_owned());
             }
             Work::Tool(
                 daemon,
@@ -236,6 +254,7 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
         if call.client.is_cancelled(&call.id) {
             return chain.finish(vec![(call, Outcome::Cancelled)]);
         }
+        let actor = TaskActor::of(&daemon, &call.client);
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
         let most = relay::cost::limit(&call);
         let context = builtin::Context {
@@ -248,7 +267,8 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
             skills: &daemon.skills,
             results: (&chain.results, most),
             owner: &call.client.owner(),
-            who: doer(&daemon, &call.client),
+            who: actor.doer(),
+            share: &|name| actor.share(&daemon, name),
         };
         let outcome = builtin::call(tool, Some(call.arguments()), context);
         let outcome = match (tool, fit(told(outcome), &call)) {
@@ -264,6 +284,32 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
         chain.finish(vec![(call, outcome)]);
         // What was read is counted now: who is next finds what is left.
         drop(turn);
+    });
+}
+
+/// Answers `colibri/create-task` in its caller's turn, as a tool of ours.
+fn create_task(daemon: Arc<Daemon>, chain: Arc<Chain>, call: Box<Call>) {
+    tokio::spawn(async move {
+        let turn = daemon.tools.of(call.client.caller.uid, None).await;
+        // The store waits for the disk: not on a thread that serves clients.
+        tokio::task::spawn_blocking(move || {
+            let params = call.parts.params.clone();
+            let params = params.and_then(|params| Json::part(&call.frame, params));
+            let actor = TaskActor::of(&daemon, &call.client);
+            let share = |name: &str| actor.share(&daemon, name);
+            let outcome = match operator::strict::<Map<String, Value>>(params) {
+                Err(error) => Outcome::error(error),
+                Ok(params) => {
+                    let arguments = Value::Object(params).to_string();
+                    match builtin::create_task(&daemon.board, actor.doer(), Some(arguments.as_bytes()), &share) {
+                        Ok(task) => Outcome::result(json!(CreatedTask { task }).to_string().into_bytes()),
+                        Err(failure) => Outcome::Failed(failure),
+                    }
+                }
+            };
+            chain.finish(vec![(call, outcome)]);
+            drop(turn);
+        });
     });
 }
 

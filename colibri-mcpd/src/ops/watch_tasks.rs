@@ -6,7 +6,7 @@ use colibri_api::{TaskChanged, TasksDropped, WatchTasksAsked, WatchingTasks};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::doer::doer;
+use super::doer::TaskActor;
 use super::stream::Stream;
 use crate::board::TaskChange;
 use crate::daemon::Daemon;
@@ -22,7 +22,8 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, a
         let (board, client) = (daemon.clone(), call.client.clone());
         // The store is read: not on a thread that serves clients.
         let read = tokio::task::spawn_blocking(move || {
-            let one = |id| board.board.task(doer(&board, &client), id).map(|(task, _)| task);
+            let actor = TaskActor::of(&board, &client);
+            let one = |id| board.board.task(actor.doer(), id).map(|(task, _)| task);
             wanted.map(one).transpose()
         });
         let refused = match read.await {
@@ -56,13 +57,14 @@ async fn tell(stream: Stream, mut changes: Receiver<Arc<TaskChange>>, wanted: Op
             Err(RecvError::Closed) => return stream.end("the daemon is ending"),
             Err(RecvError::Lagged(changes)) => {
                 // To anybody else the number would say what others do.
-                let changes = doer(&stream.daemon, &stream.client).operator.then_some(changes);
+                let actor = TaskActor::of(&stream.daemon, &stream.client);
+                let changes = actor.doer().operator.then_some(changes);
                 stream.send("colibri/tasks-dropped", &TasksDropped { watch, changes })
             }
             Ok(change) => {
                 let TaskChange { task, from } = &*change;
-                let who = doer(&stream.daemon, &stream.client);
-                if wanted.is_some_and(|wanted| wanted != task.id) || !stream.daemon.board.sees(who, task) {
+                let actor = TaskActor::of(&stream.daemon, &stream.client);
+                if wanted.is_some_and(|wanted| wanted != task.id) || !stream.daemon.board.sees(actor.doer(), task) {
                     continue;
                 }
                 let (from, task) = (*from, task.clone());

@@ -92,11 +92,30 @@ pub struct Clients {
     /// The daemon's own user is the only one, and approves what waits: nobody else is there.
     alone: bool,
     accounts: Box<dyn Accounts>,
-    kept: Mutex<BTreeMap<(u32, u32), Kept>>,
+    kept: Memory<Arc<Rights>>,
+    groups: Memory<Arc<[u32]>>,
 }
 
-/// Rights as judged at a time.
-type Kept = (Instant, Arc<Rights>);
+/// What was found of callers lately, by uid and gid.
+type Memory<T> = Mutex<BTreeMap<(u32, u32), (Instant, T)>>;
+
+/// What is known of a caller, or found anew after [`GROUPS_KEPT`].
+fn remembered<T: Clone>(memory: &Memory<T>, caller: &Caller, find: impl FnOnce() -> T) -> T {
+    let key = (caller.uid, caller.gid);
+    let now = Instant::now();
+    if let Some((found_at, found)) = memory.lock().unwrap_or_else(PoisonError::into_inner).get(&key)
+        && now.duration_since(*found_at) < GROUPS_KEPT
+    {
+        return found.clone();
+    }
+    let found = find();
+    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+    if memory.len() >= MAX_KEPT {
+        memory.clear();
+    }
+    memory.insert(key, (now, found.clone()));
+    found
+}
 
 #[derive(Default)]
 struct Rules {
@@ -199,7 +218,8 @@ impl Clients {
             notes,
             alone: false,
             accounts,
-            kept: Mutex::default(),
+            kept: Memory::default(),
+            groups: Memory::default(),
         }
     }
 
@@ -268,20 +288,23 @@ impl Clients {
 
     /// What this caller may do. Quick, except for one look-up in the user database per caller and half a minute.
     pub fn rights(&self, caller: &Caller) -> Arc<Rights> {
-        let key = (caller.uid, caller.gid);
-        let now = Instant::now();
-        if let Some((made, rights)) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key)
-            && now.duration_since(*made) < GROUPS_KEPT
-        {
-            return rights.clone();
-        }
-        let rights = Arc::new(self.judge(caller));
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MAX_KEPT {
-            kept.clear();
-        }
-        kept.insert(key, (now, rights.clone()));
-        rights
+        remembered(&self.kept, caller, || Arc::new(self.judge(caller)))
+    }
+
+    /// The groups of this caller: those of the user database, and the one that they connected with.
+    pub fn groups(&self, caller: &Caller) -> Arc<[u32]> {
+        remembered(&self.groups, caller, || {
+            let mut groups = self.accounts.groups(caller.uid);
+            if !groups.contains(&caller.gid) {
+                groups.push(caller.gid);
+            }
+            groups.into()
+        })
+    }
+
+    /// The gid of a group, if there is one of this name.
+    pub fn gid(&self, group: &str) -> Option<u32> {
+        self.accounts.gid(group)
     }
 
     fn judge(&self, caller: &Caller) -> Rights {
@@ -311,8 +334,7 @@ impl Clients {
         if let Some(own) = rules.users.get(&caller.uid) {
             speaking.push(own.clone());
         } else if !rules.groups.is_empty() {
-            let mut groups = self.accounts.groups(caller.uid);
-            groups.push(caller.gid);
+            let groups = self.groups(caller);
             speaking.extend(
                 rules
                     .groups

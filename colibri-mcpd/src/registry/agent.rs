@@ -38,6 +38,8 @@ pub struct Agent {
     pub users: Vec<String>,
     /// Whether it is started by itself when a task fits it.
     pub autospawn: bool,
+    /// True if its instances may have tasks that others share with the person for whom they run.
+    pub shared_tasks: bool,
     /// Without an event for so long it is stalled.
     pub stall_after: Duration,
     /// `true`: the entry is read and checked, but no instance is started.
@@ -83,6 +85,7 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<Agent, Error> {
         max: keys.get("max").map_or(Ok(1), |v| v.integer(1..=MAX_INSTANCES))? as u32,
         users: keys.read("users", |list| unique(list, user))?.unwrap_or_default(),
         autospawn: keys.read("autospawn", Cursor::boolean)?.unwrap_or_default(),
+        shared_tasks: keys.read("shared_tasks", Cursor::boolean)?.unwrap_or_default(),
         stall_after: keys
             .read("stall_after_s", |v| v.integer(1..=30 * 86_400))?
             .map_or(STALL_AFTER, Duration::from_secs),

@@ -14,6 +14,8 @@ pub struct AgentDoor {
     pub session: Arc<str>,
     /// What its entry lets it use; the person for whom it runs may be allowed less.
     pub tools: AgentTools,
+    /// True if it may have tasks that are shared with its person.
+    pub shared_tasks: bool,
     /// The most bytes of answers; `None`: any number.
     pub max_bytes: Option<u64>,
     /// The most tokens of its model, in and out; `None`: any number.

@@ -1,6 +1,6 @@
 //! A user, or an agent's instance for one, and the tasks that it may see.
 
-use colibri_api::Task;
+use colibri_api::{Task, TaskShare};
 use rusqlite::types::Value;
 
 /// A person, or an agent's instance for one.
@@ -12,6 +12,8 @@ pub struct Actor<'a> {
     pub session: Option<&'a str>,
     /// True if the person sees and may cancel the tasks of others.
     pub operator: bool,
+    /// The groups whose shared tasks this actor sees, besides those shared with all; `None`: no shared task.
+    pub groups: Option<&'a [u32]>,
 }
 
 impl Actor<'_> {
@@ -20,11 +22,26 @@ impl Actor<'_> {
         uid: u32::MAX,
         session: None,
         operator: true,
+        groups: None,
     };
 
     /// True if this actor may see a task. `Actor::condition` is the same in SQL.
     pub fn sees(self, task: &Task) -> bool {
+        self.sees_result(task) || self.shares(task)
+    }
+
+    /// True if this actor may see the result of a task: who only shares it does not.
+    pub fn sees_result(self, task: &Task) -> bool {
         self.operator || task.said.created_by == self.uid || self.has_claim(task)
+    }
+
+    /// True if a task is shared with this actor.
+    pub(super) fn shares(self, task: &Task) -> bool {
+        self.groups.is_some_and(|groups| match task.said.share {
+            None => false,
+            Some(TaskShare::All) => true,
+            Some(TaskShare::Group(gid)) => groups.contains(&gid),
+        })
     }
 
     /// True if this actor has the task, or had it when it ended; a person has what their agents have.
@@ -45,8 +62,39 @@ impl Actor<'_> {
             Some(session) => format!("claimed_session = {}", bind(values, session.to_owned())),
             None => format!("claimed_by = {uid}"),
         };
-        format!("(created_by = {uid} OR {claim})")
+        let shared = self.shared_condition(values);
+        format!("(created_by = {uid} OR {claim} OR {shared})")
     }
+
+    /// The SQL condition for the tasks that are shared with this actor.
+    pub(super) fn shared_condition(self, values: &mut Vec<Value>) -> String {
+        let Some(groups) = self.groups else {
+            return "FALSE".to_owned();
+        };
+        let all = std::iter::once(SHARED_WITH_ALL);
+        let shares = all.chain(groups.iter().map(|gid| i64::from(*gid)));
+        let shares: Vec<_> = shares.map(|share| bind(values, share)).collect();
+        format!("share IN ({})", shares.join(", "))
+    }
+}
+
+/// What the column `share` has for all; else it has a gid.
+const SHARED_WITH_ALL: i64 = -1;
+
+/// With whom a task is shared, as the column `share` has it.
+pub(super) fn share_number(share: Option<TaskShare>) -> Option<i64> {
+    share.map(|share| match share {
+        TaskShare::All => SHARED_WITH_ALL,
+        TaskShare::Group(gid) => gid.into(),
+    })
+}
+
+/// Reads the column `share`.
+pub(super) fn read_share(number: Option<i64>) -> Option<TaskShare> {
+    number.map(|number| match u32::try_from(number) {
+        Ok(gid) => TaskShare::Group(gid),
+        Err(_) => TaskShare::All,
+    })
 }
 
 /// Adds a parameter of a statement, and returns its name.

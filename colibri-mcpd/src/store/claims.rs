@@ -42,6 +42,8 @@ pub struct Seeks<'a> {
     pub capabilities: Option<&'a [String]>,
     /// When the claim lapses; `None`: it lasts as long as the instance.
     pub lease_until: Option<u64>,
+    /// Tasks too that are shared with the claimer, where none of their own can be had.
+    pub shared: bool,
 }
 
 /// The condition that a task needs one of some capabilities, each as JSON, or nothing.
@@ -59,8 +61,8 @@ fn fits(capabilities: &[String], values: &mut Vec<Value>) -> String {
 }
 
 impl Store {
-    /// Claims the next of a person's own tasks: the oldest of the highest priority. What is reserved for an instance
-    /// comes first there, and an instance has one task at a time.
+    /// Claims the next of a person's own tasks, or else of those shared with them, if these are sought: the oldest of the
+    /// highest priority. What is reserved for an instance comes first there, and an instance has one task at a time.
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
@@ -84,18 +86,23 @@ impl Store {
         let free = "(for_session IS NULL OR lease_until <= ?4)";
         let fitting = seeks.capabilities.map(|capabilities| fits(capabilities, &mut values));
         let free = fitting.map_or(free.to_owned(), |fitting| format!("{free} AND {fitting}"));
+        let mut whose = "created_by = ?1".to_owned();
+        if seeks.shared {
+            whose = format!("({whose} OR {})", who.shared_condition(&mut values));
+        }
         let whose = match who.session {
             Some(_) => format!(
-                "created_by = ?1 AND (for_session = ?2 OR ({free})) AND NOT EXISTS (SELECT 1 FROM tasks
+                "{whose} AND (for_session = ?2 OR ({free})) AND NOT EXISTS (SELECT 1 FROM tasks
                      WHERE status IN ('claimed', 'started') AND claimed_session = ?2)"
             ),
-            None => format!("created_by = ?1 AND {free}"),
+            None => format!("{whose} AND {free}"),
         };
         let sql = format!(
             "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
                  lease_until = ?3, for_session = NULL, updated_at = ?4
              WHERE status = 'queued' AND id = (SELECT id FROM tasks WHERE status = 'queued' AND {whose}
-                 ORDER BY CASE WHEN for_session = ?2 THEN 0 ELSE 1 END, priority DESC, id LIMIT 1)
+                 ORDER BY CASE WHEN for_session = ?2 THEN 0 WHEN created_by = ?1 THEN 1 ELSE 2 END,
+                     priority DESC, id LIMIT 1)
              RETURNING {COLUMNS}"
         );
         self.transact(|transaction| {
@@ -146,7 +153,7 @@ impl Store {
         })
     }
 
-    /// Keeps a queued task that `who` created for an instance; with a time, until then.
+    /// Keeps a queued task that `who` created, or that is shared with them, for an instance; with a time, until then.
     ///
     /// # Errors
     /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
@@ -162,7 +169,8 @@ impl Store {
             if !who.sees(&old) {
                 return Err(TaskRefusal::Missing(id).into());
             }
-            if old.said.created_by != who.uid {
+            // An operator sees tasks that are not shared with them.
+            if old.said.created_by != who.uid && !who.shares(&old) {
                 return Err(TaskRefusal::NotCreator(id).into());
             }
             if old.said.status != TaskStatus::Queued {

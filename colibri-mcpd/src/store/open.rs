@@ -172,6 +172,10 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE cost ADD COLUMN chosen_at INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE cost ADD COLUMN bytes_before INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- With whom a task is shared: -1 with all, else the gid of a group.
+    ALTER TABLE tasks ADD COLUMN share INTEGER;
+",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.

@@ -1,6 +1,6 @@
 //! Tasks: what people and assistants want done.
 
-use super::actor::{Actor, bind};
+use super::actor::{Actor, bind, read_share, share_number};
 use super::database::{Aborted, Store, unexpected};
 use super::error::{CursorError, Error, MAX_TASKS, TaskRefusal, room};
 use super::step::Tell;
@@ -216,8 +216,8 @@ pub(super) fn insert(
     let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
     let sql = format!(
         "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
-             created_at, updated_at, for_session)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) RETURNING {COLUMNS}"
+             created_at, updated_at, for_session, share)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10) RETURNING {COLUMNS}"
     );
     let task = transaction.prepare_cached(&sql)?.query_row(
         (
@@ -230,6 +230,7 @@ pub(super) fn insert(
             new.created_by,
             now.cast_signed(),
             for_session,
+            share_number(new.share),
         ),
         read,
     )?;
@@ -240,10 +241,10 @@ pub(super) fn insert(
 /// What [`read`] reads, in its order.
 pub(super) const COLUMNS: &str = "id, title, description, source, status, required_capabilities, priority, created_by, \
     created_at, updated_at, claim, claimed_by, claimed_session, lease_until, for_session, attempts, reason, \
-    started_at, ended_at";
+    started_at, ended_at, share";
 
 /// How many they are, and the place of what comes after them.
-const RESULT: usize = 19;
+const RESULT: usize = 20;
 
 /// A row of [`COLUMNS`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
@@ -267,6 +268,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
                 .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
             priority: row.get(6)?,
             created_by: row.get(7)?,
+            share: read_share(row.get(19)?),
         },
         created_at: number(8)?,
         updated_at: number(9)?,
@@ -306,6 +308,7 @@ mod tests {
             required_capabilities: vec!["rust".to_owned(), "\"quoted\"".to_owned()],
             priority: 3,
             created_by: u32::MAX,
+            share: None,
         }
     }
 

@@ -21,6 +21,7 @@ fn task(number: u64) -> NewTask {
         required_capabilities: Vec::new(),
         priority: 5,
         created_by: 0,
+        share: None,
     }
 }
 

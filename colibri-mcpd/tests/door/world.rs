@@ -344,6 +344,7 @@ impl World {
             agent: "coder".into(),
             session: session.into(),
             tools: AgentTools::read(keys.get("tools").unwrap()).unwrap(),
+            shared_tasks: false,
             max_bytes,
             max_tokens: None,
             spent: Spent::default(),

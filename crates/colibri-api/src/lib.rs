@@ -45,5 +45,6 @@ pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, 
 pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};
 pub use tasks::{
     CreatedTask, NewTask, NextTask, OneTask, PERSON, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill,
-    SkillProblem, Skills, Task, TaskChanged, TaskStatus, Tasks, TasksDropped, Timing, WatchTasksAsked, WatchingTasks,
+    SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, TasksDropped, Timing, WatchTasksAsked,
+    WatchingTasks,
 };

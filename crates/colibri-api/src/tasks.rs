@@ -53,6 +53,40 @@ pub struct NewTask {
     pub priority: u8,
     /// The uid of who created it.
     pub created_by: u32,
+    /// With whom it is shared, `all` or the gid of a group; none: it is its creator's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub share: Option<TaskShare>,
+}
+
+/// With whom a task is shared: `all`, or a gid in digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum TaskShare {
+    /// Everybody on this host.
+    All,
+    /// The members of a group, by its gid.
+    Group(u32),
+}
+
+impl From<TaskShare> for String {
+    fn from(share: TaskShare) -> String {
+        match share {
+            TaskShare::All => "all".to_owned(),
+            TaskShare::Group(gid) => gid.to_string(),
+        }
+    }
+}
+
+impl TryFrom<String> for TaskShare {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(share: String) -> Result<TaskShare, Self::Error> {
+        match &*share {
+            "all" => Ok(TaskShare::All),
+            gid => gid.parse().map(TaskShare::Group),
+        }
+    }
 }
 
 /// A task.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement};
-use nix::unistd::User;
+use nix::unistd::{Group, User};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -112,6 +112,14 @@ pub(crate) fn user(uid: u32) -> String {
     match User::from_uid(uid.into()) {
         Ok(Some(user)) => user.name,
         Ok(None) | Err(_) => uid.to_string(),
+    }
+}
+
+/// The same of a group.
+pub(crate) fn group(gid: u32) -> String {
+    match Group::from_gid(gid.into()) {
+        Ok(Some(group)) => group.name,
+        Ok(None) | Err(_) => format!("gid {gid}"),
     }
 }
 

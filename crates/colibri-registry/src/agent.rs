@@ -50,6 +50,7 @@ pub const AGENT_KEYS: &[&str] = &[
     "max",
     "users",
     "autospawn",
+    "shared_tasks",
     "stall_after_s",
     "disabled",
 ];

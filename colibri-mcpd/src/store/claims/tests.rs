@@ -9,6 +9,7 @@ const PERSON: Actor<'_> = Actor {
     uid: 1001,
     session: None,
     operator: false,
+    groups: None,
 };
 const AGENT: Actor<'_> = Actor {
     session: Some("00000000000000aa"),
@@ -17,6 +18,7 @@ const AGENT: Actor<'_> = Actor {
 const ANY: Seeks<'_> = Seeks {
     capabilities: None,
     lease_until: Some(1000),
+    shared: false,
 };
 
 fn told(_: &Task, _: Option<TaskStatus>) -> Result<(), String> {
@@ -40,6 +42,7 @@ fn add(store: &Store, priority: u8, created_by: u32, needs: &[&str]) -> u64 {
         required_capabilities: needs.iter().map(|need| (*need).to_owned()).collect(),
         priority,
         created_by,
+        share: None,
     };
     store.added(new).unwrap().id
 }
@@ -92,6 +95,7 @@ fn who_can_do_none_of_what_is_needed_does_not_get_it() {
     let with = |capabilities| Seeks {
         capabilities: Some(capabilities),
         lease_until: None,
+        shared: false,
     };
     assert_eq!(
         next(&store, AGENT, with(&none)),
@@ -114,6 +118,7 @@ fn what_is_reserved_goes_to_its_instance_and_before_all_else() {
     let seeks = Seeks {
         capabilities: Some(&[]),
         lease_until: None,
+        shared: false,
     };
     store.reserve(kept, (PERSON, AGENT.session.unwrap()), None, 5).unwrap();
     let again = store.reserve(kept, (PERSON, "00000000000000bb"), None, 5);
@@ -123,6 +128,7 @@ fn what_is_reserved_goes_to_its_instance_and_before_all_else() {
     assert!(matches!(foreign, Err(Error::Task(TaskRefusal::Missing(_)))));
     let operator = Actor {
         operator: true,
+        groups: None,
         ..other
     };
     let foreign = store.reserve(free, (operator, "00000000000000bb"), None, 5);
@@ -277,6 +283,7 @@ fn taken_in_queued_and_cancelled_by_who_may() {
     }
     let operator = Actor {
         operator: true,
+        groups: None,
         ..stranger
     };
     let claim = next(&store, PERSON, ANY).unwrap().claim;
@@ -330,6 +337,7 @@ fn among_ten_thousand_tasks_the_one_that_fits_is_found() {
     let seeks = Seeks {
         capabilities: Some(&rust),
         lease_until: None,
+        shared: false,
     };
     assert_eq!(next(&store, AGENT, seeks).unwrap().id, fits);
     assert_eq!(next(&store, AGENT, seeks), None);
@@ -407,6 +415,7 @@ const SESSIONS: [&str; 2] = ["00000000000000aa", "00000000000000bb"];
 fn claimer(n: u8) -> Actor<'static> {
     let session = usize::from(n).checked_sub(2).and_then(|at| SESSIONS.get(at).copied());
     Actor {
+        groups: None,
         uid: if n == 1 { 1002 } else { 1001 },
         session,
         operator: false,
@@ -436,7 +445,7 @@ proptest! {
                 Deed::Add => { added.insert(add(store, 5, if which { 1001 } else { 1002 }, &[])); }
                 Deed::Next(n) => {
                     let lease_until = (n < 2).then_some(now + 20);
-                    let seeks = Seeks { capabilities: None, lease_until };
+                    let seeks = Seeks { capabilities: None, lease_until, shared: false };
                     if let Some(task) = store.claim_next(claimer(n), seeks, now, &told).unwrap() {
                         prop_assert!(!done.contains_key(&task.id));
                         hands.insert(n, (task.id, task.claim));

@@ -7,7 +7,7 @@ mod watch;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use self::shown::{line, note, put, text_of};
+use self::shown::{line, note, origin, put, text_of};
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table};
@@ -60,6 +60,9 @@ enum Order {
     Next {
         /// This task
         task: Option<u64>,
+        /// If there is none of your own, one that others share with you: what it says is theirs
+        #[arg(long, conflicts_with = "task")]
+        shared: bool,
         /// Only one that needs one of these, or nothing
         #[arg(long, value_delimiter = ',', value_name = "CAPABILITY", conflicts_with = "task")]
         capabilities: Option<Vec<String>>,
@@ -119,6 +122,9 @@ struct Create {
     /// 0 is the lowest, 9 the highest
     #[arg(long)]
     priority: Option<u32>,
+    /// Share it: with `all`, or with a group of yours
+    #[arg(long, value_name = "GROUP")]
+    share: Option<String>,
     #[command(flatten)]
     needs: Needs,
 }
@@ -155,9 +161,11 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     let one = |tool, given: &Value| context.show::<OneTask>(tool, given, show_one);
     match order {
         Order::List(which) => list(which, context),
-        Order::Create(create) => context.show::<CreatedTask>("colibri_create_task", &create.arguments()?, |created| {
-            format!("Created task {}.", line(&created.task))
-        }),
+        // Not by the tool, which models call: what a person shares here is shared without asking anybody.
+        Order::Create(create) => {
+            let (created, raw) = context.ask::<CreatedTask>("colibri/create-task", &create.arguments()?)?;
+            context.print(&raw, || format!("Created task {}.", line(&created.task)))
+        }
         Order::Intake { text, needs } => {
             let mut given = json!({ "text": text_of(text)? });
             put(&mut given, "capabilities", &needs.capabilities);
@@ -166,8 +174,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             context.show("colibri_intake_task", &given, taken)
         }
         Order::Show(Which { task }) => one("colibri_get_task", &json!({ "task": task })),
-        Order::Next { task, capabilities } => {
-            let mut given = json!({});
+        Order::Next {
+            task,
+            shared,
+            capabilities,
+        } => {
+            let mut given = json!({ "shared": shared });
             put(&mut given, "task", task);
             put(&mut given, "capabilities", capabilities);
             context.show("colibri_next_task", &given, show_next)
@@ -218,6 +230,7 @@ impl Create {
         put(&mut given, "priority", &self.priority);
         put(&mut given, "required_capabilities", &self.needs.capabilities);
         put(&mut given, "source", &self.needs.source);
+        put(&mut given, "share", &self.share);
         Ok(given)
     }
 }
@@ -270,6 +283,9 @@ fn show_next(answer: &NextTask) -> String {
         return "There is no task to be had.".to_owned();
     };
     let mut text = format!("Claim {} of task {}", task.claim, line(task));
+    if let Some(origin) = origin(task) {
+        text.push_str(&format!("\n{}", visible(&origin)));
+    }
     if !task.said.description.is_empty() {
         text.push_str(&format!("\n\n{}", lines(&task.said.description)));
     }
@@ -312,7 +328,8 @@ mod tests {
 
     fn task(more: Value) -> Value {
         let mut task = json!({"id": 7, "status": "queued", "priority": 3, "title": "Write\nit", "source": "",
-            "description": "", "required_capabilities": [], "created_by": 1001, "created_at": 0, "updated_at": 0});
+            "description": "", "required_capabilities": [], "created_at": 0, "updated_at": 0,
+            "created_by": nix::unistd::getuid().as_raw()});
         task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         task
     }

@@ -5,8 +5,8 @@ use std::io::{self, Read as _};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::terminal::user;
-use colibri_api::Task;
+use crate::terminal::{group, user};
+use colibri_api::{Task, TaskShare};
 use colibri_text::visible;
 
 /// Adds an argument that was given.
@@ -36,9 +36,21 @@ pub(super) fn note(task: &Task) -> String {
         (None, None, Some(session)) => notes.push(format!("for the agent's instance {session}")),
         (None, None, None) => {}
     }
+    notes.extend(origin(task));
     notes.extend(task.reason.clone());
     notes.extend(task.waiting.clone());
     notes.join("; ")
+}
+
+/// The creator of a task that is somebody else's or shared, and those with whom it is shared.
+pub(super) fn origin(task: &Task) -> Option<String> {
+    let with = match task.said.share {
+        None if task.said.created_by == nix::unistd::getuid().as_raw() => return None,
+        None => String::new(),
+        Some(TaskShare::All) => ", shared with all".to_owned(),
+        Some(TaskShare::Group(gid)) => format!(", shared with group {}", group(gid)),
+    };
+    Some(format!("from {}{with}", user(task.said.created_by)))
 }
 
 /// A task's number, status and title.

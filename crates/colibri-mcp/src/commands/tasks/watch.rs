@@ -85,12 +85,14 @@ mod tests {
 
     #[test]
     fn a_change_is_a_line() {
-        let task = serde_json::from_str(
+        let mut task: Task = serde_json::from_str(
             r#"{"id":7,"title":"a\u001b","description":"","source":"","status":"claimed","required_capabilities":[],
                 "priority":5,"created_by":0,"created_at":0,"updated_at":0,"claimed_session":"00000000000000aa"}"#,
-        );
+        )
+        .unwrap();
+        task.said.created_by = nix::unistd::getuid().as_raw();
         assert_eq!(
-            shown(Some(TaskStatus::Queued), &task.unwrap()),
+            shown(Some(TaskStatus::Queued), &task),
             "queued -> 7 [claimed] a\\u{1b}  (agent's instance 00000000000000aa)"
         );
     }
