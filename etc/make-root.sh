@@ -23,7 +23,8 @@ usage: make-root.sh [-a | -i] [-b base.txz] [-k package]... [-n npm-package | -p
                     /usr/local/libexec/colibri/roots/NAME
 
   -w uid:gid        make a place to work in instead, of this owner and group: a ZFS dataset where the directory above is
-                    ZFS, else a UFS in a file beside it, mounted now and at each boot
+                    ZFS (POOL/colibri/NAME where that is a boot environment), else a UFS in a file beside it, mounted now
+                    and at each boot
   -f directory      copy what is in this directory there
   -s size           its size, as truncate(1) and zfs(8) read it; the default is 4G
   place             absolute path; must not exist yet; a good one is /usr/local/colibri/work/NAME
@@ -148,10 +149,25 @@ make_ufs()
   rmdir ${root}, and its line of /etc/fstab"
 }
 
+# A ZFS dataset below this one, which is that of the directory above. A boot environment is no place for it: it would be
+# cloned, rolled back and destroyed with what is in it.
+make_dataset()
+{
+	above="$1"
+	case "${above}" in
+	*/ROOT/*)
+		above="${above%%/*}/colibri"
+		zfs list "${above}" >/dev/null 2>&1 || zfs create -o mountpoint=none "${above}"
+		;;
+	esac
+	dataset="${above}/$(basename "${root}")"
+	zfs create -o "mountpoint=${root}" -o "quota=${size}" -o setuid=off "${dataset}"
+	remove="zfs destroy ${dataset}"
+}
+
 if [ -n "${owner}" ]; then
 	if dataset=$(zfs list -H -o name "$(dirname "${root}")" 2>/dev/null); then
-		zfs create -o "mountpoint=${root}" -o "quota=${size}" -o setuid=off "${dataset}/$(basename "${root}")"
-		remove="zfs destroy ${dataset}/$(basename "${root}")"
+		make_dataset "${dataset}"
 	else
 		make_ufs
 	fi
@@ -245,6 +261,11 @@ mkdir -p "${root}/dev" "${root}/tmp"
 chown root:wheel "${root}/dev" "${root}/tmp"
 chmod 755 "${root}/dev"
 chmod 1777 "${root}/tmp"
+
+# In a jail the root is read-only, and so nobody misses it: but on the host nobody else may make a directory in it, such
+# as in its /var/tmp. Whoever moves one of theirs elsewhere lets out a process of the jail that has it open.
+find "${root}" -type d ! -path "${root}/tmp" \( -perm +022 -o ! -user root \) \
+    -exec chown root {} + -exec chmod go-w {} +
 
 # An agent's door is mounted at the first; the others are for the entry's HOME, cwd and mounts.
 if [ -n "${agent}" ]; then

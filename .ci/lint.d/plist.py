@@ -20,7 +20,7 @@ DEMANDED = {
     "etc/colibri/secrets": ("root", "wheel", "700"),
     "etc/colibri/daemon-secrets": ("root", "colibri", "750"),
     "libexec/colibri": ("root", "wheel", "755"),
-    "libexec/colibri/roots": ("root", "wheel", "755"),
+    "libexec/colibri/roots": ("root", "wheel", "700"),
     "/var/db/colibri": ("colibri", "colibri", "750"),
 }
 

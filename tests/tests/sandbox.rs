@@ -336,6 +336,37 @@ fn a_source_is_the_root_of_a_file_system_of_its_own() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
+fn a_root_has_no_var_tmp_that_others_can_write_to() {
+    let mut system = Installed::set_up();
+    system.write_registry(&default_registry(r#"["attack","/tmp"]"#));
+    let var = Path::new(ROOTS).join("one/var");
+    let place = var.join("tmp");
+    std::fs::create_dir_all(&place).unwrap();
+    for (path, owner, mode) in [
+        (&place, 0, 0o1777),
+        (&place, 0, 0o775),
+        (&place, OTHER_UID, 0o755),
+        (&var, 0, 0o777),
+    ] {
+        chown(path, Some(owner), Some(0)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (call, _) = system.run("one");
+        let outcome = system.assert_refused(&format!("{path:?} {mode:o}"), call, FILE, "files");
+        assert!(outcome.stderr.contains("lets the jail out"), "{outcome:?}");
+        chown(path, Some(0), Some(0)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    assert!(system.run("one").0.finish().stderr.contains("helper: started"));
+    std::fs::remove_dir(&place).unwrap();
+    // As many have it: what is there is covered.
+    std::os::unix::fs::symlink("/tmp", &place).unwrap();
+    assert!(system.run("one").0.finish().stderr.contains("helper: started"));
+    remove(&place);
+    system.assert_nothing_left("var/tmp");
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn killing_the_supervisor_leaves_what_sweep_removes() {
     let mut system = Installed::set_up();
     system.write_registry(&default_registry(r#"["detach"]"#));

@@ -98,7 +98,8 @@ pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, Refusal> {
 /// refused before anything is made. Acting walks again.
 ///
 /// # Errors
-/// As [`open_directory`], for the root, its mount points, an agent's door among them, and the sources of its mounts.
+/// As [`open_directory`], for the root, its mount points, an agent's door among them, the sources of its mounts, and
+/// the root's `/var/tmp`.
 pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Refusal> {
     let root = open_directory(&jail.root, Trust::Root)?;
     for point in ["/dev", "/tmp"].into_iter().chain(has_door.then_some(DOOR)) {
@@ -107,6 +108,29 @@ pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Refus
     for mount in &jail.mounts {
         open_mount_point(&root, &mount.at)?;
         open_source(mount)?;
+    }
+    check_var_tmp(&root, &jail.root)
+}
+
+/// Refuses a root in whose `/var/tmp` others than root can make directories, as they can where a base system was
+/// unpacked. The root is a view of a plain directory (nullfs), so [`open_source`]'s way out is there too: whoever
+/// makes a directory in it can move it elsewhere, below a process of the jail. `/tmp` is covered. `colibri-mcp
+/// doctor` looks for all others, which would take too long at each start.
+fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), Refusal> {
+    let mut walk = Walk {
+        at: duplicate(root)?,
+        seen: path.to_string_lossy().into_owned(),
+        trust: Trust::Root,
+    };
+    for name in ["var", "tmp"] {
+        // What is missing is no way out, and a symlink leads to another directory of the root.
+        let Ok(stat) = walk.step(OsStr::new(name)) else {
+            return Ok(());
+        };
+        walk.check(&stat).map_err(|refusal| Refusal {
+            detail: format!("{}{SHARED}", refusal.detail),
+            ..refusal
+        })?;
     }
     Ok(())
 }
@@ -187,6 +211,9 @@ pub(crate) fn read_at(
 /// Why a bounded source is refused, and what to do.
 const UNBOUNDED: &str = "is not the root of a file system of its own (ufs, zfs, tmpfs), so whoever renames a directory \
     in it lets the jail out; make one with make-root.sh -w, or say \"bounded\": false in jail-policy.json";
+
+/// Why a root is refused for its `/var/tmp`, and what to do.
+const SHARED: &str = ", so whoever renames a directory in it lets the jail out; chown it to root, chmod it to 0755";
 
 /// What a mode does not show, a person who reads modes does not see either.
 const ACL: &str = "has an access control list, which can let others write; remove it with setfacl -b";

@@ -249,6 +249,19 @@ fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
+/// Memory in large pages is wired, and the kernel counts it for no user and no jail.
+pub(super) fn large_pages(host: &Host) -> Outcome {
+    if jails(&read_registry(host)?).next().is_none() {
+        return Err(Amiss::Skipped("no entry has a jail".to_owned()));
+    }
+    match kernel("vm.pmap.pg_ps_enabled").as_deref() {
+        Some("1") => Err(Amiss::Note(
+            "vm.pmap.pg_ps_enabled is 1: a server can take all memory by shm_create_largepage(3)".to_owned(),
+        )),
+        _ => Ok("this kernel has no large pages".to_owned()),
+    }
+}
+
 pub(super) fn resource_accounting(host: &Host) -> Outcome {
     if kernel("kern.racct.enable").as_deref() == Some("1") {
         return Ok("kern.racct.enable is 1".to_owned());
@@ -263,7 +276,7 @@ pub(super) fn resource_accounting(host: &Host) -> Outcome {
         .unwrap_or_default();
     if asking.is_empty() {
         return Err(Amiss::Note(
-            "off: limits hold for each process, not for a server as a whole".to_owned(),
+            "off: limits hold for each process, not for a server as a whole, and none for shared memory".to_owned(),
         ));
     }
     Err(Amiss::Bad(format!(

@@ -2,8 +2,8 @@
 
 use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
-    agent_roots, each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete,
-    secrets, unbounded_mounts,
+    agent_roots, each_root, helper_check, large_pages, persistent_jails, policy, registry, resource_accounting,
+    root_is_complete, secrets, unbounded_mounts,
 };
 use super::fact::{Fact, Found, Host, Sight, found};
 use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
@@ -182,6 +182,16 @@ const TABLE: &[Fact] = &[
         ),
     },
     Fact {
+        name: "nobody but root can make a directory in the roots of ephemeral jails",
+        sight: Sight::Root,
+        check: |host| each_root(host, |_, root| roots::is_owners_alone(root, 0)),
+        remedy: on_freebsd(
+            "in ROOT: find . -type d ! -path ./tmp \\( -perm +022 -o ! -user 0 \\) -exec chown root {} + -exec chmod go-w {} +; \
+             whoever renames a directory of theirs lets the jail out",
+            NO_JAILS,
+        ),
+    },
+    Fact {
         name: "commands start in the roots of their jails",
         sight: Sight::Root,
         check: |host| each_root(host, |command, root| roots::can_start(root, &command.program)),
@@ -219,6 +229,13 @@ const TABLE: &[Fact] = &[
         sight: Sight::FreeBsd,
         check: resource_accounting,
         remedy: "kern.racct.enable=1 in /boot/loader.conf, and reboot; or leave memory and processes to the policy",
+    },
+    Fact {
+        name: "jailed servers have no large pages of memory, which no limit counts",
+        sight: Sight::FreeBsd,
+        check: large_pages,
+        remedy: "vm.pmap.pg_ps_enabled=0 in /boot/loader.conf, and reboot, which takes them from the whole host; or trust \
+                 the servers with its memory",
     },
     Fact {
         name: "jails can be made here",

@@ -45,6 +45,28 @@ pub(super) fn can_start(root: &Path, program: &Path) -> Result<(), String> {
     Err(format!("{} is a script of a script of a script", program.display()))
 }
 
+/// Checks that nobody but `owner`, who is root, can make or rename a directory in `root`. The jail's root is a view
+/// of it (nullfs), so whoever moves a directory out of it lets out a process that has it open. What is in `/dev` and
+/// `/tmp` is covered.
+pub(super) fn is_owners_alone(root: &Path, owner: u32) -> Result<(), String> {
+    let covered = [root.join("dev"), root.join("tmp")];
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let facts = directory.symlink_metadata().map_err(failed)?;
+        if facts.uid() != owner || facts.mode() & 0o022 != 0 {
+            return Err(format!("others than uid {owner} can write to {}", directory.display()));
+        }
+        for entry in directory.read_dir().map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() && !covered.contains(&entry.path()) {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The program that runs a script: after `#!`, or, behind env(1), the word that it looks up, where that is a path.
 fn interpreter(content: &[u8]) -> Option<PathBuf> {
     let line = content.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
@@ -172,6 +194,30 @@ mod tests {
         assert_eq!(at("/usr/up/passwd").unwrap(), root.join("etc/passwd"));
         assert_eq!(at("/../../etc/passwd").unwrap(), root.join("etc/passwd"));
         assert!(at("/loop/x").unwrap_err().contains("links"));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("var/tmp")).unwrap();
+        std::fs::create_dir(root.join("tmp")).unwrap();
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(root.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode("tmp", 0o1777);
+        mode("var", 0o755);
+        mode("var/tmp", 0o755);
+        symlink("tmp", root.join("var/link")).unwrap();
+        let owner = nix::unistd::getuid().as_raw();
+        assert_eq!(is_owners_alone(root, owner), Ok(()));
+        for (wrong, right) in [(0o1777, 0o755), (0o775, 0o700)] {
+            mode("var/tmp", wrong);
+            let told = is_owners_alone(root, owner).unwrap_err();
+            assert!(told.ends_with("/var/tmp"), "{told}");
+            mode("var/tmp", right);
+        }
+        assert!(is_owners_alone(root, owner + 1).is_err());
     }
 
     #[test]
