@@ -372,11 +372,21 @@ impl Agents {
     /// How many instances that run are in each state: of all, or of those that run for this user.
     pub fn by_state(&self, uid: Option<u32>) -> BTreeMap<AgentState, u64> {
         let mut counts = BTreeMap::new();
-        let counted = |instance: &Arc<Instance>| uid.is_none_or(|uid| instance.uid == uid);
-        for instance in self.running().into_iter().filter(counted) {
-            *counts.entry(self.view(&instance).state).or_default() += 1;
+        for instance in self.running_for(uid) {
+            *counts.entry(instance.state).or_default() += 1;
         }
         counts
+    }
+
+    /// How many instances that run have a jail with an unbounded mount: of all, or of those that run for this user.
+    pub fn unbounded(&self, uid: Option<u32>) -> u64 {
+        self.running_for(uid).filter(|instance| instance.unbounded).count() as u64
+    }
+
+    fn running_for(&self, uid: Option<u32>) -> impl Iterator<Item = AgentInstance> {
+        let running = self.running().into_iter();
+        let counted = running.filter(move |instance| uid.is_none_or(|uid| instance.uid == uid));
+        counted.map(|instance| self.view(&instance))
     }
 }
 

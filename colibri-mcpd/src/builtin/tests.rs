@@ -83,6 +83,7 @@ fn view(open: bool, mode: CostMode) -> View {
             trail_error: None,
             approvals_waiting: 1,
             agents_by_state: Default::default(),
+            agents_unbounded: 0,
             collisions: vec!["build: tool git__status is offered by git already".to_owned()],
             look_alikes: vec!["servers docs and d0cs could be taken for each other".to_owned()],
         },

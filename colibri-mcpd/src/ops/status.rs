@@ -51,6 +51,7 @@ impl CallerFacts {
         let config = &self.daemon.config;
         let gates = self.daemon.chain.rules.gates_for(&self.client);
         let count = self.daemon.connections.count();
+        let agents_of = (!self.rights.operator).then_some(self.client.caller.uid);
         View {
             daemon: DaemonFacts {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -76,10 +77,8 @@ impl CallerFacts {
                     Recorder::Off => None,
                 },
                 approvals_waiting: self.approvals_waiting(),
-                agents_by_state: self
-                    .daemon
-                    .agents
-                    .by_state((!self.rights.operator).then_some(self.client.caller.uid)),
+                agents_by_state: self.daemon.agents.by_state(agents_of),
+                agents_unbounded: self.daemon.agents.unbounded(agents_of),
                 collisions: self.collisions(),
                 look_alikes: self.look_alikes(),
             },

@@ -69,6 +69,9 @@ pub struct DaemonFacts {
     /// Instances of agents that run, by what they do: the caller's own, for operators all.
     #[serde(default)]
     pub agents_by_state: BTreeMap<AgentState, u64>,
+    /// Those of them in a jail with a mount of which the policy says `"bounded": false`.
+    #[serde(default)]
+    pub agents_unbounded: u64,
     /// What is not offered because its name was taken.
     #[serde(default)]
     pub collisions: Vec<String>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use colibri_api::{
     AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
+    UNBOUNDED_MOUNT,
 };
 use colibri_text::{brief, counted, visible};
 use nix::sys::signal::Signal;
@@ -413,7 +414,8 @@ fn instances(instances: &[AgentInstance]) -> String {
             (&instance.calls.to_string(), Style::Plain),
             (&tokens.to_string(), Style::Plain),
         ]);
-        if let Some(reason) = &instance.reason {
+        let unbounded = (instance.unbounded && instance.ended_at.is_none()).then_some(UNBOUNDED_MOUNT);
+        for reason in instance.reason.as_deref().into_iter().chain(unbounded) {
             reasons.push_str(&format!("\n{}: {}", visible(&instance.id), visible(reason)));
         }
     }
@@ -498,7 +500,8 @@ mod tests {
             "agents": [{"agent": "coder", "capabilities": ["rust"], "max": 2, "running": 1, "jailed": true, "model": true,
                 "autospawn": true, "refusal": "it is disabled"}],
             "instances": [
-                instance(json!({"state": "blocked", "ended_at": null, "exit": null, "reason": "waits"})),
+                instance(json!({"state": "blocked", "ended_at": null, "exit": null, "reason": "waits",
+                    "unbounded": true})),
                 instance(json!({"id": "fedcba9876543210"})),
             ],
         }))
@@ -511,6 +514,7 @@ mod tests {
             "rust",
             "coder: not started: it is disabled",
             "blocked",
+            "0123456789abcdef: unbounded mount",
             "ended",
             "fedcba9876543210: stopped by uid 0\\u{1b}",
             "4000000000",

@@ -98,9 +98,14 @@ fn show(status: &Status) -> String {
         );
         table.row(&[("blocked by pins", Style::Bad), (&blocked, Style::Bad)]);
     }
-    if counts.unbounded > 0 {
-        let where_to = format!("{}: colibri-mcp servers", counted(counts.unbounded, "server"));
-        table.row(&[(UNBOUNDED_MOUNT, Style::Odd), (&where_to, Style::Odd)]);
+    for (count, kind, command) in [
+        (counts.unbounded, "server", "servers"),
+        (daemon.agents_unbounded, "agent", "agent list"),
+    ] {
+        if count > 0 {
+            let where_to = format!("{}: colibri-mcp {command}", counted(count, kind));
+            table.row(&[(UNBOUNDED_MOUNT, Style::Odd), (&where_to, Style::Odd)]);
+        }
     }
     for warning in &daemon.look_alikes {
         table.row(&[("look-alike", Style::Odd), (warning, Style::Odd)]);
@@ -120,7 +125,7 @@ mod tests {
         let status: Status = serde_json::from_value(json!({
             "version": "0.1.0", "uptime_s": 240, "socket": "/s", "gates": {"write": false, "external_call": true},
             "require_jail": false, "clients": 2, "clients_http": 1, "http_sessions": 3, "cost_mode": "max",
-            "agents_by_state": {"working": 2, "blocked": 1}, "future": {"field": 1},
+            "agents_by_state": {"working": 2, "blocked": 1}, "agents_unbounded": 2, "future": {"field": 1},
             "budgets": {"session_bytes": 8_000_000, "uncompacted_turns": 100, "tool_result_bytes": null},
             "spending": {"acts": true, "set_by": "policy", "set": "fast", "escalates": true, "spent_bytes": 2_000_001,
                          "left_bytes": 5_999_999, "until": 1},
@@ -146,6 +151,7 @@ mod tests {
             "tools 4, instructions 0",
             "d0cs",
             "1 server: colibri-mcp servers",
+            "2 agents: colibri-mcp agent list",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
