@@ -47,10 +47,12 @@ impl PlannedLimits {
     }
 }
 
-/// The most of a resource where the policy says nothing. All are of an amount that ordinary servers and agents do not
-/// reach, and that a host with 2 GiB of memory outlives; `memory` is address space, of which some runtimes reserve
-/// hundreds of gigabytes and use little. Processor time is shared anew at each moment, so nobody loses it for good, and
-/// a bound would only kill a server that has served for long.
+/// The most of a resource where the policy says nothing: an amount that ordinary servers and agents do not reach.
+/// What the kernel has a pool of its own for (buffers, terminals, queues, locks, processes, files) a host with 2 GiB
+/// of memory outlives. `memory` is address space, of which some runtimes reserve hundreds of gigabytes and use
+/// little, and `swap` is what they may really use: a host that has less memory and swap space than that sets its own
+/// in the policy. Processor time is shared anew at each moment, so nobody loses it for good, and a bound would only
+/// kill a server that has served for long.
 fn default(limit: Limit) -> Option<u64> {
     Some(match limit {
         Limit::CpuSeconds => return None,

@@ -70,7 +70,7 @@ fn listed_with(connection: &mut Connection, prefix: &str) -> Result<Vec<Tool>, F
     }
 }
 
-/// The longest that a server takes to start: the daemon's own default.
+/// Twice the time that the daemon gives a server to start where its entry says nothing.
 const MAX_START: Duration = Duration::from_secs(60);
 
 fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {

@@ -67,8 +67,8 @@ pub(super) fn reaches_root(host: &Host) -> Outcome {
     let command = format!("colibri-mcpd {}", words.join(" "));
     match run(DAEMON_PROGRAM, &words) {
         // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's
-        // user, whom it knew, that the report is root's alone.
-        Ok(ran) if matches!(ran.status, Some(0 | 78)) || ran.err.contains("rule 'root'") => Ok(command),
+        // user that the report is root's alone (77). A helper that is not root ends with 71, mdo(1) and sudo(8) with 1.
+        Ok(ran) if matches!(ran.status, Some(0 | 77 | 78)) => Ok(command),
         Ok(ran) => Err(Amiss::Bad(format!(
             "{command} ended with {}: {}",
             ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
@@ -98,10 +98,7 @@ pub(super) fn mdo_rule(host: &Host) -> Outcome {
         (_, rules) => {
             let rules = rules.unwrap_or_default();
             let major = parse_release(&kernel("kern.osrelease").unwrap_or_default()).map_or(15, |release| release.0);
-            let wanted = match major {
-                15.. => format!("uid={uid}>uid=0,gid=0,gid={gid},+gid=0,+gid={gid}"),
-                _ => format!("uid={uid}:0"),
-            };
+            let wanted = wanted_rule(uid, gid, major);
             match find_rule(&rules, uid, major) {
                 Some(rule) if major >= 15 && !names_group(rule) => Err(Amiss::Note(format!(
                     "{rule:?} names no target group (FreeBSD-SA-26:59.mac_do); write {wanted}"
@@ -112,6 +109,14 @@ pub(super) fn mdo_rule(host: &Host) -> Outcome {
                 ))),
             }
         }
+    }
+}
+
+/// The rule of `etc/mdo-15.conf`, or of `mdo-14.conf`.
+fn wanted_rule(uid: u32, gid: u32, major: u32) -> String {
+    match major {
+        15.. => format!("uid={uid}>uid=0,gid=0,gid={gid},+gid=0,+gid={gid}"),
+        _ => format!("uid={uid}:0"),
     }
 }
 
@@ -161,6 +166,24 @@ mod tests {
         ] {
             assert_eq!(find_rule(rules, 748, major).is_some(), granted, "{rules} on {major}");
         }
+    }
+
+    /// The line of an installed file, as an operator copies it.
+    fn shipped_rule(file: &str) -> String {
+        let line = file
+            .lines()
+            .find_map(|line| line.strip_prefix("security.mac.do.rules="));
+        line.unwrap().replace("UID", "748").replace("GID", "749")
+    }
+
+    #[test]
+    fn the_rules_that_ship_are_those_that_are_wanted() {
+        let rules = shipped_rule(include_str!("../../../../../etc/mdo-15.conf"));
+        assert_eq!(rules, wanted_rule(748, 749, 15));
+        assert!(find_rule(&rules, 748, 15).is_some_and(names_group), "{rules}");
+        let rules = shipped_rule(include_str!("../../../../../etc/mdo-14.conf"));
+        assert_eq!(rules, wanted_rule(748, 749, 14));
+        assert!(find_rule(&rules, 748, 14).is_some(), "{rules}");
     }
 
     #[test]

@@ -119,6 +119,9 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     if (ended.tokens_in, ended.tokens_out) != (seen.tokens_in, seen.tokens_out) {
         return Err(not_as_shown("relay and model do not agree on the tokens"));
     }
+    if seen.with_key != seen.requests {
+        return Err(not_as_shown("a request reached the model without its key"));
+    }
 
     say!("6. All agents at a glance");
     say!("   $ colibri-mcp glasspane");
