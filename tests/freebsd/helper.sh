@@ -190,8 +190,36 @@ finish b
 policy
 clean "a range of uids"
 
+section_13_undying
 section_13_acl
 section_13_service
+}
+
+in_vfork() {
+	[ "$(ps -o wchan= -p "$1" | tr -d ' ')" = ppwait ]
+}
+
+section_13_undying() {
+echo "# a process that does not die when it is killed"
+session=00000000000000bb
+fake_record $session
+"$inmate" undying $session &
+undying=$!
+until_true 20 in_vfork $undying
+report $? "it waits in vfork(2)" "$(ps -o pid,class,state,wchan,command -p $undying)"
+for verb in "stop --session $session" "stop --all" sweep; do
+	# shellcheck disable=SC2086 # words of a request
+	root_asks $verb
+	is "$verb: no success" "71 teardown" "$rc $(rule)"
+	alive $undying
+	report $? "$verb: it is there" "$(our_processes)"
+	is "$verb: its record stays" $session "$(our_records)"
+done
+pkill -9 -P $undying
+wait $undying 2>/dev/null
+root_asks stop --session $session
+is "once it can die: a success" 0 "$rc"
+clean "undying"
 }
 
 section_13_acl() {
@@ -225,25 +253,19 @@ acl_is_there() {
 }
 
 # acl_disk: a file system with lists in the place of the configuration, where the host's own has none: UFS on a memory
-# disk, or ZFS on a file where the kernel is built without UFS_ACL.
+# disk.
 acl_disk() {
 	cp -Rp "$etc" "$work/etc"
-	unit=$(mdconfig -a -t swap -s 16m 2>/dev/null) && newfs "/dev/$unit" >/dev/null &&
-		mount -o nfsv4acls "/dev/$unit" "$etc" 2>/dev/null || {
-		[ -z "$unit" ] || mdconfig -d -u "$unit"
-		unit=
-		kldload -n zfs 2>/dev/null && truncate -s 128m "$work/pool" &&
-			zpool create -m "$etc" colibri-acl "$work/pool" && pool=yes || return 1
-	}
+	unit=$(mdconfig -a -t swap -s 16m) && newfs "/dev/$unit" >/dev/null && mount -o nfsv4acls "/dev/$unit" "$etc" ||
+		return 1
 	chmod 755 "$etc"
 	cp -Rp "$work/etc/" "$etc/"
 	acl_is_there
 }
 
 acl_disk_gone() {
-	[ -z "${unit:-}" ] || { umount "$etc" && mdconfig -d -u "$unit"; }
-	[ -z "${pool:-}" ] || zpool destroy colibri-acl
-	unit='' pool=''
+	[ -z "${unit:-}" ] || { umount "$etc"; mdconfig -d -u "$unit"; } 2>/dev/null
+	unit=
 }
 
 section_13_service() {

@@ -8,7 +8,9 @@
 # Needs root and the base system alone, and uses /usr/local/bin/git if there is one; changes /usr/local/etc/colibri, the
 # installed binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check
 # with what it saw.
-# A SECTION is a number from 1 to 15, or limits; all of them run if none is named.
+# A SECTION is a number from 1 to 15, limits, or mounts; all of them run if none is named. A part of one has its name, too:
+# `run.sh BINDIR mounts_refused` calls section_mounts_refused. ROUNDS in the environment is how often section mounts moves
+# a directory in each kind of place; the default is 1000. With REQUIRE_ZFS=yes a host without ZFS fails.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
 # mdo mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
 
@@ -79,9 +81,11 @@ make_root() {
 	} | grep '^/' | sort -u | tar --no-fflags -cf - -T - 2>/dev/null | tar -xf - -C "$root"
 }
 
-# digest of an entry: the registry holds each entry on a line of its own, between the key and the last comma.
+# digest of an entry: the registry holds each entry on a line of its own, between the key and the last comma; or on
+# some, as those that ship, of which the last begins with six blanks and the brace.
 digest_of() {
-	sed -n "s/^ *\"$1\": //p" "$etc/external-mcp.json" | sed 's/,$//' | tr -d '\n' | sha256 -q
+	sed -n -e "/^ *\"$1\": {\$/,/^      }/p" -e "/^ *\"$1\": {./p" "$etc/external-mcp.json" |
+		sed -e "1s/^ *\"$1\": //" -e '$s/,$//' | printf '%s' "$(cat)" | sha256 -q
 }
 
 json() {
@@ -376,10 +380,12 @@ restore() {
 	for feed in "$work"/*.feed; do
 		[ -f "$feed" ] && kill -9 "$(cat "$feed")" 2>/dev/null
 	done
+	pkill -9 -f "^$inmate undying"
 	sleep 1
 	"$helper" sweep >/dev/null 2>&1
 	jail -q -r colibritest >/dev/null 2>&1
 	integrations_restored
+	places_gone
 	umount "$roots/persistent/dev" 2>/dev/null
 	umount "$dir/state" 2>/dev/null
 	umount "$dir" 2>/dev/null
@@ -1187,18 +1193,32 @@ case "$(uname -r)" in
 *) skip "doctor names the patch level that this kernel needs" "$(uname -r) is patched, or not known" ;;
 esac
 doctor() { "$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1; }
+# wrong_facts NUMBER WHAT: doctor's status is 1, and so many facts are bad, each with a remedy.
+wrong_facts() {
+	out=$(doctor)
+	is "doctor --root: $2" "1 $1" "$? $(echo "$out" | amiss | wc -l | tr -d ' ')"
+	is "doctor --root: it says of each what to do" "$(echo "$out" | grep -c '"outcome": "bad"')" \
+		"$(echo "$out" | grep -A 2 '"outcome": "bad"' | grep -c '"do"')"
+	echo "$out" | amiss | sed 's/^/# bad: /'
+}
 chmod 4555 "$helper"
-out=$(doctor)
-is "doctor --root: a helper that others may execute" 1 $?
-has "doctor --root: it says what to do" "chmod 4550" "$(echo "$out" | grep -A 2 '"bad"')"
+wrong_facts 1 "a helper that others may execute"
 chmod 4550 "$helper"
+install -d "$roots/one/spool"
+chmod 1777 "$roots/one/spool"
+wrong_facts 1 "a root in which others may make a directory"
+rmdir "$roots/one/spool"
 rmdir "$roots/one/tmp"
-out=$(doctor)
-is "doctor --root: a root without tmp" 1 $?
-has "doctor --root: it says what to do" "mkdir dev tmp" "$(echo "$out" | grep -A 2 '"bad"')"
+# The helper refuses it as well.
+wrong_facts 2 "a root without tmp"
 mkdir "$roots/one/tmp"
 out=$(doctor)
 is "doctor --json: no fact is bad" "" "$(echo "$out" | amiss)"
+if [ "$(sysctl -n vm.pmap.pg_ps_enabled 2>/dev/null)" = 1 ]; then
+	has "doctor notes what no limit counts" '"note"' "$(echo "$out" | grep -A 1 'no large pages')"
+else
+	skip "doctor notes what no limit counts" "this kernel has no large pages"
+fi
 }
 
 section_service() {
@@ -1277,6 +1297,7 @@ report $? "daemon(8) killed: stop" "$out"
 clean "daemon(8) killed"
 out=$(service colibri_mcp start 2>&1)
 report $? "service start after it" "$out"
+section_service_environment
 echo 'colibri_mcp_svcj=YES' >>"$rc_conf"
 out=$(service colibri_mcp restart 2>&1)
 report $((! $?)) "a service jail is refused" "$out"
@@ -1289,6 +1310,35 @@ is "stop leaves no jail" "" "$(our_jails)"
 trail=$("$client" trail verify --state-dir "$dir/state" 2>&1)
 report $? "the trail of all of it verifies" "$trail"
 rm -f "$rc_conf"
+}
+
+# The priv mode in the daemon's environment holds, unless the variable says otherwise.
+section_service_environment() {
+if ! has_mac_do; then
+	skip "COLIBRI_JAIL_PRIV_MODE in colibri_mcp_env" "no mac_do here"
+	return
+fi
+rules=$(sysctl -n security.mac.do.rules)
+mdo_rule
+# The service does not start with a helper that is not setuid, unless that becomes root another way.
+chmod u-s "$helper"
+out=$(service colibri_mcp configtest 2>&1)
+report $((! $?)) "a helper that is not setuid: refused" "$out"
+cp "$rc_conf" "$work/rc_conf"
+echo 'colibri_mcp_env="COLIBRI_JAIL_PRIV_MODE=mdo"' >>"$rc_conf"
+out=$(service colibri_mcp configtest 2>&1)
+report $? "COLIBRI_JAIL_PRIV_MODE=mdo in colibri_mcp_env: not refused" "$out"
+out=$(service colibri_mcp restart 2>&1)
+report $? "restart" "$out"
+has "a call is answered from a jail, which it reaches by mdo(1)" hello-there "$(ask one)"
+echo 'colibri_mcp_priv_mode=helper' >>"$rc_conf"
+out=$(service colibri_mcp configtest 2>&1)
+report $((! $?)) "colibri_mcp_priv_mode=helper besides: that counts" "$out"
+cp "$work/rc_conf" "$rc_conf"
+chmod u+s "$helper"
+sysctl security.mac.do.rules="$rules" >/dev/null
+out=$(service colibri_mcp restart 2>&1)
+report $? "restart without all that" "$out"
 }
 
 # --- 11: hardening ----------------------------------------------------------------------------------------------------

@@ -129,6 +129,8 @@ fn main() {
             become_program(&rest[1..])
         }
         #[cfg(target_os = "freebsd")]
+        "undying" => sys::freebsd::outlive_kill(rest[0]),
+        #[cfg(target_os = "freebsd")]
         "pdfork" => pdfork(rest[0], &rest[1..]),
         #[cfg(target_os = "freebsd")]
         "trace" => trace(rest[0]),

@@ -250,6 +250,7 @@ pub(crate) mod freebsd {
     unsafe extern "C" {
         fn setloginclass(class: *const c_char) -> c_int;
         fn getloginclass(class: *mut c_char, size: usize) -> c_int;
+        fn vfork() -> libc::pid_t;
     }
 
     /// procctl(2) on this process, which takes or gives a number.
@@ -293,6 +294,29 @@ pub(crate) mod freebsd {
         // SAFETY: a C string that lives through the call.
         let done = unsafe { setloginclass(class.as_ptr()) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Takes the marks of a session's processes, and waits in vfork(2), where no signal ends a process, for a child
+    /// without them that never ends.
+    pub(crate) fn outlive_kill(session: &str) -> ! {
+        let login = CString::new(session).unwrap();
+        // SAFETY: a C string that lives through the call.
+        let done = unsafe {
+            libc::setsid();
+            libc::setlogin(login.as_ptr())
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        set_class(&format!("colibri-{}", &session[..9]));
+        // SAFETY: the child, which has this memory and stack to itself as long as it lives, makes system calls alone.
+        unsafe {
+            if vfork() == 0 {
+                setloginclass(c"default".as_ptr());
+                loop {
+                    libc::pause();
+                }
+            }
+            libc::_exit(0)
+        }
     }
 
     /// pdfork(2): a child that is killed when its descriptor is closed. `None` in the child.
