@@ -95,6 +95,7 @@ section_agents
 section_agents_doors
 section_agents_ways
 section_agents_persistent
+section_agents_place
 section_agents_demo
 policy
 }
@@ -355,6 +356,64 @@ jail -q -r colibritest
 clean "persistent"
 }
 
+# in_a_jail UID: whether a process of this user runs in one.
+in_a_jail() {
+	ps -axo uid,jid | awk -v uid="$1" '$1 == uid && $2 > 0 {found = 1} END {exit !found}'
+}
+
+# An agent that ships, and its place, by the manual: what it writes a person of its group changes, and it goes on with
+# that.
+section_agents_place() {
+agents_prepared
+if ! has_vimage; then
+	skip "an agent that ships, in its place" "no VIMAGE"
+	return
+fi
+built_root -a gemini "$inmate" /bin/cat
+install -d "$roots/gemini/usr/local/mcp/bin" "$work/project"
+# In the place of Gemini CLI, which needs a network: it adds a line to each file.
+cat >"$roots/gemini/usr/local/mcp/bin/gemini" <<-'AGENT'
+	#!/bin/sh
+	for file in /work/ours /work/theirs; do
+	    [ ! -e "$file" ] || echo agent >>"$file" || exit 3
+	done
+	[ -e /work/new ] || echo agent >/work/new
+	AGENT
+chmod 755 "$roots/gemini/usr/local/mcp/bin/gemini"
+echo person >"$work/project/ours"
+chown -R "$op_uid:$op_uid" "$work/project"
+chmod 600 "$work/project/ours"
+out=$(sh "$tree/etc/make-root.sh" -w 60814:60814 -s 64M -f "$work/project" "$places/project" 2>&1)
+report $? "make-root.sh -w -f makes a place of a project" "$out"
+shipped_files agents/gemini
+run_shipped_agent
+is "the agent that ships, by the policy that ships: it has written" "0 60814 60814 664" "$rc $(stat -f '%u %g %Lp' "$places/project/new" 2>&1)"
+# A person: of the group, with the manual's umask, and of no other right.
+person() { chroot -u "$op_uid" -g "$op_uid" -G "$op_uid,60814" / /bin/sh -c "umask 002; $*" 2>&1; }
+is "a person of its group changes that, and makes a file beside it" "" \
+	"$(person "echo person >>$places/project/new && echo person >$places/project/theirs")"
+run_shipped_agent
+is "the agent changes what was copied, and what the person made" "0 person agent agent, person agent" \
+	"$rc $(words_in "$places/project/ours"), $(words_in "$places/project/theirs")"
+is "and the person what the agent wrote" "agent person" "$(words_in "$places/project/new")"
+is "somebody else does not even see it" 1 "$(by "$other_uid" /bin/ls "$places/project" >/dev/null 2>&1; echo $?)"
+clean "an agent in its place"
+rm -rf "$work/project" "${roots:?}/gemini"
+places_gone
+policy
+}
+
+words_in() {
+	tr '\n' ' ' <"$1" | sed 's/ $//'
+}
+
+run_shipped_agent() {
+	next_door
+	run "" gemini
+	next_session=
+	no_doors
+}
+
 # A real agent behind the real daemon: from a task to its result, with its model behind the relay.
 section_agents_demo() {
 agents_prepared
@@ -369,13 +428,22 @@ cat >"$etc/external-mcp.json" <<REGISTRY
       "headers": { "x-api-key": "the-demos-own-key-which-no-agent-sees" } },
     "tools": { "demo": { "allow": ["write_note"] } } } } }
 REGISTRY
-out=$(/usr/bin/env -i PATH="$PATH" HOME=/root TMPDIR=/var/tmp "$client" demo agent 2>&1)
-is "an agent behind the daemon, from task to result" 0 "$?"
-report 0 "what it shows" "$out"
-has "it runs in a jail" "The agent runs in a jail" "$out"
-has "its task has a result" 'Task 1 is done; its result: {"note":"from-the-agent"' "$out"
-has "its model was asked with the key" "4 requests, 4 of them with the key" "$out"
-has "its trail verifies" "/trail: sound" "$out"
+/usr/bin/env -i PATH="$PATH" HOME=/root TMPDIR=/var/tmp "$client" demo agent >"$work/demo" 2>&1 &
+demo=$!
+until_true 120 eval 'in_a_jail "$suid" || ! alive "$demo"'
+in_a_jail "$suid"
+report $? "the agent runs in a jail" "$(ps -axo uid,jid,command | awk '$2 > 0')"
+wait "$demo"
+is "from task to result: its model was asked with the key, and the trail verifies" 0 "$?"
+report 0 "what it shows" "$(cat "$work/demo")"
 is "no door is left" "" "$(ls "$run_dir/doors" 2>/dev/null)"
+/usr/bin/env -i PATH="$PATH" HOME=/root TMPDIR=/var/tmp "$client" demo >"$work/demo" 2>&1 &
+demo=$!
+until_true 120 eval 'in_a_jail "$duid" || ! alive "$demo"'
+in_a_jail "$duid"
+report $? "demo: its server runs in a jail" "$(ps -axo uid,jid,command | awk '$2 > 0')"
+wait "$demo"
+is "demo: all of it is as it says" 0 "$?"
+report 0 "what it shows" "$(cat "$work/demo")"
 clean "an agent behind the daemon"
 }
