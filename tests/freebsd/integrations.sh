@@ -49,9 +49,9 @@ bridge_start() {
 	bridge_pid=$(lock_says pid)
 }
 
-# What the bridge said since it listens: a line for each connection that it refused.
+# What the bridge said of connections that it refused, once a minute at most.
 refused_by_bridge() {
-	sed '/listening on/d' "$work/bridge.err"
+	sed -n '/refused/{/offered/!p;}' "$work/bridge.err"
 }
 
 lock_says() {
