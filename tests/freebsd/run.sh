@@ -1146,7 +1146,8 @@ has "a sudo is installed" sudo "$(/usr/local/bin/sudo --version 2>&1 | head -1)"
 aside /usr/local/etc/sudoers
 aside /usr/local/etc/sudoers.d
 mkdir -p /usr/local/etc/sudoers.d
-install -m 440 "$tree/etc/sudoers" /usr/local/etc/sudoers.d/colibri
+sed 's|%%PREFIX%%|/usr/local|' "$tree/port/files/sudoers.in" >/usr/local/etc/sudoers.d/colibri
+chmod 440 /usr/local/etc/sudoers.d/colibri
 echo '@includedir /usr/local/etc/sudoers.d' >/usr/local/etc/sudoers
 chmod 440 /usr/local/etc/sudoers
 registry "$served" "$hosted"
