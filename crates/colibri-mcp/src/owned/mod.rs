@@ -28,6 +28,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 const BACKUP: &str = ".colibri-backup-";
 /// No settings file is longer.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Flags that open neither what a symbolic link leads to nor, waiting for its writer, a named pipe.
+const NO_LINKS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 
 /// A file of the person who runs this program, as it was read.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl Owned {
         let project = project.map(|project| project.canonicalize().map_err(|source| failed(project, source)));
         let project = project.transpose()?;
         let (real, flags) = match &project {
-            Some(project) => (path_without_links(project, &path)?, nix::libc::O_NOFOLLOW),
+            Some(project) => (path_without_links(project, &path)?, NO_LINKS),
             None => (real_path(&path)?, 0),
         };
         let text = match OpenOptions::new().read(true).custom_flags(flags).open(&real) {
@@ -132,8 +134,12 @@ impl Owned {
         };
         let same = laid_out(self.text());
         let is_old = |old: &String| kind.get(old, keys) == Ok(None) && laid_out(old) == same;
-        let kept = self.kept().into_iter();
-        let old = kept.filter_map(|kept| fs::read_to_string(kept).ok()).find(is_old);
+        // What is kept was written here as a regular file: a link is somebody else's.
+        let read = |kept: PathBuf| {
+            let file = OpenOptions::new().read(true).custom_flags(NO_LINKS).open(&kept).ok()?;
+            read_owned(&kept, file).ok()
+        };
+        let old = self.kept().into_iter().filter_map(read).find(is_old);
         Ok(old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest)))
     }
 

@@ -63,6 +63,29 @@ fn backups(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn what_a_link_leads_to_is_not_what_was_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (project, outside) = (directory.path().join("p"), directory.path().join("outside.json"));
+    std::fs::create_dir(&project).unwrap();
+    std::fs::write(&outside, "{\"a\":1}").unwrap();
+    let (name, keys) = (Path::new("a.json"), ["mcpServers", "colibri"]);
+    std::fs::write(
+        project.join(name),
+        Kind::Json.set("{\"a\":1}", &keys, &entry()).unwrap(),
+    )
+    .unwrap();
+    symlink(&outside, project.join("a.json.colibri-backup-20260101000000")).unwrap();
+    nix::unistd::mkfifo(
+        &project.join("a.json.colibri-backup-20260102000000"),
+        nix::sys::stat::Mode::S_IRWXU,
+    )
+    .unwrap();
+    let file = Owned::read_in_project(&project, name).unwrap();
+    let text = file.text_without(Kind::Json, &keys).unwrap();
+    assert_eq!(text.unwrap(), "{\n  \"a\":1\n}");
+}
+
+#[test]
 fn a_file_is_replaced_behind_its_link_with_its_mode_and_a_backup() {
     let directory = tempfile::tempdir().unwrap();
     let (dotfiles, link) = (
