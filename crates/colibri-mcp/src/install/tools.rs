@@ -16,6 +16,8 @@ use colibri_text::visible;
 
 /// The most lines of what a program said before it failed.
 const LINES: usize = 6;
+/// How pip(1) names the versions of Python that a package wants.
+const REQUIRES: &str = "Requires-Python ";
 /// Between two looks whether a program has ended.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -45,21 +47,22 @@ pub(super) fn run_whole(command: &mut Command) -> Result<(Vec<u8>, String), Stri
     if status.success() {
         return Ok((out, said.into_owned()));
     }
-    let mut lines = reason(&said);
-    lines.extend(wanted_python(&said));
-    Err(format!("{name}: {status}\n  {}", lines.join("\n  ")))
+    Err(format!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
 }
 
-/// The lines that say why a program failed: npm(1) begins with that, others end with it.
+/// The lines that say why a program failed: npm(1) begins with that, others end with it. Where the reason is the version
+/// of Python, that is the last line, in place of pip(1)'s list of all versions that want another.
 fn reason(said: &str) -> Vec<String> {
-    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let wanted = wanted_python(said);
+    let is_told = |line: &&str| !line.trim().is_empty() && (wanted.is_none() || !line.contains(REQUIRES));
+    let lines = said.lines().filter(is_told);
     let mut lines: Vec<String> = lines.map(|line| visible(line).into_owned()).collect();
     match lines.iter().position(|line| line.starts_with("npm error")) {
         Some(first) => lines.drain(..first),
         None => lines.drain(..lines.len().saturating_sub(LINES)),
     };
     lines.truncate(LINES);
-    lines.into_iter().map(without_versions).collect()
+    lines.into_iter().map(without_versions).chain(wanted).collect()
 }
 
 /// A line of pip(1)'s without the list of all versions that there are, which hides why none of them will do.
@@ -80,8 +83,8 @@ fn without_versions(line: String) -> String {
 
 /// The version of Python that a package wants, where pip(1) passes over its versions for want of it.
 fn wanted_python(said: &str) -> Option<String> {
-    let line = said.lines().find(|line| line.contains("Requires-Python"))?;
-    let wanted = line.rsplit_once("Requires-Python ")?.1.trim();
+    let line = said.lines().find(|line| line.contains(REQUIRES))?;
+    let wanted = line.rsplit_once(REQUIRES)?.1.trim();
     (!wanted.is_empty()).then(|| format!("it needs Python {}", visible(wanted)))
 }
 
@@ -187,11 +190,12 @@ mod tests {
                    >=3.11; 1.2.0 Requires-Python >=3.12\nERROR: Could not find a version that satisfies the requirement \
                    x==1.2.0 (from versions: 0.0.1, 0.0.2, 0.0.3, 0.0.9)\nERROR: No matching distribution found for x\n";
         let shown = reason(pip);
+        assert_eq!(shown.len(), 3, "{shown:?}");
         assert!(
-            shown[1].ends_with("x==1.2.0 (from versions: 0.0.1 to 0.0.9)"),
+            shown[0].ends_with("x==1.2.0 (from versions: 0.0.1 to 0.0.9)"),
             "{shown:?}"
         );
-        assert_eq!(wanted_python(pip).unwrap(), "it needs Python >=3.12");
+        assert_eq!(shown[2], "it needs Python >=3.12");
         for none in ["", "Requires-Python ", "(from versions: none)", "(from versions: "] {
             assert_eq!(
                 (wanted_python(none), without_versions(none.to_owned())),
