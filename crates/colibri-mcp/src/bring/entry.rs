@@ -277,20 +277,87 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
         _ => None,
     }
 }
-/// True if an interpreter or the dynamic linker loads code for a variable of this name: a stranger's manifest does not set
-/// it.
-pub(super) fn loads_code(name: &str) -> bool {
-    const NAMES: [&str; 10] = [
+
+/// The gap that stands for the directory to which a bundle is unpacked.
+pub(super) const DIRECTORY: &str = "__dirname";
+
+/// Refuses a variable of a stranger's manifest for which an interpreter, or the dynamic linker, loads code: in any case,
+/// or from a path that is not in the bundle.
+///
+/// # Errors
+/// It is one.
+pub(super) fn check_variable(name: &str, value: &Template) -> Result<(), String> {
+    const LOADS: [&str; 13] = [
         "BASH_ENV",
+        "BUNDLE_GEMFILE",
         "ENV",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "LUA_CPATH",
+        "LUA_INIT",
+        "LUA_PATH",
         "NODE_OPTIONS",
+        "NODE_REPL_EXTERNAL_MODULE",
+        "PERL5DB",
         "PERL5OPT",
-        "PYTHONBREAKPOINT",
-        "PYTHONHOME",
-        "PYTHONINSPECT",
-        "PYTHONSTARTUP",
-        "PYTHONWARNINGS",
         "RUBYOPT",
     ];
-    NAMES.contains(&name) || ["LD_", "DYLD_"].iter().any(|start| name.starts_with(start))
+    const PATHS: [&str; 13] = [
+        "CLASSPATH",
+        "GCONV_PATH",
+        "GEM_HOME",
+        "GEM_PATH",
+        "NODE_PATH",
+        "OPENSSL_CONF",
+        "OPENSSL_ENGINES",
+        "OPENSSL_MODULES",
+        "PATH",
+        "PERL5LIB",
+        "PERLLIB",
+        "PYTHONPATH",
+        "RUBYLIB",
+    ];
+    // Of Python's, which are many and become more, those that load nothing.
+    const HARMLESS: [&str; 9] = [
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONFAULTHANDLER",
+        "PYTHONHASHSEED",
+        "PYTHONIOENCODING",
+        "PYTHONNOUSERSITE",
+        "PYTHONOPTIMIZE",
+        "PYTHONSAFEPATH",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+    ];
+    let begins = ["LD_", "DYLD_", "PYTHON"].iter().any(|start| name.starts_with(start));
+    let is_refused = match name {
+        _ if PATHS.contains(&name) => !is_below_directory(value),
+        _ if HARMLESS.contains(&name) => false,
+        _ => begins || LOADS.contains(&name),
+    };
+    match is_refused {
+        true => Err(format!(
+            "its variable {} has an interpreter load what is not in it",
+            colibri_text::brief(name, 40)
+        )),
+        false => Ok(()),
+    }
+}
+
+/// True if each of the paths, between colons, is one below the directory of the bundle.
+fn is_below_directory(paths: &Template) -> bool {
+    let mut text = String::new();
+    for piece in &paths.0 {
+        match piece {
+            Piece::Text(part) => text.push_str(part),
+            // No text of a manifest has a NUL that the system would take.
+            Piece::Gap { key, .. } if key == DIRECTORY => text.push('\0'),
+            Piece::Gap { .. } => return false,
+        }
+    }
+    text.split(':').all(|path| match path.strip_prefix('\0') {
+        Some("") => true,
+        Some(below) => below.starts_with('/') && !below.contains('\0') && below.split('/').all(|part| part != ".."),
+        None => false,
+    })
 }

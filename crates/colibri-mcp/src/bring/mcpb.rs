@@ -7,14 +7,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::archive::Archive;
-use super::entry::{gap, loads_code, scalar};
+use super::entry::{DIRECTORY, check_variable, gap, scalar};
 use super::proposal::{Field, Process, Program, Proposal, Runs, Want};
 use super::runner::requirement;
 use super::source::{json, toml};
 use super::template::{Piece, Template};
-
-/// What stands for the directory that the bundle is unpacked to.
-const DIRECTORY: &str = "__dirname";
 
 /// A bundle whose manifest was read.
 pub struct Bundle<'b> {
@@ -135,14 +132,9 @@ fn runs(
     };
     let mut env = BTreeMap::new();
     for (name, value) in of("env").and_then(Value::as_object).into_iter().flatten() {
-        if loads_code(name) {
-            let shown = colibri_text::brief(name, 40);
-            return Err(format!(
-                "its variable {shown} has an interpreter load what is not in it"
-            ));
-        }
         let text = scalar(value).ok_or("mcp_config: a value of env is not a string")?;
         let text = template(&text);
+        check_variable(name, &text)?;
         let optional = text.keys().any(|key| {
             wants
                 .get(key)
@@ -420,6 +412,37 @@ mod tests {
                 "mcp_config": { "command": kind, "args": args } }));
             let runs = of(&manifest, &[]).unwrap().runs;
             assert_eq!(runs.is_ok(), is_file, "{kind} {args}: {:?}", runs.err());
+        }
+    }
+
+    #[test]
+    fn a_variable_that_leads_to_code_leads_into_the_bundle() {
+        for (name, value, is_inside) in [
+            ("PYTHONPATH", "${__dirname}/lib:${__dirname}", true),
+            ("NODE_PATH", "${__dirname}/node_modules", true),
+            ("PERL5LIB", "${__dirname}/..", false),
+            ("PERL5LIB", "${__dirname}/a/../../../x", false),
+            ("RUBYLIB", "${__dirname}/lib:/tmp/x", false),
+            ("PYTHONPATH", "${__dirname}/lib:", false),
+            ("PYTHONPATH", "${__dirname}x/lib", false),
+            ("PYTHONPATH", "${user_config.x}", false),
+            ("PYTHONPATH", "${__dirname}/${user_config.x}", false),
+            ("PYTHONPATH", "lib", false),
+            ("OPENSSL_CONF", "/tmp/openssl.cnf", false),
+            ("GCONV_PATH", "/tmp", false),
+            ("PYTHONPYCACHEPREFIX", "/tmp", false),
+            ("PATH", "${__dirname}/bin", true),
+            ("PATH", "/tmp:${__dirname}/bin", false),
+            ("LD_LIBRARY_PATH", "${__dirname}/lib", false),
+            ("PYTHONUNBUFFERED", "1", true),
+            ("NODE_ENV", "production", true),
+        ] {
+            let manifest = server(
+                json!({ "type": "python", "entry_point": "run", "mcp_config": { "command": "python",
+                "args": ["${__dirname}/run"], "env": { name: value } } }),
+            );
+            let runs = of(&manifest, &[]).unwrap().runs;
+            assert_eq!(runs.is_ok(), is_inside, "{name}={value}: {:?}", runs.err());
         }
     }
 

@@ -88,6 +88,8 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Fet
             return Err(not_published("npm", package));
         }
     }
+    check_program(name)?;
+    check_program(program.as_deref().unwrap_or_default())?;
     let package = Package {
         registry: Registry::Npm,
         name: name.to_owned(),
@@ -151,6 +153,8 @@ fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Templ
     for package in &with {
         requirement(package)?;
     }
+    check_program(name.split('[').next().unwrap_or_default())?;
+    check_program(from.map_or("", |_| word))?;
     let package = Package {
         registry: Registry::Pypi,
         name,
@@ -182,6 +186,23 @@ pub(super) fn requirement(text: &str) -> Result<(String, Option<String>), String
         name.to_owned(),
         Some(version.trim().to_owned()).filter(|version| !version.is_empty()),
     ))
+}
+
+/// Refuses a package or a program that fetches, or runs, whatever its arguments say: then another package than the one
+/// that is named would run.
+fn check_program(name: &str) -> Result<(), String> {
+    const NAMES: [&str; 13] = [
+        "bun", "bunx", "corepack", "npm", "npx", "pip", "pipx", "pnpm", "pnpx", "python", "uv", "uvx", "yarn",
+    ];
+    // As pip3 and python3.12.
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    match NAMES.contains(&bare) {
+        true => Err(format!(
+            "{} runs what its arguments say, and not the package that is named",
+            colibri_text::brief(name, 60)
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The option by its name: what it is told may be a secret.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::entry::{loads_code, scalar};
+use super::entry::{check_variable, scalar};
 use super::proposal::{Field, Process, Program, Proposal, Published, Registry, Remote, Runs, Want};
 use super::runner;
 use super::template::{Piece, Template};
@@ -186,13 +186,10 @@ impl Reader {
             if name.is_empty() {
                 return Err(format!("one of its {key} has no name"));
             }
-            if key == "environmentVariables" && loads_code(name) {
-                let shown = colibri_text::brief(name, 40);
-                return Err(format!(
-                    "its variable {shown} has an interpreter load what is not in it"
-                ));
-            }
             if let Some(template) = self.input(input, name)? {
+                if key == "environmentVariables" {
+                    check_variable(name, &template)?;
+                }
                 let field = Field {
                     text: template,
                     secret: is_true(input, "isSecret"),
@@ -460,6 +457,45 @@ mod tests {
         }
         assert!(one(json!({ "name": "a/b" })).runs.unwrap_err().contains("neither"));
         assert!(one(json!({ "packages": [] })).runs.unwrap_err().contains("name"));
+    }
+
+    #[test]
+    fn what_runs_is_the_package_that_is_named() {
+        let named = |name: &str, value: &str| json!({ "type": "named", "name": name, "value": value });
+        let word = |value: &str| json!({ "type": "positional", "value": value });
+        let of = |kind: &str, name: &str, runtime: Value| {
+            let package = json!({ "registryType": kind, "identifier": name, "version": "1.0.0",
+                "transport": { "type": "stdio" }, "runtimeArguments": runtime });
+            one(json!({ "name": "com.example/x", "packages": [package] })).runs
+        };
+        for program in ["pip", "pip3", "pip3.12", "python", "python3", "pipx", "uv"] {
+            let runtime = json!([
+                named("--from", "PKG==1.0.0"),
+                word(program),
+                word("install"),
+                word("evil")
+            ]);
+            let refused = of("pypi", "PKG", runtime).unwrap_err();
+            assert!(refused.contains("runs what its arguments say"), "{program}: {refused}");
+        }
+        let refused = of("pypi", "pip", json!([])).unwrap_err();
+        assert!(refused.contains("runs what its arguments say"), "{refused}");
+        let runtime = json!([named("-p", "PKG@1.0.0"), word("npx"), word("evil")]);
+        let refused = of("npm", "PKG", runtime).unwrap_err();
+        assert!(refused.contains("runs what its arguments say"), "{refused}");
+        let runtime = json!([named("--from", "PKG==1.0.0"), word("pkg-mcp")]);
+        assert!(of("pypi", "PKG", runtime).is_ok() && of("pypi", "python-mcp", json!([])).is_ok());
+    }
+
+    #[test]
+    fn a_server_sets_no_variable_that_loads_code() {
+        for name in ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "NODE_PATH", "OPENSSL_CONF"] {
+            let variable = json!({ "name": name, "value": "/tmp/x" });
+            let refused = one(npm(json!({ "environmentVariables": [variable] })))
+                .runs
+                .unwrap_err();
+            assert!(refused.contains(name), "{refused}");
+        }
     }
 
     #[test]

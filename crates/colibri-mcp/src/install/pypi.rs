@@ -19,6 +19,8 @@ pub(crate) struct Pypi {
     requirements: String,
     /// The version of the package that was asked for.
     pub version: String,
+    /// Its name, as PEP 503 compares it.
+    name: String,
     /// SHA-256 of its archive: pip(1) checks it, and that of each other.
     pub sha256: String,
     /// The program, in the environment's `bin`; empty: the interpreter alone.
@@ -42,6 +44,7 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Pypi, String> 
     };
     let words = [vec![word], package.with.clone()].concat();
     let mut found = resolve_all(&words, Some(bare), scripts)?;
+    found.name = normal(bare);
     bare.clone_into(&mut found.program);
     if let Some(program) = &package.program {
         program.clone_into(&mut found.program);
@@ -61,6 +64,7 @@ pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -
     let mut found = Pypi {
         requirements: String::new(),
         version: String::new(),
+        name: String::new(),
         sha256: String::new(),
         program: String::new(),
         others: 0,
@@ -158,25 +162,41 @@ impl Pypi {
         fs::write(&file, &self.requirements).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut pip = self.pip(venv);
         run(pip.args(["--quiet", "--no-deps", "--require-hashes", "-r"]).arg(&file))?;
-        if self.program.is_empty() || is_executable(&venv.join("bin").join(&self.program)) {
-            return Ok(());
+        let programs = programs(venv, &self.name);
+        let is_there = programs.contains(&self.program) && is_executable(&venv.join("bin").join(&self.program));
+        match self.program.is_empty() || is_there {
+            true => Ok(()),
+            false => Err(format!(
+                "the package has no program {}; it has {}",
+                self.program,
+                programs.join(", ")
+            )),
         }
-        let programs = programs(venv);
-        Err(format!(
-            "the package has no program {}; it has {}",
-            self.program,
-            programs.join(", ")
-        ))
     }
 }
 
-/// The programs of an environment that are not its own.
-fn programs(venv: &Path) -> Vec<String> {
-    let own = ["python", "pip", "activate", "Activate"];
-    let entries = fs::read_dir(venv.join("bin")).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names
-        .filter(|name| !own.iter().any(|own| name.starts_with(own)))
+/// The programs that a package has put into an environment, by its list of files (PEP 376, `RECORD`). The environment's
+/// own, such as pip(1), and those of other packages are not among them: they would do what their arguments say.
+fn programs(venv: &Path, package: &str) -> Vec<String> {
+    let directories = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    let libraries = directories(venv.join("lib")).map(|entry| entry.path().join("site-packages"));
+    let is_its = |path: &PathBuf| {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str()?.strip_suffix(".dist-info"));
+        let name = name.and_then(|name| name.rsplit_once('-'));
+        name.is_some_and(|(name, _)| normal(name) == package)
+    };
+    let lists = libraries.flat_map(directories).map(|entry| entry.path()).filter(is_its);
+    let texts = lists.filter_map(|list| fs::read_to_string(list.join("RECORD")).ok());
+    let mut names: Vec<String> = texts
+        .flat_map(|text| {
+            let programs = text.lines().filter_map(|line| {
+                let (path, _) = line.split_once(',')?;
+                path.strip_prefix("../../../bin/").map(str::to_owned)
+            });
+            programs.collect::<Vec<_>>()
+        })
         .collect();
     names.sort();
     names
@@ -191,6 +211,26 @@ pub(super) fn interpreter(venv: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_program_is_one_that_the_package_brings() {
+        let venv = tempfile::tempdir().unwrap();
+        let library = venv.path().join("lib/python3.12/site-packages");
+        for (package, record) in [
+            (
+                "My_Server-1.0",
+                "../../../bin/my-server,sha256=x,1\nmy_server/bin/other,,\n../../../bin/more,,\n",
+            ),
+            ("pip-25.0", "../../../bin/pip,,\n../../../bin/pip3,,\n"),
+            ("uv-0.9", "../../../bin/uv,sha256=x,1\n"),
+        ] {
+            let list = library.join(format!("{package}.dist-info"));
+            fs::create_dir_all(&list).unwrap();
+            fs::write(list.join("RECORD"), record).unwrap();
+        }
+        assert_eq!(programs(venv.path(), "my-server"), ["more", "my-server"]);
+        assert_eq!(programs(venv.path(), "my"), Vec::<String>::new());
+    }
 
     #[test]
     fn what_a_package_calls_itself_becomes_no_option_of_pip() {
