@@ -49,6 +49,7 @@ pub fn bundle<'b>(bytes: &'b [u8], platform: &str) -> Result<Bundle<'b>, String>
     let runs = runs(&manifest, &wants, &mut archive, platform);
     let mut proposal = Proposal::new(name, runs);
     proposal.wants = wants;
+    proposal.is_foreign = true;
     Ok(Bundle { archive, proposal })
 }
 

@@ -21,6 +21,9 @@ pub struct Proposal {
     pub timeout_ms: Option<u64>,
     /// Whether the source has it turned off.
     pub disabled: bool,
+    /// True if a stranger wrote the source: it was published, or comes with a project. Then no name in it says what is
+    /// kept from the person who agrees to it.
+    pub is_foreign: bool,
 }
 
 impl Proposal {
@@ -34,6 +37,7 @@ impl Proposal {
             tools: (Vec::new(), Vec::new()),
             timeout_ms: None,
             disabled: false,
+            is_foreign: false,
         }
     }
 

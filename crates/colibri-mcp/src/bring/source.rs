@@ -190,10 +190,11 @@ pub fn read(source: Option<Source>, path: &Path, text: &str) -> Result<(Source, 
     if !file.is_object() {
         return Err("it holds no object".to_owned());
     }
+    let is_named = source.is_some();
     let source = source.or_else(|| Source::of(path, &file)).ok_or(
         "it has no servers in any form that is known here (mcpServers, context_servers, servers, mcp, mcp_servers, packages)",
     )?;
-    let found = match source {
+    let mut found = match source {
         Source::ClaudeDesktop => mcp_servers(&file, &CLAUDE_DESKTOP),
         Source::ClaudeCode => editors::claude_code(&file),
         Source::Cursor => mcp_servers(&file, &CURSOR),
@@ -206,7 +207,15 @@ pub fn read(source: Option<Source>, path: &Path, text: &str) -> Result<(Source, 
         Source::McpBridge => bridge_toml::read(&file),
         Source::ServerJson => server_json::read(&file),
     };
+    let is_foreign = source == Source::ServerJson || (!is_named && is_of_project(path));
+    found.iter_mut().for_each(|proposal| proposal.is_foreign = is_foreign);
     Ok((source, found))
+}
+
+/// True if editors look for a file of this path in a project, to which others write. A user's own may have the same path.
+fn is_of_project(path: &Path) -> bool {
+    let is_below = |directory| path.components().any(|part| part.as_os_str() == directory);
+    path.ends_with(".mcp.json") || [".cursor", ".gemini", ".vscode"].into_iter().any(is_below)
 }
 
 /// JSON as editors read it: with comments and trailing commas.
@@ -319,6 +328,26 @@ mod tests {
             assert_eq!(of(path, text), source, "{path}");
         }
         assert!(Source::ALL.iter().all(|source| !source.name().is_empty()));
+    }
+
+    #[test]
+    fn what_comes_with_a_project_is_a_strangers() {
+        let is_foreign = |source, path: &str| {
+            let text = r#"{"mcpServers":{"x":{"command":"x"}}}"#;
+            read(source, Path::new(path), text).unwrap().1[0].is_foreign
+        };
+        for path in [
+            "/p/.mcp.json",
+            "/p/.cursor/mcp.json",
+            "/p/.gemini/settings.json",
+            ".vscode/x",
+        ] {
+            assert!(is_foreign(None, path), "{path}");
+        }
+        assert!(!is_foreign(None, "/h/claude_desktop_config.json"));
+        assert!(!is_foreign(Some(Source::Cursor), "/h/.cursor/mcp.json"));
+        let published = r#"{"name":"a/b","remotes":[{"type":"sse","url":"https://h/"}]}"#;
+        assert!(read(None, Path::new("/h/server.json"), published).unwrap().1[0].is_foreign);
     }
 
     #[test]

