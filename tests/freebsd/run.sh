@@ -1189,8 +1189,8 @@ is "doctor --root on a prepared host finds nothing bad" "" "$(echo "$out" | amis
 [ "$(echo "$out" | grep -c '"outcome": "good"')" -ge 10 ]
 report $? "and ten facts or more good" "$out"
 case "$(uname -r)" in
-15.1-RELEASE | 15.1-RELEASE-p[12])
-	has "doctor names the patch level that this kernel needs" "15.1-RELEASE-p3" "$(echo "$out" | grep 'is open to')" ;;
+15.1-RELEASE | 15.1-RELEASE-p[123])
+	has "doctor names the patch level that this kernel needs" "15.1-RELEASE-p4" "$(echo "$out" | grep 'is open to')" ;;
 *) skip "doctor names the patch level that this kernel needs" "$(uname -r) is patched, or not known" ;;
 esac
 doctor() { "$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1; }

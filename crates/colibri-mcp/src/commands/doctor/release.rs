@@ -6,30 +6,56 @@ use super::fact::{Amiss, Outcome};
 struct Advisory {
     /// Its number, and in words what it is about.
     name: &'static str,
-    /// The release, as major and minor number.
-    release: (u32, u32),
-    /// The patch level of that release that has the correction.
-    patch: u32,
+    /// The releases that it concerns, each with the patch level that has the correction.
+    corrected: &'static [(Release, u32)],
 }
 
-const fn advisory(name: &'static str, release: (u32, u32), patch: u32) -> Advisory {
-    Advisory { name, release, patch }
+/// Major and minor number.
+type Release = (u32, u32);
+
+const fn advisory(name: &'static str, corrected: &'static [(Release, u32)]) -> Advisory {
+    Advisory { name, corrected }
 }
 
+/// Affected releases are those of the CVE records. Where there was none to be had (39, 53, 62), they are those that have a
+/// patch level of the same day, which is the one that such a release needs in any case.
 const ADVISORIES: &[Advisory] = &[
     // Directories passed between jails that share a writable mount. FreeBSD 15 was never affected.
-    advisory("CVE-2025-15576 (FreeBSD-SA-26:04.jail)", (14, 3), 9),
-    advisory("CVE-2025-15547 (allow.mount.nullfs)", (14, 3), 9),
-    advisory("FreeBSD-SA-26:38.jail (jail descriptors)", (15, 1), 1),
-    advisory("FreeBSD-SA-26:39.execve", (15, 1), 1),
-    advisory("FreeBSD-SA-26:51 to 55 (ktrace in jails, sysvsem, ELF)", (15, 1), 2),
-    advisory("FreeBSD-SA-26:57.unix (a local user becomes root)", (15, 1), 3),
-    advisory("FreeBSD-SA-26:59.mac_do (rules without a target group)", (15, 1), 3),
-    advisory("FreeBSD-SA-26:62.tty", (15, 1), 3),
+    advisory("CVE-2025-15576 (FreeBSD-SA-26:04.jail)", &[((14, 3), 9)]),
+    advisory("CVE-2025-15547 (allow.mount.nullfs)", &[((14, 3), 9)]),
+    advisory(
+        "FreeBSD-SA-26:38.jail (jail descriptors)",
+        &[((15, 1), 1), ((15, 0), 11)],
+    ),
+    advisory(
+        "FreeBSD-SA-26:39.execve",
+        &[((15, 1), 1), ((15, 0), 11), ((14, 4), 7), ((14, 3), 16)],
+    ),
+    advisory(
+        "FreeBSD-SA-26:51 to 55 (ktrace in jails, sysvsem, ELF)",
+        &[((15, 1), 2), ((15, 0), 12), ((14, 4), 8)],
+    ),
+    advisory(
+        "FreeBSD-SA-26:57.unix (a local user becomes root)",
+        &[((15, 1), 3), ((15, 0), 13)],
+    ),
+    advisory(
+        "FreeBSD-SA-26:59.mac_do (rules without a target group)",
+        &[((15, 1), 3), ((15, 0), 13)],
+    ),
+    advisory("FreeBSD-SA-26:62.tty", &[((15, 1), 3), ((15, 0), 13), ((14, 4), 9)]),
+    advisory(
+        "FreeBSD-SA-26:63.posixshm (a local user becomes root)",
+        &[((15, 1), 3), ((15, 0), 13), ((14, 4), 9)],
+    ),
+    advisory(
+        "FreeBSD-SA-26:66.jail (out of a jail by descriptors)",
+        &[((15, 1), 4), ((15, 0), 14), ((14, 5), 1), ((14, 4), 10)],
+    ),
 ];
 
 /// The day of the last advisory that was looked at, and the same in days since 1970.
-const LIST_DATE: (&str, u64) = ("25 August 2026", 20_690);
+const LIST_DATE: (&str, u64) = ("29 September 2026", 20_725);
 
 /// The days after which the list is said to be old.
 const MAX_LIST_AGE: u64 = 45;
@@ -48,21 +74,21 @@ pub(super) fn advisories(release: &str, today: u64) -> Outcome {
             OLDEST.0, OLDEST.1
         )));
     }
-    // A release before the one an advisory names got no correction at all.
     let open: Vec<_> = ADVISORIES
         .iter()
-        .filter(|advisory| {
-            let (in_major, in_minor) = advisory.release;
-            let behind = patch.is_some_and(|patch| patch < advisory.patch);
-            major == in_major && (minor < in_minor || (minor == in_minor && behind))
-        })
+        .filter_map(|advisory| Some((advisory.name, needed(advisory, (major, minor), patch)?)))
         .collect();
-    if let Some(needed) = open.iter().map(|advisory| (advisory.release, advisory.patch)).max() {
-        let names: Vec<_> = open.iter().map(|advisory| advisory.name).collect();
-        let ((major, minor), patch) = needed;
+    if let Some(((major, minor), patch)) = open.iter().map(|(_, needed)| *needed).max() {
+        let names: Vec<_> = open.iter().map(|(name, _)| *name).collect();
         return Err(Amiss::Bad(format!(
             "{release} is open to {}; {major}.{minor}-RELEASE-p{patch} or later is needed",
             names.join(", ")
+        )));
+    }
+    if patch.is_none() {
+        return Err(Amiss::Note(format!(
+            "{release} is no release and has no patch level, so that its corrections cannot be told: compare its date with \
+             https://security.freebsd.org/advisories"
         )));
     }
     let (date, day) = LIST_DATE;
@@ -72,6 +98,16 @@ pub(super) fn advisories(release: &str, today: u64) -> Outcome {
     match today.saturating_sub(day) {
         age if age > MAX_LIST_AGE => Err(Amiss::Note(format!("{known}; its list is {age} days old"))),
         _ => Ok(known),
+    }
+}
+
+/// The patch level that closes an advisory for a release that is open to it. A release that is not named, and is older than
+/// one of its branch that is, got no correction at all.
+fn needed(advisory: &Advisory, release: Release, patch: Option<u32>) -> Option<(Release, u32)> {
+    let of_branch = advisory.corrected.iter().filter(|((major, _), _)| *major == release.0);
+    match of_branch.clone().find(|(named, _)| *named == release) {
+        Some(exactly) => patch.is_some_and(|patch| patch < exactly.1).then_some(*exactly),
+        None => of_branch.filter(|(named, _)| *named > release).min().copied(),
     }
 }
 
@@ -99,50 +135,77 @@ mod tests {
 
     const SOON: u64 = LIST_DATE.1 + MAX_LIST_AGE;
 
+    /// The fault of a release, or the note on it.
+    fn seen(release: &str) -> String {
+        match advisories(release, SOON) {
+            Err(Amiss::Bad(seen)) => seen,
+            Err(Amiss::Note(seen)) => format!("note: {seen}"),
+            _ => String::new(),
+        }
+    }
+
     #[test]
     fn each_advisory_is_open_until_its_patch_level() {
-        for Advisory { name, release, patch } in ADVISORIES {
-            let (major, minor) = release;
-            let seen = |release: String| match advisories(&release, SOON) {
-                Err(Amiss::Bad(seen)) => seen,
-                _ => String::new(),
-            };
-            assert!(
-                !seen(format!("{major}.{minor}-RELEASE-p{patch}")).contains(name),
-                "{name}"
-            );
-            let before = match patch {
-                1 => format!("{major}.{minor}-RELEASE"),
-                _ => format!("{major}.{minor}-RELEASE-p{}", patch - 1),
-            };
-            assert!(seen(before).contains(name), "{name}");
-            assert!(
-                seen(format!("{major}.{}-RELEASE-p99", minor - 1)).contains(name),
-                "{name}"
-            );
+        // As the advisories say; not taken from the table.
+        for (name, open, closed) in [
+            ("CVE-2025-15576", "14.3-RELEASE-p8", "14.3-RELEASE-p9"),
+            ("CVE-2025-15547", "14.3-RELEASE-p8", "14.3-RELEASE-p9"),
+            ("CVE-2025-15547", "14.2-RELEASE-p20", "14.4-RELEASE"),
+            ("26:38.jail", "15.1-RELEASE", "15.1-RELEASE-p1"),
+            ("26:38.jail", "15.0-RELEASE-p10", "15.0-RELEASE-p11"),
+            ("26:38.jail", "15.0-RELEASE", "14.4-RELEASE"),
+            ("26:39.execve", "15.1-RELEASE", "15.1-RELEASE-p1"),
+            ("26:51 to 55", "15.1-RELEASE-p1", "15.1-RELEASE-p2"),
+            ("26:51 to 55", "14.4-RELEASE-p7", "14.4-RELEASE-p8"),
+            ("26:57.unix", "15.1-RELEASE-p2", "15.1-RELEASE-p3"),
+            ("26:57.unix", "15.0-RELEASE-p12", "15.0-RELEASE-p13"),
+            // Neither is in FreeBSD 14.
+            ("26:57.unix", "15.0-RELEASE", "14.4-RELEASE"),
+            ("26:59.mac_do", "15.0-RELEASE", "14.4-RELEASE"),
+            ("26:59.mac_do", "15.1-RELEASE-p2", "15.1-RELEASE-p3"),
+            ("26:62.tty", "15.1-RELEASE-p2", "15.1-RELEASE-p3"),
+            ("26:63.posixshm", "15.1-RELEASE-p2", "15.1-RELEASE-p3"),
+            ("26:63.posixshm", "14.4-RELEASE-p8", "14.4-RELEASE-p9"),
+            ("26:66.jail", "15.1-RELEASE-p3", "15.1-RELEASE-p4"),
+            ("26:66.jail", "15.0-RELEASE-p13", "15.0-RELEASE-p14"),
+            ("26:66.jail", "14.5-RELEASE", "14.5-RELEASE-p1"),
+            ("26:66.jail", "14.4-RELEASE-p9", "14.4-RELEASE-p10"),
+            ("26:66.jail", "14.3-RELEASE-p16", "15.2-RELEASE"),
+        ] {
+            assert!(seen(open).contains(name), "{open}: {}", seen(open));
+            assert!(!seen(closed).contains(name), "{closed}: {}", seen(closed));
         }
     }
 
     #[test]
     fn releases_are_compared_with_the_advisories() {
-        for (release, open) in [
-            ("14.3-RELEASE-p8", true),
-            ("14.3-RELEASE", true),
-            ("14.2-RELEASE-p20", true),
-            ("14.3-RELEASE-p9", false),
-            ("14.4-RELEASE", false),
-            ("15.1-RELEASE-p2", true),
-            ("15.1-RELEASE-p3", false),
-            ("15.1-STABLE", false),
-            ("15.2-RELEASE", false),
+        for good in [
+            "14.4-RELEASE-p10",
+            "14.5-RELEASE-p1",
+            "15.0-RELEASE-p14",
+            "15.1-RELEASE-p4",
+            "15.2-RELEASE",
         ] {
-            assert_eq!(advisories(release, SOON).is_err(), open, "{release}");
+            assert_eq!(seen(good), "", "{good}");
         }
-        let Err(Amiss::Bad(seen)) = advisories("15.1-RELEASE-p1", SOON) else {
-            panic!("15.1-RELEASE-p1 is open to some");
-        };
-        assert!(seen.ends_with("15.1-RELEASE-p3 or later is needed"), "{seen}");
-        assert!(!seen.contains("38.jail"), "{seen}");
+        for (open, needed) in [
+            ("14.2-RELEASE-p20", "14.4-RELEASE-p10"),
+            ("14.3-RELEASE-p16", "14.4-RELEASE-p10"),
+            ("14.4-RELEASE", "14.4-RELEASE-p10"),
+            ("15.0-RELEASE-p13", "15.0-RELEASE-p14"),
+            ("15.1-RELEASE-p1", "15.1-RELEASE-p4"),
+        ] {
+            let seen = seen(open);
+            assert!(
+                seen.ends_with(&format!("; {needed} or later is needed")),
+                "{open}: {seen}"
+            );
+        }
+        assert!(!seen("15.1-RELEASE-p1").contains("38.jail"));
+        // A branch has no patch level, so that nothing can be told.
+        for branch in ["14.5-STABLE", "15.1-STABLE", "16.0-CURRENT"] {
+            assert!(seen(branch).starts_with("note: "), "{branch}: {}", seen(branch));
+        }
         assert!(matches!(advisories("13.5-RELEASE-p10", SOON), Err(Amiss::Bad(_))));
         for odd in ["", "x", "15", "15.x-RELEASE", "15.1-RELEASE-q1", "6.1.0-13-amd64"] {
             assert!(advisories(odd, SOON).is_err(), "{odd}");
@@ -151,11 +214,11 @@ mod tests {
 
     #[test]
     fn an_old_list_says_its_age() {
-        assert!(matches!(advisories("15.1-RELEASE-p3", SOON), Ok(seen) if seen.contains("25 August 2026")));
-        let Err(Amiss::Note(seen)) = advisories("15.1-RELEASE-p3", SOON + 1) else {
+        assert!(matches!(advisories("15.1-RELEASE-p4", SOON), Ok(seen) if seen.contains("29 September 2026")));
+        let Err(Amiss::Note(seen)) = advisories("15.1-RELEASE-p4", SOON + 1) else {
             panic!("a list that is 46 days old is old");
         };
-        for part in ["25 August 2026", "46 days", "freebsd-version -ku", "pkg audit"] {
+        for part in ["29 September 2026", "46 days", "freebsd-version -ku", "pkg audit"] {
             assert!(seen.contains(part), "{part}: {seen}");
         }
     }
