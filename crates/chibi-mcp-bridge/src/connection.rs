@@ -2,7 +2,7 @@
 //! anything is done; what is not this user's is closed without a word.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use colibri_client::lock;
 use colibri_client::peer::{self, ConnectionTable, LOOKS, PeerError};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{Backlog, listen};
 
 use crate::answers::{Answers, failure};
 use crate::claim::Claim;
 use crate::say::say;
+use crate::strangers::Strangers;
 
 /// The most connections that wait to be looked up.
 const MAX_UNKNOWN: usize = 2048;
@@ -39,6 +41,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Bridge {
     answers: Arc<Answers>,
     claim: Arc<Claim>,
+    strangers: Strangers,
     /// How long an answer may take.
     limit: Duration,
     began: Instant,
@@ -75,6 +78,7 @@ impl Bridge {
         Arc::new(Bridge {
             answers,
             claim,
+            strangers: Strangers::default(),
             limit,
             began: Instant::now(),
             last: AtomicU64::new(0),
@@ -90,23 +94,30 @@ impl Bridge {
     /// Serves until nobody has connected for `idle`, and ends the process.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// No thread can be started, or the listener is none of IPv4.
     pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> Result<(), String> {
         use io::ErrorKind::{ConnectionAborted, Interrupted};
         // Without more descriptors fewer connections wait.
         let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+        // As many as the system lets wait: a connection beyond that is tried again by its client only after a second.
+        let _ = listen(listener, Backlog::MAXALLOWABLE);
+        let Ok(SocketAddr::V4(address)) = listener.local_addr() else {
+            return Err("the listener has no address of IPv4".to_owned());
+        };
         let watched = self.clone();
         let watch = std::thread::Builder::new().spawn(move || watched.watch(idle));
         watch.map_err(|error| format!("no thread can be started: {error}"))?;
         let (give, unknown) = mpsc::sync_channel(MAX_UNKNOWN);
-        let looks = std::thread::Builder::new().spawn(move || self.look_up(&unknown));
+        let looking = self.clone();
+        let looks = std::thread::Builder::new().spawn(move || looking.look_up(&unknown, address));
         looks.map_err(|error| format!("no thread can be started: {error}"))?;
         let mut faults = Seldom(None);
         loop {
             match listener.accept() {
                 // Where too many wait the next ones wait with the system, as long as it takes to read its table.
-                Ok((stream, _)) => {
-                    if !has_left(&stream) && give.send(stream).is_err() {
+                Ok((stream, from)) => {
+                    let is_dropped = self.strangers.is_passed_over(from, Instant::now()) || has_left(&stream);
+                    if !is_dropped && give.send(stream).is_err() {
                         return Err("connections are not looked up any more".to_owned());
                     }
                 }
@@ -122,7 +133,7 @@ impl Bridge {
 
     /// Serves those connections that are this user's. Others take no place and keep no bridge awake. One reading of the
     /// system's table, which may be long, serves all that wait: nobody is kept waiting by how many there are.
-    fn look_up(self: Arc<Self>, unknown: &Receiver<TcpStream>) {
+    fn look_up(self: Arc<Self>, unknown: &Receiver<TcpStream>, listener: SocketAddrV4) {
         let (mut refused, mut faults) = (Seldom(None), Seldom(None));
         let mut waiting: Vec<(TcpStream, usize)> = Vec::new();
         while let Some(first) = match waiting.pop() {
@@ -147,12 +158,20 @@ impl Bridge {
                 match table.check_caller(&stream) {
                     Ok(()) => self.admit(stream, &mut faults),
                     Err(PeerError::Unseen) if looks < LOOKS && !has_left(&stream) => waiting.push((stream, looks + 1)),
-                    Err(why) => refused.say(|| match stream.peer_addr() {
-                        Ok(from) => format!("a connection from {from} was refused: {why}"),
-                        Err(_) => format!("a connection that is gone was refused: {why}"),
-                    }),
+                    // Whoever it was is gone.
+                    Err(PeerError::Closed) => {}
+                    Err(why) => {
+                        if let PeerError::Stranger(uid) = why {
+                            self.strangers.count_refusal(uid, Instant::now());
+                        }
+                        refused.say(|| match stream.peer_addr() {
+                            Ok(from) => format!("a connection from {from} was refused: {why}"),
+                            Err(_) => format!("a connection that is gone was refused: {why}"),
+                        });
+                    }
                 }
             }
+            self.strangers.pass_over(table.callers(listener), Instant::now());
         }
     }
 

@@ -10,6 +10,7 @@ mod ending;
 mod own_servers;
 mod say;
 mod sources;
+mod strangers;
 mod summaries;
 
 use std::fs::DirBuilder;

@@ -26,8 +26,10 @@ pub const LOOKS: usize = 5;
 pub enum PeerError {
     /// The system's table cannot be read.
     Unreadable(io::Error),
-    /// The other end is not in it, or no longer open.
+    /// The other end is not in it.
     Unseen,
+    /// Nobody has the other end open any more.
+    Closed,
     /// It is another user's.
     Stranger(u32),
 }
@@ -36,9 +38,8 @@ impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PeerError::Unreadable(source) => write!(f, "whose the other end is cannot be found out: {source}"),
-            PeerError::Unseen => {
-                f.write_str("whose the other end is cannot be seen: it is not in the system's table, or closed")
-            }
+            PeerError::Unseen => f.write_str("whose the other end is cannot be seen: it is not in the system's table"),
+            PeerError::Closed => f.write_str("the other end is closed"),
             PeerError::Stranger(uid) => write!(f, "the other end is uid {uid}'s"),
         }
     }
@@ -81,6 +82,16 @@ impl ConnectionTable {
         // this end is connected there is no other.
         both_ends(accepted).map(drop)
     }
+
+    /// The other ends of connections to a listener, accepted or not, each with its user; `None`: it is closed, and what
+    /// it sent may still be read.
+    pub fn callers(&self, listener: SocketAddrV4) -> impl Iterator<Item = (SocketAddrV4, Option<u32>)> {
+        let is_there = |end: &&End| end.is_live || end.state == State::HalfClosed;
+        let callers = self.0.iter().filter(move |end| end.remote == listener);
+        callers
+            .filter(is_there)
+            .map(|end| (end.local, end.is_live.then_some(end.uid)))
+    }
 }
 
 /// Holds the other end of an accepted connection to be this user's, in tables that are read for it.
@@ -118,12 +129,13 @@ fn looked_up(look: impl Fn() -> Result<(), PeerError>) -> Result<(), PeerError> 
 }
 
 fn is_caller(ends: &[End], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
-    let open = |end: &&End| {
-        end.is_live
-            && (end.local, end.remote) == (caller, own)
-            && matches!(end.state, State::Established | State::HalfClosed)
-    };
-    all_of(ends.iter().filter(open), uid)
+    let callers = || ends.iter().filter(|end| (end.local, end.remote) == (caller, own));
+    let is_open = |end: &&End| end.is_live && matches!(end.state, State::Established | State::HalfClosed);
+    match all_of(callers().filter(is_open), uid) {
+        // It is there, and no process has it: it will not come back.
+        Err(PeerError::Unseen) if callers().any(|end| !end.is_live) => Err(PeerError::Closed),
+        other => other,
+    }
 }
 
 fn is_listener(ends: &[End], address: SocketAddrV4, own: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
@@ -206,8 +218,9 @@ mod tests {
         for (ends, wanted) in [
             (vec![end(CALLER, SERVER, Established, 7, true)], "ours"),
             (vec![end(CALLER, SERVER, HalfClosed, 7, true)], "ours"),
-            (vec![end(CALLER, SERVER, HalfClosed, 7, false)], "Unseen"),
-            (vec![end(CALLER, SERVER, Established, 7, false)], "Unseen"),
+            (vec![end(CALLER, SERVER, HalfClosed, 7, false)], "Closed"),
+            (vec![end(CALLER, SERVER, Established, 7, false)], "Closed"),
+            (vec![end(CALLER, SERVER, Other, 0, false)], "Closed"),
             (vec![end(CALLER, SERVER, Other, 7, true)], "Unseen"),
             (vec![end(CALLER, NOBODY, Listen, 7, true)], "Unseen"),
             // Our own end is not the other one.
@@ -285,9 +298,12 @@ mod tests {
         caller.shutdown(Shutdown::Write).unwrap();
         accepted.read_to_end(&mut Vec::new()).unwrap();
         check_caller(&accepted).unwrap();
+        let callers = |table: ConnectionTable| table.callers(server).collect::<Vec<_>>();
+        assert_eq!(callers(ConnectionTable::read().unwrap()), [(own, Some(sys::uid()))]);
         // Whoever is gone is nobody's.
         drop(caller);
-        assert_eq!(said(check_caller(&accepted)), "Unseen");
+        assert_eq!(said(check_caller(&accepted)), "Closed");
+        assert_eq!(callers(ConnectionTable::read().unwrap()), [(own, None)]);
         drop(listener);
         assert_eq!(said(check_listener(server, own)), "Unseen");
     }
