@@ -512,6 +512,49 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     assert!(!prefix.exists() && !place.path("daemon-secrets/bundled-server-pass").exists());
 }
 
+#[test]
+fn what_was_planted_in_pythons_caches_does_not_run() {
+    // Python takes such a cache without a look at its source (PEP 552).
+    const PLANT: &str = "import importlib.util, py_compile, sys\n\
+        cache = importlib.util.cache_from_source(sys.argv[2])\n\
+        py_compile.compile(sys.argv[1], cache, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)\n";
+    let place = users_own();
+    let _daemon = place.start(&[]);
+    let fixture = words(&place.fixture("cached", &[], json!({})));
+    let script = format!(
+        "import helper, os\nwords = {}\nos.execv(words[0], words)\n",
+        json!(fixture)
+    );
+    let manifest = json!({ "manifest_version": "0.3", "name": "cached", "server": { "type": "python",
+        "entry_point": "s.py", "mcp_config": { "command": "python3", "args": ["${__dirname}/s.py"] } } });
+    let file = place.path("c.mcpb");
+    let bytes = zip_of(&[
+        ("manifest.json", manifest.to_string().as_bytes()),
+        ("s.py", script.as_bytes()),
+        ("helper.py", b""),
+    ]);
+    fs::write(&file, bytes).unwrap();
+    good(&place, &["import", file.to_str().unwrap(), "--yes"]);
+    let (evil, ran) = (place.path("evil.py"), place.path("evil.ran"));
+    fs::write(&evil, format!("open({ran:?}, 'w')\n")).unwrap();
+    let helper = place.path("servers/cached/bundle/helper.py");
+    let plant_and = |first: &[&str]| {
+        let mut python = Command::new("python3");
+        let planted = python.args(["-c", PLANT]).args([&evil, &helper]).status();
+        assert!(planted.unwrap().success());
+        good(&place, first);
+        good(&place, &["restart", "cached"]);
+        good(&place, &["call", "cached", "echo"]);
+        ran.exists()
+    };
+    assert!(
+        plant_and(&["servers"]),
+        "what is planted runs where nothing looks for it"
+    );
+    fs::remove_file(&ran).unwrap();
+    assert!(!plant_and(&["enable", "cached", "--yes"]));
+}
+
 /// Serves bytes by HTTP to whoever asks, under `/bundle.mcpb`; the address.
 fn serve(bytes: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
