@@ -624,11 +624,26 @@ fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
 /// Files of the state directory, cut off as a power failure may leave them: the daemon starts, or says what to do.
 #[test]
 fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
-    let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
+    let place = Place::new();
+    let servers = json!({ "fix": place.fixture("fix", &[], json!({ "result_limit": 1000 })) });
+    let said = r#"echo '{"type":"turn.started"}'"#;
+    let agents = json!({ "sh": { "command": "/bin/sh", "args": ["-c", said], "events": "codex" } });
+    place.registry_text(&json!({ "servers": servers, "agents": agents }).to_string());
     let daemon = place.start(&["--write"]);
     let mut client = daemon.quiet(LEGACY);
     client.call("fix__huge", json!({ "bytes": 5000 }));
-    client.call("colibri_create_task", json!({ "title": "t" }));
+    for (tool, arguments) in [
+        ("colibri_create_task", json!({ "title": "t" })),
+        (
+            "colibri_schedule_task",
+            json!({ "action": "create", "every_s": 86_400, "title": "t" }),
+        ),
+    ] {
+        let answer = client.call(tool, arguments);
+        assert_ne!(answer["isError"], true, "{answer}");
+    }
+    // Until its end; it finishes no task.
+    place.colibri_mcp(&["agent", "run", "sh", "--follow"]).output().unwrap();
     daemon.stop();
     let state = place.path("state");
     let mut files = vec![];
@@ -644,6 +659,12 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
         }
     }
     assert!(files.len() >= 8, "{files:?}");
+    for kind in ["agents", "results", "trail"] {
+        assert!(
+            files.iter().any(|file| file.starts_with(state.join(kind))),
+            "{kind}: {files:?}"
+        );
+    }
     for file in files {
         let whole = fs::read(&file).unwrap();
         let name = file.strip_prefix(&state).unwrap().to_string_lossy().into_owned();
