@@ -9,7 +9,7 @@ import time
 import harness
 
 FEATURES = ["list", "calls", "unknown tool", "structured", "links", "progress", "cancel", "list_changed", "resources",
-            "updated", "prompts", "completion", "logging", "pages", "form", "url", "sampling", "roots"]
+            "updated", "prompts", "completion", "logging", "pages", "form", "url", "sampling", "roots", "tasks", "apps"]
 # From good to bad. What is absent, the client's SDK cannot do or the server does not offer.
 VERDICTS = ["absent", "works", "refused", "lost", "hangs"]
 KEYS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
@@ -168,6 +168,8 @@ def judge(version, step, got, reference, through):
         key = {"read": "read", "links": "read", "prompt": "prompt", "complete": "completed", "logging": "messages"}[do]
         problem = differ(do, contents(got[key], volatile), contents(reference[key], volatile))
         problem = problem or differ_in_asking(step, got, reference)
+    elif do in ("task", "app"):
+        problem = differ(do, plain(got["saw"]), plain(reference["saw"])) or differ("what was asked", got["asked"], reference["asked"])
     return ("lost", reason(problem)) if problem else ("works", None)
 
 

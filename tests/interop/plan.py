@@ -114,6 +114,16 @@ OWN = [
     call("test_sampling", {"prompt": "What is the capital of France?"}, "sampling"),
     call("test_roots", {}, "roots"),
 ]
+# What the client of the tasks extension, and no other, asks of the own fixture in the modern era.
+TASKS = [step("task", "tasks", client="tasks", **what) for what in (
+    {"name": "slow_compute", "arguments": {"seconds": 0.3, "label": "sum"}},
+    {"name": "slow_compute", "arguments": {"seconds": 600}, "cancel": True},
+    {"name": "failing_job", "arguments": {}},
+    {"name": "protocol_error_job", "arguments": {}},
+    {"name": "confirm_delete", "arguments": {"filename": "notes"}},
+    {"name": "multi_input", "arguments": {}},
+    {"name": "greet", "arguments": {"name": "Ann"}},
+)]
 # What the witnesses on the SDKs are asked, in both eras.
 WITNESS = [
     LISTS["tools"],
@@ -205,7 +215,14 @@ def servers(install, work):
             call("count", {"n": 20}, "progress", progress=True, steps=20),
         ], web=Web([python, str(work / "web.py"), "{port}"], "/mcp")),
         "old": Server("legacy", [fixture, "legacy"], OWN),
-        "new": Server("modern", [fixture, "modern"], OWN),
+        "new": Server("modern", [fixture, "modern"], OWN + TASKS),
+        "apps": Server("modern", [node, str(work / "app-server.mjs")], [
+            LISTS["tools"],
+            LISTS["resources"],
+            call("hand", {"by": 3}, "structured"),
+            step("read", "resources", uri="ui://hand/view.html"),
+            step("app", "apps", client="apps", name="hand", arguments={"by": 3}),
+        ]),
         # A daemon of their own: their many resources are pages of ours.
         "paged-old": Server("legacy", [fixture, "legacy", "--page", "300", "--many", "1100"],
                             [LISTS["tools"], step("list", "pages", kind="resources")]),
@@ -232,6 +249,9 @@ def clients(install):
         "Python mcp 2.3.0, auto": ("2026-07-28", [python, mcp2], {"mode": "auto"}),
         "FastMCP 4.1.0, legacy": ("2025-11-25", [fast, mcp2], {"mode": "legacy", "fastmcp": True}),
         "FastMCP 4.1.0, modern": ("2026-07-28", [fast, mcp2], {"mode": "modern", "fastmcp": True}),
+        # These make the steps alone that name them.
+        "TypeScript ext-tasks 0.2.2": ("2026-07-28", [node, "tasks.mjs"], {"client": "tasks"}),
+        "TypeScript ext-apps 2.0.4": ("2026-07-28", [node, "apps.mjs"], {"client": "apps"}),
     }
 
 
@@ -259,12 +279,14 @@ def exposed_uri(server, uri):
     return uri.replace("ui://", f"ui://{server}/", 1) if uri.startswith("ui://") else f"{server}+{uri}"
 
 
-def steps_for(server, steps, names, through):
+def steps_for(server, steps, names, through, client=""):
     """The steps of a server with keys, for a client that talks to it itself or through the daemon; `names` are the
-    values of what stands in braces."""
+    values of what stands in braces. A client that has a name makes the steps for it, and those alone."""
     filled = []
     last = {"do": "unknown", "feature": "unknown tool", "name": "no_such_tool"}
     for number, one in enumerate([*steps, last]):
+        if one.get("client", "") != client:
+            continue
         text = json.dumps(one)
         for name, value in names.items():
             text = text.replace(f"{{{name}}}", value)

@@ -81,12 +81,12 @@ class Run:
         self.clients = chosen("clients", plan.clients(install))
         self.matrix, self.reference = judge.Matrix(), {}
 
-    def steps(self, number, servers, leg):
+    def steps(self, number, servers, leg, kind=""):
         steps = []
         for server in servers:
             client = f"client{number}{leg[0]}"
             names = {"client": client, "held": str(self.work / f"held-{client}-{server}"), "page": self.page}
-            steps += plan.steps_for(server, self.servers[server].steps, names, leg == "through")
+            steps += plan.steps_for(server, self.servers[server].steps, names, leg == "through", kind)
         return steps
 
     def direct(self, number, client, server):
@@ -96,23 +96,27 @@ class Run:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.work)} | what.env
         if "MEMORY_FILE_PATH" in env:
             env["MEMORY_FILE_PATH"] += f".{number}"
-        steps = self.steps(number, [server], "direct")
+        steps = self.steps(number, [server], "direct", more.get("client", ""))
         return run_client(self.work, f"direct {number} {server}", command,
                           {**more, "command": what.command[0], "args": what.command[1:], "env": env, "steps": steps})
 
     def take_references(self, pool):
-        """What the steps bring where they certainly work: the newest TypeScript client in the server's own era."""
+        """What the steps bring where they certainly work: the newest TypeScript client in the server's own era, or the
+        client that they are for."""
         clients = plan.clients(self.install)
-        runs = {
-            server: pool.submit(self.direct, 90, clients[f"TypeScript client 2.4.0, {what.era}"], server)
+        special = [client for client in clients.values() if "client" in client[2]]
+        runs = [
+            (server, pool.submit(self.direct, number, client, server))
             for server, what in self.servers.items()
-        }
-        for server, run in runs.items():
+            for number, client in enumerate((clients[f"TypeScript client 2.4.0, {what.era}"], *special), 90)
+            if self.steps(number, [server], "direct", client[2].get("client", ""))
+        ]
+        for server, run in runs:
             report = run.result()
             wrong = report.get("failed") or {k: v for k, v in report["steps"].items() if "failed" in v}
             if wrong:
                 sys.exit(f"{server} does not work directly: {wrong}")
-            self.reference[server] = report["steps"]
+            self.reference.setdefault(server, {}).update(report["steps"])
 
     def judge(self, name, leg, servers, steps, report):
         version = self.clients[name][0]
@@ -141,15 +145,18 @@ class Run:
         runs = {}
         for number, name in enumerate(self.clients):
             for server in self.servers:
-                runs[number, name, server] = pool.submit(self.direct, number, self.clients[name], server)
-        for (number, name, server), run in runs.items():
-            self.judge(name, "direct", [server], self.steps(number, [server], "direct"), run.result())
+                if steps := self.steps(number, [server], "direct", self.clients[name][2].get("client", "")):
+                    runs[name, server] = steps, pool.submit(self.direct, number, self.clients[name], server)
+        for (name, server), (steps, run) in runs.items():
+            self.judge(name, "direct", [server], steps, run.result())
 
     def all_through(self, alone, daemon, servers):
         bridge = daemon.bridge()
         runs = {}
         for number, (name, (_, command, more)) in enumerate(self.clients.items()):
-            steps = self.steps(number, servers, "through")
+            steps = self.steps(number, servers, "through", more.get("client", ""))
+            if not steps:
+                continue
             what = {**more, "command": bridge[0], "args": bridge[1:], "steps": steps}
             # One after the other: what a legacy server says unasked, it says to all of a user's clients that it works for.
             runs[name] = steps, alone.submit(run_client, self.work, f"through {servers[0]} {name}", command, what)

@@ -73,16 +73,17 @@ export const answer = method => request => {
 /**
  * `session` is the SDK made plain: protocol(), seen (of `watch`), list(kind, cursor), callTool(params, options), read,
  * prompt, complete, subscribe (undefined where the SDK cannot), modern, listen(filter) in the modern era, errors (what
- * the SDK complained of), close().
+ * the SDK complained of), close(). `own` are the steps that this client alone can make.
  */
-export async function run(session) {
+export async function run(session, own = {}) {
+    const steps = { ...STEPS, ...own };
     const report = { protocol: session.protocol(), steps: {}, errors: session.errors };
     for (const step of plan.steps) {
         Object.assign(session.seen, { progress: [], late: [], told: [] });
         asked.length = 0;
         const began = Date.now();
         try {
-            report.steps[step.key] = await STEPS[step.do](session, step);
+            report.steps[step.key] = await steps[step.do](session, step);
         } catch (error) {
             const hangs = Date.now() - began >= PATIENCE_MS;
             report.steps[step.key] = { failed: `${error.name}: ${error.message}`, code: error.code, hangs };
