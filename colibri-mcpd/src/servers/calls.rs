@@ -30,14 +30,14 @@ impl Server {
         }
     }
 
-    /// The answer to a call that is not made: the breaker is open, and its user had a trial.
+    /// The answer to a call that is not made: its user's breaker is open, and they had their trial.
     fn held_off(&self, call: &Call) -> Option<Failure> {
         if !self.ailing.load(Ordering::Acquire) {
             return None;
         }
-        let (uid, mut inner) = (call.client.caller.uid, self.inner());
-        let breaker = inner.breakers.get_mut(&self.holder(&call.client.caller))?;
-        let wait = breaker.admit(uid).err()?.as_secs_f64().ceil();
+        let mut inner = self.inner();
+        let breaker = inner.breakers.get_mut(&call.client.caller.uid)?;
+        let wait = breaker.admit().err()?.as_secs_f64().ceil();
         let failure = self.unavailable(format!("{}; your next trial is in {wait} s", breaker.reason()));
         Some(failure.advising(format!(
             "call it again in {wait} s; an operator can see what is wrong: colibri-mcp servers"

@@ -47,8 +47,8 @@ pub(super) struct Slots {
     pub slots: BTreeMap<ProcessKey, Slot>,
     /// Of the processes of each user, or of all; those that work are not in it.
     pub health: BTreeMap<Option<u32>, Health>,
-    /// Of the calls that each user has there, or all have.
-    pub breakers: BTreeMap<Option<u32>, Breaker>,
+    /// Of the calls that each user has there.
+    pub breakers: BTreeMap<u32, Breaker>,
     /// What of their standard error may be logged.
     pub allowances: BTreeMap<Option<u32>, Arc<Allowance>>,
     /// Finding out what the server offers.
@@ -149,7 +149,7 @@ impl Slots {
             Viewer::User(uid) => key.uid().is_none_or(|of| of == uid),
         };
         let failed = self.health_for(viewer, isolation);
-        if let Some(breaker) = self.open_breaker_for(viewer, isolation).filter(|_| failed.is_none()) {
+        if let Some(breaker) = self.open_breaker_for(viewer).filter(|_| failed.is_none()) {
             return (State::BackingOff, Some(breaker.reason()));
         }
         let reason = failed.map(|(of, health)| match viewer {
@@ -166,10 +166,10 @@ impl Slots {
     }
 
     /// The open breaker that counts for a viewer: for an operator anybody's.
-    fn open_breaker_for(&self, viewer: Viewer, isolation: Isolation) -> Option<&Breaker> {
+    fn open_breaker_for(&self, viewer: Viewer) -> Option<&Breaker> {
         let breaker = match viewer {
             Viewer::Operator(_) => self.breakers.values().find(|breaker| breaker.is_open()),
-            Viewer::User(uid) => self.breakers.get(&ProcessKey::holder(isolation, uid)),
+            Viewer::User(uid) => self.breakers.get(&uid),
         };
         breaker.filter(|breaker| breaker.is_open())
     }

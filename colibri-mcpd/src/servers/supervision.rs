@@ -86,12 +86,11 @@ impl Supervision {
     /// it goes on.
     fn gives_up(&self, call: &mut Call, has_attempts: bool, failed: &AttemptFailure) -> bool {
         let mut inner = self.server.inner();
-        let of = self.key.uid();
-        if has_attempts && !inner.breakers.get(&of).is_some_and(Breaker::is_open) {
+        let uid = call.client.caller.uid;
+        if has_attempts && !inner.breakers.get(&uid).is_some_and(Breaker::is_open) {
             return false;
         }
-        let breaker = inner.breakers.entry(of).or_default();
-        let is_open = breaker.give_up(call.client.caller.uid, &failed.code);
+        let is_open = inner.breakers.entry(uid).or_default().give_up(&failed.code);
         drop(inner);
         call.given_up = true;
         self.server.ailing.store(true, Ordering::Release);
@@ -238,8 +237,11 @@ impl Keeper for Supervision {
         if self.server.ailing.load(Ordering::Acquire) {
             let mut inner = self.server.inner();
             inner.health.remove(&self.key.uid());
-            if !given_up {
-                inner.breakers.remove(&self.key.uid());
+            // A process that answers one works for all whom it serves.
+            match self.key.uid() {
+                _ if given_up => {}
+                Some(uid) => drop(inner.breakers.remove(&uid)),
+                None => inner.breakers.clear(),
             }
             let is_ailing = !inner.health.is_empty() || !inner.breakers.is_empty();
             self.server.ailing.store(is_ailing, Ordering::Release);

@@ -713,3 +713,35 @@ async fn one_call_that_is_answered_closes_the_breaker() {
     assert_eq!(times.lock().unwrap().len(), 11);
     world.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_one_user_gives_up_at_a_shared_server_cost_no_other_user_a_call() {
+    let calls = "silent silent silent silent silent silent 300@7";
+    let shared = json!({ "isolation": "shared", "timeout_ms": 1000, "attempts": 2 });
+    let servers: BTreeMap<String, Value> = [open("one", &row("ok", calls, &[]).repeatable().with(shared))].into();
+    let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
+    let mut alice = world.operator().await;
+    let bob = world.agent("00000000000000aa", super::ALL);
+    let mut bob = bob.connect().await;
+    for _ in 0..3 {
+        let answer = alice.call("one__step", json!({})).await;
+        assert_eq!(code(&answer), LATE, "{answer}");
+    }
+    let step = || json!({ "name": "one__step", "arguments": {} });
+    let both = [
+        bob.begin("tools/call", step()).await,
+        bob.begin("tools/call", step()).await,
+    ];
+    assert_eq!(
+        code(&alice.call("one__step", json!({})).await),
+        GONE,
+        "it is open for alice"
+    );
+    for id in both {
+        let answer = bob.answer(id).await;
+        assert!(answer["error"]["code"] == 7 || code(&answer) == LATE, "{answer}");
+    }
+    // The server has answered somebody, so that it is there for all.
+    assert_eq!(alice.call("one__step", json!({})).await["error"]["code"], 7);
+    world.end().await;
+}
