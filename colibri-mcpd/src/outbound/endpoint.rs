@@ -157,6 +157,8 @@ pub(super) fn refused(response: &Response, said: &[u8]) -> Failed {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(response.retry_after()),
         // These two say what the server cannot do, now or later.
         StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => FaultKind::Status,
+        // What stands before it waited too long for the request, or for the server.
+        StatusCode::REQUEST_TIMEOUT => FaultKind::Failed,
         status if status.is_server_error() => FaultKind::Failed,
         _ => FaultKind::Status,
     };

@@ -28,7 +28,7 @@ pub enum FaultKind {
     Forgotten,
     /// The server wants to know who asks, or does not allow it (401, 403).
     Denied,
-    /// The server failed at it (5xx), or what stands before it did: whether it had an effect is not known.
+    /// The server failed at it (5xx, 408), or what stands before it did: whether it had an effect is not known.
     Failed,
     /// The server refused it with another status.
     Status,

@@ -136,6 +136,7 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
         (with("500 Oops", "text/plain", "oops"), FaultKind::Failed),
         (with("404 Not Found", "text/plain", ""), FaultKind::Status),
         (with("502 Bad Gateway", "text/plain", ""), FaultKind::Failed),
+        (with("408 Request Timeout", "text/plain", ""), FaultKind::Failed),
         (with("504 Gateway Timeout", "text/plain", ""), FaultKind::Failed),
         (with("501 Not Implemented", "text/plain", ""), FaultKind::Status),
         (with("429 Slow", json, error), FaultKind::Busy(None)),

@@ -545,7 +545,7 @@ async fn what_a_server_behind_a_url_refuses_is_tried_again_as_it_says() {
     const MUTE: &str = "503 Service Unavailable";
     // The heads of its answers; whether its tool may be called twice; the waits, in ms; the code of each failure.
     type Case = (&'static [&'static str], bool, &'static [u64], &'static str, bool);
-    let cases: [Case; 10] = [
+    let cases: [Case; 12] = [
         (&[BUSY], false, &[7000; 3], GONE, false),
         (&[BUSY, BUSY, "200 OK"], false, &[7000; 2], GONE, true),
         (&[MUTE, "200 OK"], false, &[30_000], GONE, true),
@@ -562,6 +562,8 @@ async fn what_a_server_behind_a_url_refuses_is_tried_again_as_it_says() {
             true,
         ),
         (&["501 Not Implemented"], true, &[], ODD, false),
+        (&["408 Request Timeout", "200 OK"], true, &[200], FAILED, true),
+        (&["408 Request Timeout"], false, &[], FAILED, false),
     ];
     for (at, (heads, repeatable, waits, wanted, succeeds)) in cases.into_iter().enumerate() {
         let (url, times) = behind_a_url(heads).await;

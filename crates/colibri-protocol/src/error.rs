@@ -228,7 +228,7 @@ rows! {
         "the server behind a URL wants to know who asks, or does not allow it to them (401, 403)"
         "run colibri-mcp login for the server where the message says so; else ask the operator for headers with the right to it"
     ServerFailed "SERVER_FAILED" 305 Result
-        "the server behind a URL, or a gateway before it, failed at the call (500, 502, 504): whether it had an effect is not \
+        "the server behind a URL, or a gateway before it, failed at the call (408, 500, 502, 504): whether it had an effect is not \
          known"
         "look at what the call would have changed before calling again"
     TimeoutStart "TIMEOUT_START" 310 Result
