@@ -5,9 +5,11 @@ use std::fmt;
 
 use colibri_json::nearest;
 use colibri_text::brief;
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::error::Category;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+};
+use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::value::RawValue;
 
 /// What is wrong with the arguments, in words that a model can act on.
@@ -37,7 +39,11 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]
             return Err(ArgumentError::new(format!("argument {name} is given twice")));
         }
     }
-    serde_json::from_slice(raw).map_err(|error| wrong(&error, raw, &members))
+    let arguments = Arguments {
+        members: members.iter(),
+        value: None,
+    };
+    T::deserialize(MapAccessDeserializer::new(arguments)).map_err(|wrong| ArgumentError(wrong.to_string()))
 }
 
 /// The error for an unknown argument: names the nearest known one, or all.
@@ -50,45 +56,143 @@ fn unknown(name: &str, known: &[&str]) -> ArgumentError {
     })
 }
 
-/// What serde has against arguments whose names are known, naming the one that it is about.
-fn wrong(error: &serde_json::Error, raw: &[u8], members: &[(String, &RawValue)]) -> ArgumentError {
-    let message = error.to_string();
-    let message = message
-        .rsplit_once(" at line ")
-        .map_or(&*message, |(message, _)| message);
-    if let Some(name) = message.strip_prefix("missing field `") {
-        return ArgumentError::new(format!("argument {} is missing", name.trim_end_matches('`')));
-    }
-    // The last one that begins before the place where reading ended; arguments are one line.
-    let begins = |value: &RawValue| value.get().as_ptr() as usize - raw.as_ptr() as usize;
-    let Some((name, value)) = members.iter().rev().find(|(_, value)| begins(value) <= error.column()) else {
-        return ArgumentError::new(format!("arguments cannot be read: {message}"));
-    };
-    let found = kind(value.get());
-    let why = match message.rsplit_once(", expected ") {
-        Some((_, names)) if message.starts_with("unknown variant") => {
-            let given: String = serde_json::from_str(value.get()).unwrap_or_default();
-            format!("must be {}, not {}", names.replace('`', ""), quoted(&given))
-        }
-        Some((_, wanted)) if found == "an array" && !message.starts_with("invalid type: sequence") => {
-            format!("holds an entry that is not {wanted}")
-        }
-        Some((_, wanted)) => format!("must be {wanted}, not {found}"),
-        None if error.classify() == Category::Data => message.to_owned(),
-        None => format!("must be {found}, its value cannot be read as one"),
-    };
-    ArgumentError::new(format!("argument {name} {why}"))
+/// A fault that serde finds in arguments whose names are known.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("argument {0} is missing")]
+    Missing(&'static str),
+    /// A value of another kind than the one that is read there.
+    #[error("must be {wanted}, not {found}")]
+    Kind { wanted: String, found: &'static str },
+    #[error("{0}")]
+    Value(String),
 }
 
-/// What kind of JSON value this text is.
-fn kind(json: &str) -> &'static str {
-    match json.as_bytes().first() {
-        Some(b'"') => "a string",
-        Some(b'{') => "an object",
-        Some(b'[') => "an array",
-        Some(b't' | b'f') => "a boolean",
-        Some(b'n') => "null",
-        _ => "a number",
+impl Fault {
+    fn unreadable(kind: &str) -> Fault {
+        Fault::Value(format!("must be {kind}, its value cannot be read as one"))
+    }
+}
+
+impl serde::de::Error for Fault {
+    fn custom<T: fmt::Display>(message: T) -> Fault {
+        Fault::Value(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Fault {
+        let found = match found {
+            Unexpected::Str(_) => "a string",
+            Unexpected::Map => "an object",
+            Unexpected::Seq => "an array",
+            Unexpected::Bool(_) => "a boolean",
+            Unexpected::Unit => "null",
+            _ => "a number",
+        };
+        let wanted = wanted.to_string();
+        Fault::Kind { wanted, found }
+    }
+
+    fn unknown_variant(variant: &str, names: &'static [&'static str]) -> Fault {
+        Fault::Value(match names {
+            [one, other] => format!("must be {one} or {other}, not {}", quoted(variant)),
+            _ => format!("must be one of {}, not {}", names.join(", "), quoted(variant)),
+        })
+    }
+
+    fn missing_field(name: &'static str) -> Fault {
+        Fault::Missing(name)
+    }
+}
+
+/// Arguments, as serde reads them into a tool's type. A fault names the argument that it is about.
+struct Arguments<'m, 'a> {
+    members: std::slice::Iter<'m, (String, &'a RawValue)>,
+    value: Option<&'m (String, &'a RawValue)>,
+}
+
+impl<'a> MapAccess<'a> for Arguments<'_, 'a> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+        self.value = self.members.next();
+        let name = self.value.map(|(name, _)| name.as_str().into_deserializer());
+        name.map(|name: StrDeserializer<'_, Fault>| seed.deserialize(name))
+            .transpose()
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let (name, value) = self.value.ok_or_else(|| Fault::custom("arguments cannot be read"))?;
+        let read = seed.deserialize(Argument(value.get()));
+        read.map_err(|fault| Fault::Value(format!("argument {name} {fault}")))
+    }
+}
+
+/// The JSON text of a value within arguments. No argument is read as an object but as its text.
+struct Argument<'a>(&'a str);
+
+impl<'de> Deserializer<'de> for Argument<'de> {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.0.as_bytes().first() {
+            Some(b'"') => visitor.visit_string(self.text()?),
+            Some(b'{') => Err(Fault::invalid_type(Unexpected::Map, &visitor)),
+            Some(b'[') => {
+                let entries: Vec<&RawValue> =
+                    serde_json::from_str(self.0).map_err(|_| Fault::unreadable("an array"))?;
+                visitor.visit_seq(Entries(entries.into_iter()))
+            }
+            Some(b't' | b'f') => visitor.visit_bool(self.0 == "true"),
+            Some(b'n') => visitor.visit_unit(),
+            _ => match (self.0.parse(), self.0.parse(), self.0.parse::<f64>()) {
+                (Ok(number), ..) => visitor.visit_u64(number),
+                (_, Ok(number), _) => visitor.visit_i64(number),
+                (.., Ok(number)) if number.is_finite() => visitor.visit_f64(number),
+                _ => Err(Fault::unreadable("a number")),
+            },
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let name = String::deserialize(self)?;
+        visitor.visit_enum(name.into_deserializer())
+    }
+
+    /// Of serde_json's own types, which are the ones of a value's text.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Fault> {
+        let read = serde_json::Deserializer::from_str(self.0).deserialize_newtype_struct(name, visitor);
+        read.map_err(|_| Fault::custom("cannot be read"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct seq
+        tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+impl Argument<'_> {
+    fn text(&self) -> Result<String, Fault> {
+        serde_json::from_str(self.0).map_err(|_| Fault::unreadable("a string"))
+    }
+}
+
+/// The entries of an array within arguments.
+struct Entries<'a>(std::vec::IntoIter<&'a RawValue>);
+
+impl<'a> SeqAccess<'a> for Entries<'a> {
+    type Error = Fault;
+
+    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+        let entry = self.0.next().map(|entry| seed.deserialize(Argument(entry.get())));
+        entry.transpose().map_err(|fault| match fault {
+            Fault::Kind { wanted, .. } => Fault::Value(format!("holds an entry that is not {wanted}")),
+            fault => fault,
+        })
     }
 }
 
@@ -224,8 +328,10 @@ where
     D: Deserializer<'de>,
     T: From<u32>,
 {
-    let number = serde_json::Value::deserialize(deserializer)?.as_f64();
-    let Some(number) = number.filter(|number| number.fract() == 0.0) else {
+    let Some(number) = f64::deserialize(deserializer)
+        .ok()
+        .filter(|number| number.fract() == 0.0)
+    else {
         return Err(D::Error::custom("must be an integer"));
     };
     if number < f64::from(MIN) || number > f64::from(MAX) {
@@ -354,10 +460,13 @@ mod tests {
         is("\"äöüß\"", "has 4 characters");
         is("\"a\\nb\"", "one line");
         is("\"\\ud800\"", "must be a string, its value cannot be read as one");
+        is("true", "must be a string, not a boolean");
         let title = read("{\"title\":\"äöü\"}").unwrap().title;
         assert_eq!(title, "äöü");
         for (json, wanted) in [
             ("[1]", "holds an entry that is not a string"),
+            ("[[\"a\"]]", "holds an entry that is not a string"),
+            ("\"a\"", "must be a sequence, not a string"),
             ("[\"a\",\"b\",\"c\"]", "has 3 entries, allowed are 2"),
             ("[\"a\",\"a\"]", "names a twice"),
             ("[\"a b\"]", "letters, digits or any of"),
