@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use colibri_api::{first_sentence, written_sentence};
 use colibri_client::ToolResult;
+use colibri_protocol::{Code, FailureCause, FailureClass};
 use colibri_registry::sha256_hex;
 use colibri_text::brief;
 use serde_json::{Value, json};
@@ -272,11 +273,13 @@ fn read(result: &ToolResult) -> Said {
     let why = error["message"].as_str().unwrap_or(&result.text).to_owned();
     let after = Duration::from_secs(error["retry_after_s"].as_u64().unwrap_or_default());
     // What the adapter does not say, the daemon said: that something is not there now, or not allowed.
-    let passes = |code: &str| {
-        code.starts_with("TIMEOUT") || code.starts_with("SERVER_DIED") || code == "INTEGRATION_UNAVAILABLE"
+    let passes = || {
+        let code = Code::ALL
+            .iter()
+            .find(|code| Some(code.name()) == result.code.as_deref());
+        code.is_some_and(|code| FailureCause::Ours(*code).class() != FailureClass::Permanent)
     };
-    let transient = error["transient"].as_bool();
-    match transient.unwrap_or_else(|| result.code.as_deref().is_some_and(passes)) {
+    match error["transient"].as_bool().unwrap_or_else(passes) {
         true => Said::Failed(why, after),
         false => Said::Refused(why),
     }
