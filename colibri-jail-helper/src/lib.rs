@@ -19,6 +19,13 @@ pub mod request;
 /// entries. `--version` prints it; a daemon that knows another number must not start servers.
 pub const CONTRACT: u32 = 2;
 
+/// The line that the helper writes on stderr before the server's program is executed: this, the jail's number and, if it
+/// is so, [`UNBOUNDED`].
+pub const STARTED: &str = "helper: started jid=";
+
+/// The end of that line if the policy says `"bounded": false` of a mount of the jail.
+pub const UNBOUNDED: &str = " bounded=no";
+
 /// The directory of registry, policy and secrets. No switch moves it: who could, would choose what root trusts.
 pub const CONFIG_DIR: &str = "/usr/local/etc/colibri";
 

@@ -9,6 +9,7 @@ use colibri_jail_helper::limits::PlannedLimits;
 use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::Plan;
 use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::{STARTED, UNBOUNDED};
 use colibri_registry::{Limit, Stdin};
 use nix::poll::PollTimeout;
 use nix::sys::signal::Signal;
@@ -73,8 +74,8 @@ impl Server<'_> {
             ));
         }
         // From here on the exit code is the server's, so the line must have been written.
-        let unbounded = if self.plan.is_unbounded() { " bounded=no" } else { "" };
-        if !tell::line(&format!("started jid={}{unbounded}", self.jid), PollTimeout::NONE) {
+        let unbounded = if self.plan.is_unbounded() { UNBOUNDED } else { "" };
+        if !tell::whole_line(&format!("{STARTED}{}{unbounded}", self.jid), PollTimeout::NONE) {
             return Err(Refusal::system(
                 "server",
                 "say that the server started",

@@ -16,7 +16,12 @@ const MAX_LINE: usize = 512;
 ///
 /// Returns whether the line was written.
 pub(crate) fn line(text: &str, patience: PollTimeout) -> bool {
-    let mut line = format!("helper: {}", ascii_bytes(text.as_bytes(), 400));
+    whole_line(&format!("helper: {text}"), patience)
+}
+
+/// [`line`] of a text that has its beginning already.
+pub(crate) fn whole_line(text: &str, patience: PollTimeout) -> bool {
+    let mut line = ascii_bytes(text.as_bytes(), 408);
     line.truncate(MAX_LINE - 1);
     line.push('\n');
     let stderr = std::io::stderr();

@@ -4,6 +4,7 @@ use super::launch::{Exit, LaunchSpec, MAX_ERRAND, Settings, SpawnError};
 use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
 use super::{keeper, orphans, sys};
 use colibri_api::PrivMode;
+use colibri_jail_helper::{STARTED as HELPER_STARTED, UNBOUNDED};
 use colibri_text::brief;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,13 +14,6 @@ use std::pin::Pin;
 use std::process::Stdio;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
-
-/// What the helper writes on stderr before the server's program is executed, followed by the jail's number and, if it
-/// is so, by [`UNBOUNDED`].
-const HELPER_STARTED: &str = "helper: started jid=";
-
-/// What follows if the policy says `"bounded": false` of a mount of the jail.
-const UNBOUNDED: &str = " bounded=no";
 
 /// The most bytes of a supervisor's messages that are kept.
 const KEPT: usize = 4096;
