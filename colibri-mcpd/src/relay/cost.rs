@@ -114,7 +114,7 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
     };
     let budget = mode.budgets().session_bytes;
     let rule = match call.terms.set_by {
-        CostSetBy::User if capped.is_none() => "colibri_set_cost_mode".to_owned(),
+        CostSetBy::User if capped.is_none() => "this user's choice".to_owned(),
         CostSetBy::User => rights.cost_place(),
         CostSetBy::Policy => rights.cost_place(),
         CostSetBy::Daemon => "--cost-mode (COLIBRI_COST_MODE)".to_owned(),
