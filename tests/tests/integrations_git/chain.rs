@@ -14,6 +14,11 @@ use crate::stage::Stage;
 /// A place whose server `git` is the adapter over the stage's repository, with the contract that ships but for waits of
 /// a moment.
 fn place(stage: &Stage, origin: &str) -> Place {
+    place_of(stage, origin, |_, _| {})
+}
+
+/// The same with other words of the adapter's command line.
+fn place_of(stage: &Stage, origin: &str, edit: impl Fn(&mut Vec<String>, &Place)) -> Place {
     let place = Place::new();
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc/contracts/git.json");
     let mut contract: Value = serde_json::from_slice(&fs::read(shipped).unwrap()).unwrap();
@@ -34,6 +39,7 @@ fn place(stage: &Stage, origin: &str) -> Place {
     let mut args = stage.arguments();
     let at = args.iter().position(|argument| argument == "--origin").unwrap();
     args[at + 1] = origin.to_owned();
+    edit(&mut args, &place);
     place.registry(&json!({ "git": { "command": program("colibri-mcp"), "args": args, "contract": path } }));
     place
 }
@@ -159,14 +165,18 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
 fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
     let stage = Stage::new();
     let port = Port::answering(|request: &Request, stream: &mut TcpStream| {
-        let status = if request.line.contains("/denied.git/") {
-            "403 Forbidden"
-        } else {
-            "503 Busy"
+        let status = match &request.line {
+            line if line.contains("/denied.git/") => "403 Forbidden",
+            line if line.contains("/gone.git/") => "404 Not Found",
+            _ => "503 Busy",
         };
         answer(stream, status, "", "")
     });
-    for (path, code, attempts) in [("/p.git", "GIT_UNREACHABLE", 4), ("/denied.git", "GIT_DENIED", 1)] {
+    for (path, code, attempts) in [
+        ("/p.git", "GIT_UNREACHABLE", 4),
+        ("/denied.git", "GIT_DENIED", 1),
+        ("/gone.git", "GIT_FAILED", 1),
+    ] {
         let place = place(&stage, &port.url(path));
         let daemon = place.start(&["--write"]);
         let mut client = daemon.quiet(LEGACY);
@@ -203,6 +213,34 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
     assert!(said["deferred"]["task"].is_u64(), "{answer}");
     assert!(unconnected.trail().iter().all(|record| record["kind"] != "retry"));
     drop(daemon);
+    // What passes is tried again: here git's program is being written.
+    let busy = place_of(&stage, &stage.origin(), |args, place| {
+        let own = place.path("git");
+        let script = b"#!/bin/sh\n";
+        fs::write(&own, script).unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+        let at = args.iter().position(|argument| argument == "--git").unwrap();
+        args[at + 1] = own.display().to_string();
+    });
+    let writing = fs::OpenOptions::new().append(true).open(busy.path("git")).unwrap();
+    let daemon = busy.start(&["--write"]);
+    let answer = call(&mut daemon.quiet(LEGACY), "git_fetch", json!({}));
+    drop(writing);
+    let said = &answer["result"]["structuredContent"];
+    assert_eq!(
+        (&said["error"]["code"], &said["error"]["transient"]),
+        (&json!("INTEGRATION_UNAVAILABLE"), &json!(true)),
+        "{answer}"
+    );
+    assert!(said["deferred"]["task"].is_u64(), "{answer}");
+    let records = busy.trail();
+    assert_eq!(records.iter().filter(|record| record["kind"] == "retry").count(), 3);
+    let exit = records
+        .iter()
+        .rfind(|record| record["operation"] == "git_fetch")
+        .unwrap();
+    assert_eq!(exit["error_class"], "transient", "{exit}");
+    drop(daemon);
     let place = place(&stage, &stage.origin());
     let daemon = place.start(&["--write"]);
     let mut client = daemon.quiet(LEGACY);
@@ -228,6 +266,18 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
         .filter(|record| record["kind"] == "retry")
         .count();
     assert_eq!(retries, 3);
+    // What is refused as things stand is the adapter's own failure too.
+    call(&mut client, "git_status", json!({ "slug": "none" }));
+    let records = place.trail();
+    let exit = records
+        .iter()
+        .rfind(|record| record["operation"] == "git_status")
+        .unwrap();
+    assert_eq!(
+        (&exit["error_code"], &exit["error_class"]),
+        (&json!("GIT_REFUSED"), &json!("permanent")),
+        "{exit}"
+    );
 }
 
 #[test]

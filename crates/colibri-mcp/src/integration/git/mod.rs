@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::child::{Bounds, GRACE};
 use self::names::{Inside, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, Message, Origin, SLUG_PATTERN, Slug, person};
-use self::session::{Credential, GIT, Repository, Session, unconnected};
+use self::session::{Credential, GIT, Repository, Session, machine, unconnected};
 use self::work::Against;
 use super::failed::{Failed, output_schema, result};
 use super::serve::Tools;
@@ -156,11 +156,7 @@ impl Git {
         } else {
             PATIENCE
         };
-        let (bounds, want) = Bounds::new(patience).map_err(|error| Failed {
-            // Nothing was begun, and what the system has too few of now it may have in a while.
-            transient: true,
-            ..unconnected(&error.to_string())
-        })?;
+        let (bounds, want) = Bounds::new(patience).map_err(|error| machine("a pipe", &error))?;
         let work = tokio::task::spawn_blocking(move || asked.answer(&repository, bounds));
         let answer = work.await.map_err(|error| unconnected(&error.to_string()))?;
         // Dropped earlier, with this call, it has the work end.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use colibri_text::brief;
+use nix::errno::Errno;
 use tempfile::TempDir;
 
 use super::child::{self, Bounds, Ended, MAX_ERR, Stopped};
@@ -271,9 +272,23 @@ pub(super) fn unconnected(why: &str) -> Failed {
     Failed::permanent("INTEGRATION_UNAVAILABLE", format!("{why}; git not connected"))
 }
 
-/// What the system refuses.
+/// What the system refuses. What it has too few of now it may have in a while, and a program that is being replaced is
+/// there soon.
 pub(super) fn machine(what: &str, error: &io::Error) -> Failed {
-    unconnected(&format!("{what}: {error}"))
+    const PASSING: [Errno; 7] = [
+        Errno::EAGAIN,
+        Errno::ENOMEM,
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::ENOSPC,
+        Errno::EDQUOT,
+        Errno::ETXTBSY,
+    ];
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    Failed {
+        transient: errno.is_some_and(|errno| PASSING.contains(&errno)),
+        ..unconnected(&format!("{what}: {error}"))
+    }
 }
 
 /// Whether there is a directory, and no link to one.
