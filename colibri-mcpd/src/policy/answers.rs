@@ -234,7 +234,9 @@ fn retries(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Vec<Duration>>, Error
     let mut retries = BTreeMap::new();
     for member in cursor.members()? {
         if !terms::is_code(member.key) {
-            return Err(member.key_error("a failure's code is of A-Z, 0-9 and _, like MODEL_FAILED"));
+            return Err(
+                member.key_error("a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED")
+            );
         }
         let waits = member.value.array()?;
         if !(1..=MAX_RETRIES).contains(&waits.len()) {

@@ -144,7 +144,7 @@ fn short(cursor: &Cursor<'_>, most: usize) -> Result<String, Error> {
 fn code(cursor: &Cursor<'_>) -> Result<String, Error> {
     let text = cursor.text()?;
     if !terms::is_code(text) {
-        return Err(cursor.error("a failure's code is of A-Z, 0-9 and _, like MODEL_FAILED"));
+        return Err(cursor.error("a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED"));
     }
     let ours = Code::ALL.iter().find(|code| code.name() == text);
     match ours.is_none_or(|code| code.row().number >= 300 || ENDS.contains(code)) {

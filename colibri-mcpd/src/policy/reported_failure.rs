@@ -11,7 +11,7 @@ use super::terms;
 /// `{"ok": false, "error": {"code", "message", "transient", "retry_after_s"}}`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReportedFailure {
-    /// 1 to 40 characters of `A-Z`, `0-9` and `_`; of our own codes `INTEGRATION_UNAVAILABLE` alone, which is the one
+    /// A letter `A-Z`, then at most 39 characters of `A-Z`, `0-9` and `_`; of our own codes `INTEGRATION_UNAVAILABLE` alone, which is the one
     /// that integrations share with us.
     pub code: String,
     /// Whether it may go away by itself; `None`: it does not say.
@@ -88,6 +88,7 @@ mod tests {
             "{}",
             r#"{"code":7}"#,
             r#"{"code":""}"#,
+            r#"{"code":"429"}"#,
             r#"{"code":"model busy"}"#,
             r#"{"code":"A\u001b[2J"}"#,
             r#"{"code":"A\nB"}"#,

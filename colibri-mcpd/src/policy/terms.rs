@@ -64,10 +64,12 @@ pub(super) fn is_name(text: &str) -> bool {
     text.len() <= 40 && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(legal)
 }
 
-/// Whether a text can be the code of a failure.
+/// True if a text can be the code of an integration's failure.
 pub(super) fn is_code(text: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    (1..=40).contains(&text.len()) && text.bytes().all(legal)
+    // One of digits alone could be a server's number.
+    let begins = text.starts_with(|first: char| first.is_ascii_uppercase());
+    begins && text.len() <= 40 && text.bytes().all(legal)
 }
 
 /// Names, each with its place in `whose` object, at most so many.

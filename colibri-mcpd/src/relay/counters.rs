@@ -2,9 +2,13 @@
 //!
 //! Each server has its own counters, found through the call's target and never looked up by name. What a server or a
 //! client can choose freely, such as the numbers of errors, is counted under names of ours, so that no peer can make
-//! the list of counters longer.
+//! the list of counters longer. Codes of integrations, for which the operator vouches, have their own names, up to a
+//! number.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use colibri_protocol::Code;
@@ -30,9 +34,14 @@ const BOUNDS: [u64; 18] = [
     30_000_000_000,
     60_000_000_000,
 ];
-/// What is counted beside [`Code::ALL`]; the last one is for every code that has no name here.
+/// What is counted beside [`Code::ALL`]: the first for tools' own failures, the last for every number of a server.
 const MORE_CODES: [&str; 3] = ["TOOL_ERROR", "CANCELLED", "RPC_ERROR"];
 const CODES: usize = Code::ALL.len() + MORE_CODES.len();
+const TOOL_ERROR: usize = Code::ALL.len();
+const RPC_ERROR: usize = CODES - 1;
+
+/// The most codes of integrations that a server has counters for; further ones are `TOOL_ERROR`.
+const MAX_REPORTED: usize = 32;
 
 fn codes() -> impl Iterator<Item = &'static str> {
     Code::ALL.iter().map(|code| code.name()).chain(MORE_CODES)
@@ -44,6 +53,8 @@ pub struct CallMetrics {
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanoseconds: AtomicU64,
     errors: [AtomicU64; CODES],
+    /// Failures that integrations reported, by their codes.
+    reported: Mutex<BTreeMap<Box<str>, u64>>,
     strays: AtomicU64,
     asked: AtomicU64,
 }
@@ -54,6 +65,7 @@ impl Default for CallMetrics {
             buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
             nanoseconds: AtomicU64::new(0),
             errors: [const { AtomicU64::new(0) }; CODES],
+            reported: Mutex::default(),
             strays: AtomicU64::new(0),
             asked: AtomicU64::new(0),
         }
@@ -68,7 +80,7 @@ pub struct Counted {
     /// All latencies together, seconds.
     pub seconds: f64,
     /// Failed calls by code; codes that did not occur are left out.
-    pub errors: Vec<(&'static str, u64)>,
+    pub errors: Vec<(Cow<'static, str>, u64)>,
     /// Answers that nobody waited for: late, a second time, or to nothing that was asked.
     pub strays: u64,
     /// Requests of the server that went to clients.
@@ -90,9 +102,34 @@ impl CallMetrics {
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         if let Some(code) = code {
-            let index = codes().position(|known| known == code).unwrap_or(CODES - 1);
+            let is_counted = || self.count_reported(code);
+            let index = match codes().position(|known| known == code) {
+                Some(index) => index,
+                // A server's own numbers have no letters.
+                None if !code.starts_with(|first: char| first.is_ascii_uppercase()) => RPC_ERROR,
+                None if is_counted() => return,
+                None => TOOL_ERROR,
+            };
             self.errors[index].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a failure that an integration reported. False: it has no counter, and gets none any more.
+    fn count_reported(&self, code: &str) -> bool {
+        let mut reported = self.reported();
+        if let Some(count) = reported.get_mut(code) {
+            *count += 1;
+            return true;
+        }
+        let has_room = reported.len() < MAX_REPORTED;
+        if has_room {
+            reported.insert(code.into(), 1);
+        }
+        has_room
+    }
+
+    fn reported(&self) -> MutexGuard<'_, BTreeMap<Box<str>, u64>> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an answer that nobody waits for.
@@ -109,13 +146,15 @@ impl CallMetrics {
     pub fn counted(&self) -> Counted {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);
+        let errors = codes().map(Cow::Borrowed).zip(self.errors.iter().map(read));
+        let reported = self.reported().clone();
+        let reported = reported
+            .into_iter()
+            .map(|(code, count)| (Cow::Owned(code.into()), count));
         Counted {
             buckets: bounds.zip(self.buckets.iter().map(read)).collect(),
             seconds: read(&self.nanoseconds) as f64 / 1e9,
-            errors: codes()
-                .zip(self.errors.iter().map(read))
-                .filter(|(_, count)| *count > 0)
-                .collect(),
+            errors: errors.filter(|(_, count)| *count > 0).chain(reported).collect(),
             strays: read(&self.strays),
             asked: read(&self.asked),
         }
@@ -150,6 +189,29 @@ mod tests {
         }
         let mut errors = metrics.counted().errors;
         errors.sort_unstable();
-        assert_eq!(errors, [("CANCELLED", 1), ("GATE_CLOSED", 1), ("RPC_ERROR", 4)]);
+        assert_eq!(errors, named([("CANCELLED", 1), ("GATE_CLOSED", 1), ("RPC_ERROR", 4)]));
+    }
+
+    fn named<const N: usize>(errors: [(&'static str, u64); N]) -> [(Cow<'static, str>, u64); N] {
+        errors.map(|(code, count)| (code.into(), count))
+    }
+
+    #[test]
+    fn codes_of_integrations_have_their_own_names_up_to_a_number() {
+        let metrics = CallMetrics::default();
+        let more: Vec<String> = (1..MAX_REPORTED + 3).map(|at| format!("A{at}")).collect();
+        for code in ["MODEL_BUSY", "MODEL_BUSY"]
+            .into_iter()
+            .chain(more.iter().map(String::as_str))
+        {
+            metrics.count(Some(code), Duration::ZERO);
+        }
+        let errors = metrics.counted().errors;
+        assert_eq!(errors.len(), MAX_REPORTED + 1);
+        let of = |name: &str| errors.iter().find(|(code, _)| code == name).map(|(_, count)| *count);
+        assert_eq!(
+            [of("MODEL_BUSY"), of("A1"), of("TOOL_ERROR")],
+            [Some(2), Some(1), Some(3)]
+        );
     }
 }

@@ -19,9 +19,7 @@ pub struct Answer {
     pub message: Message,
     /// Whether the call did what was asked.
     pub success: bool,
-    /// Why not: a code of ours or a server's number.
-    pub code: Option<Cow<'static, str>>,
-    /// The failure as it is recorded, which may have the code of an integration.
+    /// Why not: with a code of ours, of an integration, or a server's number.
     pub failed: Option<AttemptFailure>,
     /// Whether it is no result yet.
     pub is_interim: bool,
@@ -57,10 +55,14 @@ impl Answer {
         Answer {
             message,
             success: failed.is_none(),
-            code: failed.as_ref().map(|failed| failed.code.clone()),
             failed,
             is_interim: false,
         }
+    }
+
+    /// The code of its failure.
+    pub fn code(&self) -> Option<&str> {
+        self.failed.as_ref().map(|failed| &*failed.code)
     }
 }
 
@@ -189,7 +191,7 @@ pub fn deliver(call: &Call, answer: &Answer) -> usize {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
-    if let Some(code) = answer.code.as_deref().and_then(|code| code.parse().ok()) {
+    if let Some(code) = answer.code().and_then(|code| code.parse().ok()) {
         call.client.note_error(code);
     }
     let (batch, length) = (call.batch.as_ref(), answer.message.length());

@@ -197,7 +197,7 @@ fn more_facts<'a>(call: &'a Call, answer: &Answer) -> Vec<Facts<'a>> {
     let Some(answers) = call.target.answers() else {
         return Vec::new();
     };
-    let is_refused = answer.code.as_deref() == Some(Code::ContractDenied.name());
+    let is_refused = answer.code() == Some(Code::ContractDenied.name());
     let refused = || answers.refused(call.arguments(), &|text| redacted(call, text));
     let facts = if is_refused { refused() } else { facts_of(call, answer) };
     let task = call.deferred.as_ref().and_then(|deferred| deferred.task);

@@ -208,7 +208,7 @@ impl Chain {
         for (call, answer) in calls {
             let metrics = call.target.upstream().map_or(&self.metrics, Upstream::metrics);
             let took = now.duration_since(call.entered);
-            metrics.count(answer.code.as_deref(), took);
+            metrics.count(answer.code(), took);
             let queued = exit::deliver(call, answer);
             charge(&self.ledger, call, answer, took, queued);
         }

@@ -7,21 +7,26 @@ use tokio::time::Instant;
 
 use super::world::World;
 
-/// A world whose server `api` has the contract that ships, and answers `complete` as the call says.
+/// A world whose server `api` has the contract that ships, and answers `complete` as the call says. What is given up is
+/// no task here, so that a call's records are of its attempts alone.
 pub(crate) async fn world(more: Value) -> World {
+    world_of(more, |term| drop(term.remove("task"))).await
+}
+
+/// The same with another term of the contract for `complete`.
+async fn world_of(more: Value, edit: impl Fn(&mut serde_json::Map<String, Value>)) -> World {
     let contract =
         std::fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/contracts/model-api.json")).unwrap();
     let directory = tempfile::Builder::new().prefix("cd-").tempdir().unwrap();
     // Of a checkout that others may write the daemon would take none.
     let own = directory.path().join("model-api.json");
     let mut contract: Value = serde_json::from_slice(&std::fs::read(contract).unwrap()).unwrap();
-    // What is given up is no task here, so that a call's records are of its attempts alone.
-    contract["tools"]["complete"].as_object_mut().unwrap().remove("task");
+    edit(contract["tools"]["complete"].as_object_mut().unwrap());
     std::fs::write(&own, contract.to_string()).unwrap();
     let mut entry = json!({ "command": "/x", "contract": own });
     entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let registry = json!({ "servers": { "api": entry } });
-    World::within(directory, &registry.to_string(), super::OPEN).await
+    World::within(directory, &registry.to_string(), &super::open_with_operator()).await
 }
 
 pub(crate) fn arguments(says: Value) -> Value {
@@ -174,5 +179,27 @@ async fn an_integration_whose_calls_are_given_up_is_left_alone() {
     let begun = Instant::now();
     peer.call("api__complete", arguments(says(5))).await;
     assert_eq!(begun.elapsed().as_secs(), 80);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_late_is_recorded_so_and_asked_once() {
+    let world = world_of(json!({}), |_| ()).await;
+    let mut peer = world.operator().await;
+    peer.names("tools/list", "tools", "name").await;
+    let late = arguments(json!({ "code": "MODEL_TIMEOUT", "failures": 9 }));
+    peer.call("api__complete", late).await;
+    let records = world.trail();
+    assert!(records.iter().all(|record| record["kind"] != "retry"), "{records:?}");
+    let exit = records.iter().rfind(|record| record["kind"] == "exit").unwrap();
+    assert_eq!(
+        (&exit["error_code"], &exit["error_class"], &exit["attempt_number"]),
+        (&json!("MODEL_TIMEOUT"), &json!("transient"), &json!(1)),
+        "{exit}"
+    );
+    // It is counted so, too.
+    peer.begin("colibri/overview", json!({})).await;
+    let overview = peer.message().await;
+    assert!(overview.to_string().contains(r#"["MODEL_TIMEOUT",1]"#), "{overview}");
     world.end().await;
 }
