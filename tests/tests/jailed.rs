@@ -97,6 +97,18 @@ impl Service {
         self.directory.path().join("run/colibri.sock")
     }
 
+    /// The records of its trail.
+    fn trail(&self) -> Vec<Value> {
+        let segments = fs::read_dir(self.directory.path().join("state/trail")).unwrap();
+        let mut segments: Vec<PathBuf> = segments.map(|entry| entry.unwrap().path()).collect();
+        segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+        segments.sort();
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        let text: String = segments.into_iter().map(read).collect();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|mut line| line["rec"].take()).collect()
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
@@ -624,6 +636,15 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() {
+    // The helper ends with 78, which stays: one attempt, after which nothing waits.
+    let records = service.trail().split_off(before);
+    assert!(records.iter().all(|record| record["kind"] != "retry"), "{records:?}");
+    let exit = records.iter().find(|record| record["kind"] == "exit").unwrap();
+    assert_eq!(
+        (&exit["attempt_number"], &exit["error_class"]),
+        (&json!(1), &json!("permanent")),
+        "{exit}"
+    );
     let mut system = install("mcp");
     let directory = tempfile::Builder::new().prefix("colibri-jailed-").tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
