@@ -1268,3 +1268,33 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     assert_eq!(status, Some(3), "{text}");
     assert!(text.contains("truncated"), "{text}");
 }
+
+#[test]
+fn calls_made_for_a_task_are_shown_with_what_became_of_it() {
+    let place = Place::of_fixture(&[], json!({}));
+    let daemon = place.start(&["--write"]);
+    let mut client = daemon.legacy(LEGACY);
+    // A call of a server that nobody has looked at has two records.
+    client.call("fix__count", json!({}));
+    client.call("colibri_create_task", json!({ "title": "one" }));
+    client.call("colibri_next_task", json!({}));
+    for meta in [
+        json!({ "org.colibri/task": 1 }),
+        json!({ "org.colibri/task": 2 }),
+        json!({}),
+    ] {
+        let call = json!({ "name": "fix__echo", "arguments": {}, "_meta": meta });
+        assert!(client.ask("tools/call", call)["result"]["isError"] != true);
+    }
+    client.call(
+        "colibri_finish_task",
+        json!({ "task": 1, "claim": 1, "result": "done" }),
+    );
+    let output = place.trail_command(&["show", "--task", "1"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(shown.matches("for task 1").count(), 1, "{shown}");
+    assert_eq!(shown.matches("fix echo").count(), 2, "its enter and its exit: {shown}");
+    assert_eq!(shown.matches(" task").count(), 3 + 1, "created, claimed, done: {shown}");
+    daemon.stop();
+    place.assert_trail_is_sound();
+}

@@ -15,6 +15,10 @@ const MAX_OPEN: i64 = 32;
 const MAX_OPEN_AT_DOORS: i64 = 16;
 
 impl Defers for Board {
+    fn has_claimed(&self, uid: u32, task: u64) -> bool {
+        self.claimed().is_of(uid, task)
+    }
+
     /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
     /// caller, and they are few.
     fn defer(&self, client: &Client, call: &Undone<'_>) -> Result<u64, String> {

@@ -5,6 +5,7 @@
 
 mod changes;
 mod choice;
+mod claimed;
 mod deferred;
 mod lookup;
 mod orders;

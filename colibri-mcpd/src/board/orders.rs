@@ -12,7 +12,8 @@ use tracing::{info, warn};
 
 use super::changes::{By, DAEMON, TaskChange, record};
 use super::choice::{Candidate, Spawns};
-use crate::relay::{Chain, Recorder, Rules};
+use super::claimed::Claimed;
+use crate::relay::{AgentDoor, Chain, Recorder, Rules};
 use crate::store::{Actor, Error, Order, Seeks, Store, Tell, now_ms};
 
 /// How long a person's claim lasts without a call of theirs on the task.
@@ -85,6 +86,9 @@ pub struct Board {
     over: Mutex<VecDeque<String>>,
     /// Instances that are gone, and why, whose tasks are not taken back yet.
     gone: Mutex<Vec<(String, String)>>,
+    /// Held while a change is made, so that what follows from changes does so in their order.
+    changing: Mutex<()>,
+    claimed: Mutex<Claimed>,
     changes: broadcast::Sender<Arc<TaskChange>>,
     /// Something has changed: the scheduler is to look.
     pub(super) changed: Notify,
@@ -121,6 +125,8 @@ impl Board {
             askers: Mutex::default(),
             over: Mutex::default(),
             gone: Mutex::default(),
+            changing: Mutex::default(),
+            claimed: Mutex::default(),
             changes: broadcast::Sender::new(KEPT_CHANGES),
             changed: Notify::new(),
             claims: AtomicU64::new(0),
@@ -214,9 +220,19 @@ impl Board {
         self.askers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn claimed(&self) -> MutexGuard<'_, Claimed> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on an agent's instance is told which task it has.
+    pub fn serve(&self, door: &Arc<AgentDoor>) {
+        self.claimed().begin(door);
+    }
+
     /// Makes changes, each recorded before it is made and told after it.
     pub(super) fn change<T>(&self, by: By<'_>, work: impl FnOnce(Tell<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let made = RefCell::new(Vec::new());
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&|task, from| {
             let change = TaskChange {
                 task: task.clone(),
@@ -237,17 +253,19 @@ impl Board {
             if from.is_some_and(|from| from != TaskStatus::Intake) && to == TaskStatus::Queued {
                 self.requeues.fetch_add(1, Ordering::Relaxed);
             }
+            self.claimed().note(&change.task);
             // Nobody has to watch.
             let _ = self.changes.send(Arc::new(change));
             self.changed.notify_one();
         }
+        drop(changing);
         Ok(done)
     }
 
     /// Adds a task for somebody; where a session is named, it is kept for that instance.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`Error::OpenTasks`], [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`].
     pub fn create(&self, who: Doer<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, Error> {
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
         let mut task = self.change(who.by(), added)?;
@@ -410,6 +428,7 @@ impl Board {
 
     /// From now on an instance claims nothing.
     fn ends(&self, session: &str) {
+        self.claimed().end(session);
         let mut over = self.over();
         over.push_back(session.to_owned());
         while over.len() > KEPT_OVER {
@@ -437,7 +456,7 @@ impl Board {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The daemon has started: no instance of before is there any more.
+    /// The daemon has started: no instance of before is there any more, and people have what they had.
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
@@ -449,6 +468,9 @@ impl Board {
                 tasks = back.len(),
                 "taken back from agents that ended with the daemon before"
             );
+        }
+        for task in self.store.claimed()? {
+            self.claimed().note(&task);
         }
         Ok(())
     }

@@ -130,6 +130,7 @@ impl Doors for AgentDoors {
             .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {}: {error}", socket.display())))?;
         fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
         fs::set_permissions(&made.path, Permissions::from_mode(0o755))?;
+        daemon.board.serve(&door);
         let inside = Arc::new(Inside {
             share: daemon.host.shares().of_agent(person.uid),
             daemon,

@@ -253,6 +253,7 @@ impl Messages {
         let (version, known, target) = match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
+                parts.for_task = request.meta.object.and_then(|meta| self.read_task(meta));
                 parts.task = request.task.is_some();
                 let declared = request.meta.client_capabilities;
                 parts.declares = declared.is_some_and(|declared| declared.text() != "{}");
@@ -284,6 +285,13 @@ impl Messages {
             call.resumes = Some(Box::new(resumed));
         }
         Some(call)
+    }
+
+    /// The task for which a request is made. Only one that its person has claimed counts; an agent's is known without.
+    fn read_task(&self, meta: Json<'_>) -> Option<u64> {
+        let task = meta.get(META_TASK)?.as_u64()?;
+        let is_own = self.client.door.is_none() && self.daemon.chain.has_claimed(self.client.caller.uid, task);
+        is_own.then_some(task)
     }
 
     /// What a request says as a retry of a call that a server answered with a question.
@@ -468,6 +476,9 @@ fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
         state: text("tracestate", 512),
     }))
 }
+
+/// The key of a request's `_meta` that names the task for which it is made.
+const META_TASK: &str = "org.colibri/task";
 
 /// What the daemon offers as a server.
 const OFFERED: [protocol::Capability; 5] = [

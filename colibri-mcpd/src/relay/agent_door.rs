@@ -24,9 +24,11 @@ pub struct AgentDoor {
     pub spent: Spent,
 }
 
-/// What an instance of an agent has taken so far.
+/// What an instance of an agent has taken so far, and works on.
 #[derive(Debug, Default)]
 pub struct Spent {
+    /// The task that it has claimed; 0: none.
+    pub task: AtomicU64,
     /// Calls through its door.
     pub calls: AtomicU64,
     /// Calls of it that wait for a person now.
@@ -43,6 +45,11 @@ pub struct Spent {
 pub struct WaitsForPerson(Arc<AgentDoor>);
 
 impl AgentDoor {
+    /// The number of the task that it has claimed.
+    pub fn task(&self) -> Option<u64> {
+        Some(self.spent.task.load(Ordering::Relaxed)).filter(|task| *task > 0)
+    }
+
     /// Counts a call that waits for a person.
     pub fn waits(self: &Arc<Self>) -> WaitsForPerson {
         self.spent.waiting.fetch_add(1, Ordering::Relaxed);

@@ -111,6 +111,8 @@ pub struct Parts {
     pub declares: bool,
     /// The name that `colibri_call_tool` was given, if that is how it was called.
     pub called: Option<Box<str>>,
+    /// The task for which its client, who has claimed it, says that it is made.
+    pub for_task: Option<u64>,
 }
 
 /// Where the arguments of a tool call stand.

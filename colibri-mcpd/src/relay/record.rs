@@ -87,6 +87,10 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
             session: &door.session,
             for_uid: call.client.caller.uid,
         }),
+        task: match &call.client.door {
+            Some(door) => door.task(),
+            None => call.parts.for_task,
+        },
     })
 }
 

@@ -95,6 +95,12 @@ impl Chain {
         }
     }
 
+    /// True if a person has claimed this task.
+    pub fn has_claimed(&self, uid: u32, task: u64) -> bool {
+        let board = self.board.get().and_then(Weak::upgrade);
+        board.is_some_and(|board| board.has_claimed(uid, task))
+    }
+
     /// Leaves a call to the board, away from the threads that serve clients, and ends it when that is done.
     pub(super) fn defer(self: &Arc<Chain>, mut call: Box<Call>, outcome: Outcome, (code, left): (String, Left)) {
         // As long as it waits for the disk, it is its client's like all that is queued.

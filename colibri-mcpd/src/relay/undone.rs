@@ -1,15 +1,18 @@
-//! What calls did not do, and who takes it.
+//! The board, as calls reach it.
 
 use super::client::Client;
 use crate::policy::Left;
 
-/// Takes what calls did not do.
+/// Takes what calls did not do, and knows for which tasks they can be made.
 pub trait Defers: Send + Sync {
     /// Makes a task of it for the person behind a client, unless there is such a task already. Waits for the disk.
     ///
     /// # Errors
     /// Why there is none.
     fn defer(&self, client: &Client, call: &Undone<'_>) -> Result<u64, String>;
+
+    /// True if a person has claimed this task. Waits for nothing.
+    fn has_claimed(&self, uid: u32, task: u64) -> bool;
 }
 
 /// What a call did not do.

@@ -127,6 +127,15 @@ impl Store {
         self.with(|connection| connection.prepare_cached(&sql)?.query_row([session], read).optional())
     }
 
+    /// The tasks that somebody has claimed.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn claimed(&self) -> Result<Vec<Task>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started')");
+        self.with(|connection| connection.prepare_cached(&sql)?.query_map([], read)?.collect())
+    }
+
     /// Carries out an order.
     ///
     /// # Errors

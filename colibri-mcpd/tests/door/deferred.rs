@@ -107,3 +107,48 @@ async fn an_agent_that_pushes_without_end_leaves_its_person_half_of_the_tasks() 
     assert_eq!(tasks(&mut operator).await.len(), 32);
     world.end().await;
 }
+
+#[tokio::test]
+async fn a_call_made_for_a_task_says_which() {
+    let world = World::new(super::REGISTRY, super::OPEN).await;
+    let own = Caller {
+        uid: nix::unistd::geteuid().as_raw(),
+        ..PERSON
+    };
+    let agent = world.agent_for(SESSION, ALL, own, None);
+    let (mut peer, mut person) = (agent.connect().await, world.operator().await);
+    for title in ["one", "two"] {
+        person.call("colibri_create_task", json!({ "title": title })).await;
+    }
+    peer.call("git__status", json!({})).await;
+    let claimed = peer.call("colibri_next_task", json!({})).await;
+    assert_eq!(claimed["result"]["structuredContent"]["task"]["id"], 1, "{claimed}");
+    peer.call("git__status", json!({})).await;
+    let finish = json!({ "task": 1, "claim": 1, "result": "done" });
+    peer.call("colibri_finish_task", finish).await;
+    peer.call("git__status", json!({})).await;
+
+    // A person's assistant says it, and what is no claim of that person's is not recorded.
+    let claimed = person.call("colibri_next_task", json!({})).await;
+    assert_eq!(claimed["result"]["structuredContent"]["task"]["id"], 2, "{claimed}");
+    let status = |task: Value| json!({ "name": "git__status", "arguments": {}, "_meta": { "org.colibri/task": task } });
+    for task in [json!(2), json!(1), json!(3), json!("2")] {
+        person.ask("tools/call", status(task)).await;
+    }
+    person.call("git__status", json!({})).await;
+    person.call("colibri_cancel_task", json!({ "task": 2 })).await;
+    person.ask("tools/call", status(json!(2))).await;
+
+    let trail = world.trail();
+    // The first call has two records: nobody had looked at the server.
+    let entered = trail
+        .iter()
+        .filter(|record| record["kind"] == "enter" && record["continues"].is_null());
+    let said: Vec<_> = entered
+        .filter(|record| record["server"] == "git" || record["tool"] == "colibri_finish_task")
+        .map(|record| record["task"].as_u64())
+        .collect();
+    let expected = [None, Some(1), Some(1), None, Some(2), None, None, None, None, None];
+    assert_eq!(said, expected);
+    world.end().await;
+}

@@ -318,8 +318,9 @@ fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
                     whose.unwrap_or_default()
                 )
             });
+            let task = record.task.map_or(String::new(), |task| format!("  for task {task}"));
             format!(
-                "{user:>8}  {}{through}",
+                "{user:>8}  {}{through}{task}",
                 [server, tool, method].map(String::as_str).join(" ")
             )
         }
@@ -571,6 +572,7 @@ mod tests {
                 tracestate: None,
                 validated: Default::default(),
                 through: None,
+                task: None,
             };
             let enter = trail.append([Record::Enter(enter)]).unwrap().first;
             let attempt = Attempt {

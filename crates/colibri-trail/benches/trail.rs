@@ -58,6 +58,7 @@ fn enter(time: SystemTime, args: Digest) -> Record<'static> {
         tracestate: None,
         validated: colibri_trail::Validation::Exact,
         through: None,
+        task: None,
     })
 }
 

@@ -84,6 +84,8 @@ pub struct Enter<'a> {
     pub validated: Validation,
     /// The agent through whose door it came; `None` for a call on the socket.
     pub through: Option<Through<'a>>,
+    /// The number of the task for which it is made: one that the caller has claimed.
+    pub task: Option<u64>,
 }
 
 /// The outcome of checking arguments against their tool's schema.
@@ -218,6 +220,9 @@ impl Enter<'_> {
             text(out, b",\"agent\":", through.agent);
             text(out, b",\"session\":", through.session);
             number(out, b",\"for\":", through.for_uid.into());
+        }
+        if let Some(task) = self.task {
+            number(out, b",\"task\":", task);
         }
         out.extend_from_slice(match self.validated {
             Validation::Exact => b",\"validated\":true}",
@@ -387,6 +392,7 @@ mod tests {
             tracestate: None,
             validated: Validation::Exact,
             through: None,
+            task: None,
         }
     }
 
@@ -490,12 +496,15 @@ mod tests {
         };
         let record = json(Record::Enter(Enter {
             through: Some(through),
+            task: Some(41),
             ..enter()
         }));
+        assert_eq!(record["task"], 41);
         assert_eq!(record["agent"], "coder");
         assert_eq!(record["session"], "0123456789abcdef");
         assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));
-        assert!(json(Record::Enter(enter())).get("agent").is_none());
+        let plain = json(Record::Enter(enter()));
+        assert!(plain.get("agent").is_none() && plain.get("task").is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::event_name::EventName;
 use crate::file::open_regular;
 use crate::line::Line;
 use crate::read::{LineReader, Listing, Read, read_piece, whole_lines};
@@ -41,6 +42,8 @@ pub struct Filter {
     pub tool: Option<String>,
     /// With this result: `SUCCESS`, `RETRY` or `FAIL`.
     pub result: Option<String>,
+    /// For this task: calls made for it, and events about it.
+    pub task: Option<u64>,
 }
 
 /// The fields that people look for, of whatever kind of record. Empty where a record has no such field.
@@ -64,6 +67,8 @@ pub struct Fields {
     /// Of an enter record: for whom that instance runs.
     #[serde(rename = "for")]
     pub for_uid: Option<u32>,
+    /// Of an enter record: the task for which the call was made.
+    pub task: Option<u64>,
     /// Of an exit or retry record: the number of the enter record.
     pub enter: Option<u64>,
     /// Of an exit or retry record: the server.
@@ -105,6 +110,8 @@ pub struct Shown<'a> {
     pub uid: Option<u32>,
     /// The agent that made the call it belongs to, if one did.
     pub through: Option<Rc<Agent>>,
+    /// The task for which the call it belongs to was made, if it was for one.
+    pub task: Option<u64>,
 }
 
 /// The agent that made a call.
@@ -123,6 +130,7 @@ pub struct Agent {
 struct Who {
     uid: Option<u32>,
     through: Option<Rc<Agent>>,
+    task: Option<u64>,
 }
 
 impl Filter {
@@ -154,6 +162,15 @@ impl Filter {
             let told = ["agent", "session"].map(|key| fields.details.get(key).and_then(|told| told.as_str()));
             through.is_some_and(|of| of.agent == *wanted || of.session == *wanted) || told.contains(&Some(wanted))
         };
+        let is_for_task = |wanted: u64| {
+            let key = if fields.event == EventName::Task.name() {
+                "id"
+            } else {
+                "task"
+            };
+            let told = fields.details.get(key).and_then(serde_json::Value::as_u64);
+            shown.task == Some(wanted) || told == Some(wanted)
+        };
         let bound = |bound: &Option<String>, reached: fn(&str, &str) -> bool| {
             bound
                 .as_deref()
@@ -164,6 +181,7 @@ impl Filter {
             && bound(&self.until, |time, until| time < until)
             && self.uid.is_none_or(is_user)
             && self.agent.as_ref().is_none_or(is_agent)
+            && self.task.is_none_or(is_for_task)
             && either(&self.server, &fields.server, &fields.integration_id)
             && either(&self.tool, &fields.tool, &fields.operation)
             && self.result.as_deref().is_none_or(|wanted| wanted == fields.result)
@@ -330,6 +348,7 @@ fn last_in(
                 let who = Who {
                     uid: shown.uid,
                     through: shown.through,
+                    task: shown.task,
                 };
                 found.push_back((at..at + line.len(), who));
                 if found.len() > count {
@@ -354,6 +373,7 @@ impl Shown<'_> {
         Shown {
             uid: who.uid,
             through: who.through.clone(),
+            task: who.task,
             ..self
         }
     }
@@ -369,6 +389,7 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, Who>) -> Option<Shown<'a>>
         (_, Some(enter)) => users.get(&enter).cloned().unwrap_or_default(),
         _ => Who {
             uid: fields.uid,
+            task: fields.task,
             through: fields
                 .agent
                 .clone()
@@ -395,5 +416,6 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, Who>) -> Option<Shown<'a>>
         fields,
         uid: who.uid,
         through: who.through,
+        task: who.task,
     })
 }

@@ -187,6 +187,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             tracestate: None,
             validated: colibri_trail::Validation::Exact,
             through,
+            task: None,
         };
         let number = trail.append([Record::Enter(enter)])?.first;
         let mut late = took / 2 + dice.roll(took.max(1));

@@ -116,6 +116,9 @@ struct FilterArguments {
     /// Only ends of calls with this result
     #[arg(long, ignore_case = true, value_parser = ["success", "retry", "fail"])]
     result: Option<String>,
+    /// Calls made for this task, and what became of it
+    #[arg(long, value_name = "N")]
+    task: Option<u64>,
 }
 
 impl FilterArguments {
@@ -128,6 +131,7 @@ impl FilterArguments {
             server: self.server.clone(),
             tool: self.tool.clone(),
             result: self.result.as_ref().map(|result| result.to_ascii_uppercase()),
+            task: self.task,
         })
     }
 }

@@ -107,6 +107,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
         tracestate: None,
         validated: crate::Validation::Exact,
         through: None,
+        task: None,
     })
 }
 

@@ -268,13 +268,18 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
         let Record::Enter(by_person) = enter(seconds, 871, "tool") else {
             unreachable!();
         };
+        let task = (for_uid == 1002).then_some(41);
         let through = Some(Through {
             agent: "coder",
             session,
             for_uid,
         });
         let number = trail
-            .append([Record::Enter(Enter { through, ..by_person })])
+            .append([Record::Enter(Enter {
+                through,
+                task,
+                ..by_person
+            })])
             .unwrap()
             .first;
         trail.append([exit(seconds, number, "tool", true, 1)]).unwrap();
@@ -287,6 +292,15 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
         trail.append([Record::Event(ended)]).unwrap();
     }
     calls(&trail, 4);
+    for (event, key) in [("task", "id"), ("task", "claim"), ("agent-started", "task")] {
+        let details = [(key, Detail::Number(41))];
+        let about = Event {
+            time: time(90),
+            event,
+            details: &details,
+        };
+        trail.append([Record::Event(about)]).unwrap();
+    }
     drop(trail);
     let found = |filter: Filter| {
         let mut found = Vec::new();
@@ -325,4 +339,10 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
     assert_eq!(found(user(1002)), call(other));
     assert_eq!(found(user(871)).len(), 4);
     assert_eq!(found(user(1001)).len(), 2 + 4, "with the calls of the person");
+    // The calls made for a task, and the events about it.
+    let for_task = Filter {
+        task: Some(41),
+        ..Filter::default()
+    };
+    assert_eq!(found(for_task), [&call(other)[..], &[ended(), ended()]].concat());
 }

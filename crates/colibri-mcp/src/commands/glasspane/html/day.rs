@@ -597,6 +597,7 @@ mod tests {
             tracestate: None,
             validated: Default::default(),
             through,
+            task: None,
         }
     }
 
