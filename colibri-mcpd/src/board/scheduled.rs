@@ -98,11 +98,17 @@ impl Board {
         match &schedule.work {
             ScheduledWork { task: Some(task), .. } => {
                 let task = Some(task.clone());
-                self.change(by, |tell| {
+                let created = self.change(by, |tell| {
                     self.store
                         .run_schedule(schedule, next_at, ("created a task", task), now, tell)
-                })?;
-                info!(schedule = id, "run");
+                });
+                match created {
+                    Err(error @ (Error::OpenTasks(_) | Error::Full)) => pass_over(&format!("passed over: {error}"))?,
+                    created => {
+                        created?;
+                        info!(schedule = id, "run");
+                    }
+                }
             }
             ScheduledWork {
                 call: Some(ScheduledCall { tool, arguments }),

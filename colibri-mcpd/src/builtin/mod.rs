@@ -408,8 +408,9 @@ impl From<Error> for Failure {
             Error::Timing(why) => ArgumentError(why).into(),
             Error::Schedules => Failure::new(Code::TaskRefused, error.to_string()).advising("delete schedules first"),
             Error::Unrecorded(why) => Failure::new(Code::TrailUnavailable, why),
-            Error::Full { .. } => Failure::new(Code::StoreUnavailable, error.to_string())
-                .advising("ask the operator to delete ended tasks, then call again"),
+            Error::Full | Error::OpenTasks(_) => {
+                Failure::new(Code::TaskRefused, error.to_string()).advising("finish or cancel tasks first")
+            }
             error => Failure::new(Code::StoreUnavailable, error.to_string()),
         }
     }

@@ -1015,7 +1015,7 @@ fn a_store_that_fails_is_an_answer() {
         .unwrap();
     assert_eq!(
         bench.refused("colibri_create_task", b"{\"title\":\"t\"}").0["code"],
-        "STORE_UNAVAILABLE"
+        "TASK_REFUSED"
     );
     other.execute_batch("DROP TABLE tasks").unwrap();
     let (error, text) = bench.refused("colibri_list_tasks", b"{}");

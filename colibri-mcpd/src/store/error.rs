@@ -4,7 +4,7 @@ use colibri_trail::reserve::{Reserve, Use};
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
-/// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
+/// The most tasks in the store, so that runaway callers cannot fill the disk (about 4 GiB at the worst).
 pub const MAX_TASKS: i64 = 100_000;
 
 /// What can go wrong with the store.
@@ -45,12 +45,12 @@ pub enum Error {
         /// What SQLite says.
         source: rusqlite::Error,
     },
-    /// There are [`MAX_TASKS`] tasks.
-    #[error("{path}: holds {MAX_TASKS} tasks, which is the limit: the operator must delete ended ones from it")]
-    Full {
-        /// The file.
-        path: PathBuf,
-    },
+    /// There are [`MAX_TASKS`] open tasks.
+    #[error("there are {MAX_TASKS} open tasks on the board, which is the limit: finish or cancel some")]
+    Full,
+    /// One user has this many open tasks, and may have no more.
+    #[error("you have {0} open tasks, and may have no more: finish or cancel some")]
+    OpenTasks(i64),
     /// The file system has no room beside what is reserved for the trail.
     #[error("{path}: its file system has no room beside what is reserved for the trail: free space there")]
     NoRoom {
@@ -64,7 +64,9 @@ pub enum Error {
     #[error("{0}")]
     Timing(String),
     /// One user, or all, have as many schedules as they may.
-    #[error("there are as many schedules as there may be: 100 of one user, 1,000 in all; delete some")]
+    #[error(
+        "there are as many schedules as there may be: 100 of one user, 10 once there are 5,000, 10,000 in all; delete some"
+    )]
     Schedules,
     /// One person has this many open tasks that calls left, and may have no more.
     #[error("{0} tasks that calls left are open, which is the most: finish or cancel some")]

@@ -13,6 +13,7 @@ mod database;
 mod error;
 mod ledger;
 mod open;
+mod quota;
 mod schedule;
 mod search;
 mod step;

@@ -176,6 +176,7 @@ const MIGRATIONS: &[&str] = &[
     -- With whom a task is shared: -1 with all, else the gid of a group.
     ALTER TABLE tasks ADD COLUMN share INTEGER;
 ",
+    "CREATE INDEX tasks_of ON tasks (created_by, status);",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.

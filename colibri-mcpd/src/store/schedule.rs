@@ -5,12 +5,9 @@ use rusqlite::{OptionalExtension, Row};
 
 use super::database::{Store, unexpected};
 use super::error::{Error, TaskRefusal, room};
+use super::quota::place_for_schedule;
 use super::step::Tell;
 use super::task::insert;
-
-/// The most schedules in the store, and of one user.
-const MAX_SCHEDULES: i64 = 1000;
-const MAX_SCHEDULES_OF_ONE: i64 = 100;
 
 const COLUMNS: &str = "id, timing, work, created_by, created_at, next_at, last_at, last_task, last_outcome, runs";
 
@@ -25,20 +22,7 @@ impl Store {
         let (timing, work) = (timing?, work?);
         room(self.path(), work.len())?;
         self.transact(|transaction| {
-            let count = |sql: &str, uid: Option<u32>| {
-                let mut count = transaction.prepare_cached(sql)?;
-                match uid {
-                    Some(uid) => count.query_row([uid], |row| row.get::<_, i64>(0)),
-                    None => count.query_row([], |row| row.get::<_, i64>(0)),
-                }
-            };
-            let own = count(
-                "SELECT count(*) FROM schedules WHERE created_by = ?1",
-                Some(new.created_by),
-            )?;
-            if own >= MAX_SCHEDULES_OF_ONE || count("SELECT count(*) FROM schedules", None)? >= MAX_SCHEDULES {
-                return Err(Error::Schedules.into());
-            }
+            place_for_schedule(transaction, new.created_by)?;
             let sql = format!(
                 "INSERT INTO schedules (timing, work, created_by, created_at, next_at) VALUES (?1, ?2, ?3, ?4, ?5)
                  RETURNING {COLUMNS}"
@@ -99,7 +83,7 @@ impl Store {
     /// this run already.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`]; the run then is still due.
+    /// [`Error::OpenTasks`], [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`]; the run then is still due.
     pub(crate) fn run_schedule(
         &self,
         schedule: &Schedule,

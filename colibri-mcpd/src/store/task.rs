@@ -2,7 +2,8 @@
 
 use super::actor::{Actor, bind, read_share, share_number};
 use super::database::{Aborted, Store, unexpected};
-use super::error::{CursorError, Error, MAX_TASKS, TaskRefusal, room};
+use super::error::{CursorError, Error, TaskRefusal, room};
+use super::quota::place_for_task;
 use super::step::Tell;
 use colibri_api::{NewTask, Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
@@ -82,7 +83,7 @@ impl Store {
     /// caller's to check.
     ///
     /// # Errors
-    /// [`Error::Full`] at [`MAX_TASKS`]; [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`Error::OpenTasks`], [`Error::Full`]; [`Error::Sqlite`], [`Error::Unrecorded`].
     pub(crate) fn add_task(
         &self,
         new: NewTask,
@@ -206,12 +207,7 @@ pub(super) fn insert(
     now: u64,
     tell: Tell<'_>,
 ) -> Result<Task, Aborted> {
-    let count: i64 = transaction
-        .prepare_cached("SELECT count(*) FROM tasks")?
-        .query_row([], |row| row.get(0))?;
-    if count >= MAX_TASKS {
-        return Err(Error::Full { path: path.to_owned() }.into());
-    }
+    place_for_task(transaction, new.created_by)?;
     room(path, new.title.len() + new.description.len())?;
     let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
     let sql = format!(
@@ -296,6 +292,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::error::MAX_TASKS;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -364,7 +361,7 @@ mod tests {
             .unwrap();
         assert!(matches!(
             store.added(new("one more", TaskStatus::Queued, "s")),
-            Err(Error::Full { .. })
+            Err(Error::Full)
         ));
         assert_eq!(
             store.task_counts(Actor::DAEMON).unwrap()[1],
