@@ -294,7 +294,7 @@ pub(super) async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
     let (reader, writer) = stream.into_split();
     let code = match full {
         Full::All(_) | Full::KeptBack(..) | Full::Doors(_) => Code::DaemonBusy,
-        Full::User(_) | Full::Door(_) => Code::LimitUser,
+        Full::User(_) | Full::Newcomers(..) | Full::Door(_) => Code::LimitUser,
     };
     let answer = Failure::new(code, full.to_string()).answer(None, Version::LATEST_LEGACY);
     // Nothing of its request is kept but the id.

@@ -34,6 +34,16 @@ pub struct Limits {
 const MAX_TURNED_AWAY: usize = 16;
 
 impl Limits {
+    /// Connections that operators alone may have.
+    fn for_operators(&self) -> usize {
+        self.kept_back.min(self.clients / 2)
+    }
+
+    /// Connections of the rest that only users who have none may have: one in sixteen.
+    fn for_newcomers(&self) -> usize {
+        self.clients / 16
+    }
+
     /// No limits at all.
     pub const NONE: Limits = Limits {
         clients: usize::MAX,
@@ -57,6 +67,9 @@ pub enum Full {
         "{0} clients are connected already, and the last {1} places are for operators (--max-clients, --keep-clients)"
     )]
     KeptBack(usize, usize),
+    /// What is left is for users who have none.
+    #[error("{0} clients are connected already, and the last {1} places are for users who have none (--max-clients)")]
+    Newcomers(usize, usize),
     /// The user has as many as one user may have.
     #[error("this user has {0} clients connected already (--max-clients-per-user)")]
     User(usize),
@@ -188,10 +201,13 @@ impl Shares {
     pub fn admit_agent(self: &Arc<Shares>, share: &Arc<Share>, most: usize) -> Result<Place, Full> {
         let users = self.users();
         let all = self.clients.load(Ordering::Relaxed);
-        let Limits { clients, kept_back, .. } = self.limits;
-        let kept_back = kept_back.min(clients / 2);
-        if all >= clients - kept_back {
-            return Err(Full::KeptBack(all, kept_back));
+        let clients = self.limits.clients;
+        let (operators, newcomers) = (self.limits.for_operators(), self.limits.for_newcomers());
+        if all >= clients - operators {
+            return Err(Full::KeptBack(all, operators));
+        }
+        if all >= clients - operators - newcomers {
+            return Err(Full::Newcomers(all, newcomers));
         }
         if share.clients.load(Ordering::Relaxed) >= most {
             return Err(Full::Door(most));
@@ -224,7 +240,6 @@ impl Shares {
         let all = self.clients.load(Ordering::Relaxed);
         let Limits {
             clients,
-            kept_back,
             clients_per_user,
             ..
         } = self.limits;
@@ -232,12 +247,16 @@ impl Shares {
             return Err(Full::All(clients));
         }
         if !is_operator {
-            let kept_back = kept_back.min(clients / 2);
-            if all >= clients - kept_back {
-                return Err(Full::KeptBack(all, kept_back));
+            let (operators, newcomers) = (self.limits.for_operators(), self.limits.for_newcomers());
+            let own = share.clients.load(Ordering::Relaxed);
+            if all >= clients - operators {
+                return Err(Full::KeptBack(all, operators));
             }
-            if share.clients.load(Ordering::Relaxed) >= clients_per_user {
+            if own >= clients_per_user {
                 return Err(Full::User(clients_per_user));
+            }
+            if own > 0 && all >= clients - operators - newcomers {
+                return Err(Full::Newcomers(all, newcomers));
             }
         }
         let place = self.place(share);
@@ -419,6 +438,30 @@ mod tests {
         shares.admit(1, false).unwrap();
         drop(places);
         assert_eq!(shares.clients.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_last_places_are_for_users_who_have_none() {
+        let limits = Limits {
+            clients: 1024,
+            kept_back: 16,
+            clients_per_user: 256,
+            ..LIMITS
+        };
+        let shares = Arc::new(Shares::new(limits));
+        let mut places = Vec::new();
+        // Four users take all that they get.
+        for uid in 1..=4 {
+            while let Ok(place) = shares.admit(uid, false) {
+                places.push(place);
+            }
+        }
+        assert_eq!(places.len(), 1024 - 16 - 64);
+        assert_eq!(shares.admit(4, false).unwrap_err(), Full::Newcomers(944, 64));
+        let agent = shares.of_agent(5);
+        assert_eq!(shares.admit_agent(&agent, 16).unwrap_err(), Full::Newcomers(944, 64));
+        places.extend((100..164).map(|uid| shares.admit(uid, false).unwrap()));
+        assert_eq!(shares.admit(164, false).unwrap_err(), Full::KeptBack(1008, 16));
     }
 
     #[test]
