@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -374,6 +375,30 @@ impl Place {
     }
 }
 
+/// A connection to a socket as this user and group, if the test is root, through a copy of the program `raw-client` in
+/// `directory`.
+///
+/// # Panics
+/// If that cannot be started.
+pub fn connect_as(directory: &Path, socket: &Path, (uid, gid): (u32, u32)) -> UnixStream {
+    let copy = directory.join("raw-client");
+    if !copy.exists() {
+        copy_program(&program("raw-client"), &copy);
+    }
+    let (near, far) = UnixStream::pair().expect("a pair of sockets");
+    let mut command = Command::new(copy);
+    command.arg(socket);
+    if nix::unistd::geteuid().is_root() {
+        command.uid(uid).gid(gid);
+    }
+    let input = OwnedFd::from(far.try_clone().expect("a second handle"));
+    command.stdin(input).stdout(OwnedFd::from(far));
+    let mut child = command.spawn().expect("starting raw-client");
+    // It ends with its connection.
+    std::thread::spawn(move || child.wait());
+    near
+}
+
 /// A running daemon. At its end, and when it is dropped, no process and no socket of it may be left.
 pub struct Daemon<'a> {
     place: &'a Place,
@@ -395,6 +420,11 @@ impl Daemon<'_> {
     /// If it is refused.
     pub fn connect(&self) -> Client {
         Client::over(UnixStream::connect(self.place.socket()).expect("connecting"))
+    }
+
+    /// A connection of another user, if the test is root. The place is open to the group.
+    pub fn stream_of(&self, uid: u32) -> UnixStream {
+        connect_as(self.place.directory(), &self.place.socket(), (uid, 0))
     }
 
     /// A connection that speaks HTTP.

@@ -21,7 +21,7 @@ mod trail;
 
 pub use bridge::Bridge;
 pub use client::{Client, Era, LEGACY, MODERN, code_of, kept_of, last_text_of, modern_meta, text_of};
-pub use daemon::{Daemon, Place};
+pub use daemon::{Daemon, Place, connect_as};
 pub use mounted::Mounted;
 pub use neighbour::{NEIGHBOUR, Neighbour};
 pub use processes::{is_alive, processes_with};

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use colibri_tests::installed::{self, CONFIG, HELPER, Installed, OTHER_UID, ROOTS, SERVER_UID, STATE};
-use colibri_tests::{Client, LEGACY, code_of, processes_with, program, text_of, wait_for};
+use colibri_tests::{Client, LEGACY, code_of, connect_as, processes_with, program, text_of, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -204,6 +204,29 @@ fn install(word: &str) -> Installed {
     system.write("secrets/token", b"s3cret-t0ken\n", 0o400);
     system.write_registry(&registry(word));
     system
+}
+
+#[cfg_attr(not(root), ignore = "needs root")]
+#[test]
+fn who_has_none_gets_a_process_of_who_has_several() {
+    let system = install("mcp");
+    let entry = json!({ "command": "/bin/inmate", "args": ["mcp"], "jail": { "path": format!("{ROOTS}/one") },
+        "isolation": "client", "start_timeout_ms": 20_000 });
+    system.write_registry(&json!({ "servers": { "one": entry } }).to_string());
+    let policy = system.policy();
+    system.write_policy(&policy.replace(r#""max_per_server":55"#, r#""max_per_server":2"#));
+    let service = Service::start(&system, &[]);
+    let mut own = [service.client_of(&["one"]), service.client()];
+    for client in &mut own {
+        run(client, "one", &["facts"]);
+    }
+    let as_other = (OTHER_UID, system.group);
+    let mut other = Client::over(connect_as(service.directory.path(), &service.socket(), as_other));
+    other.initialize(LEGACY);
+    assert!(run(&mut other, "one", &["facts"]).contains("end"));
+    drop((own, other));
+    system.write_policy(&policy);
+    service.stop(&system);
 }
 
 /// Runs the inmate's words in a server, and returns what they said.
@@ -611,7 +634,17 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
 
     fs::set_permissions(format!("{CONFIG}/jail-policy.json"), fs::Permissions::from_mode(0o666)).unwrap();
     service.reload();
+    let before = service.trail().len();
     let text = refused(&mut client, "one", "SERVER_UNSTARTABLE");
+    // The helper ends with 78, which stays: one attempt, after which nothing waits.
+    let records = service.trail().split_off(before);
+    assert!(records.iter().all(|record| record["kind"] != "retry"), "{records:?}");
+    let exit = records.iter().find(|record| record["kind"] == "exit").unwrap();
+    assert_eq!(
+        (&exit["attempt_number"], &exit["error_class"]),
+        (&json!(1), &json!("permanent")),
+        "{exit}"
+    );
     assert!(
         text.contains("jail-policy.json") && text.contains("colibri-jail-helper check"),
         "{text}"
@@ -636,15 +669,6 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() {
-    // The helper ends with 78, which stays: one attempt, after which nothing waits.
-    let records = service.trail().split_off(before);
-    assert!(records.iter().all(|record| record["kind"] != "retry"), "{records:?}");
-    let exit = records.iter().find(|record| record["kind"] == "exit").unwrap();
-    assert_eq!(
-        (&exit["attempt_number"], &exit["error_class"]),
-        (&json!(1), &json!("permanent")),
-        "{exit}"
-    );
     let mut system = install("mcp");
     let directory = tempfile::Builder::new().prefix("colibri-jailed-").tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -77,6 +77,9 @@ pub(super) trait Keeper: Send + Sync {
     /// Calls were answered: the process works. `given_up`: each of them with a failure after which it was given up.
     fn answered(&self, given_up: bool);
 
+    /// The helper has no place for it: users who have several processes of its server give one up.
+    fn makes_place(&self);
+
     /// A call is to be sent again: what the server asked for was answered.
     fn again(&self, call: Box<Call>);
 

@@ -237,7 +237,10 @@ impl Launch {
         let _turn = self.queue.turn.lock().await;
         loop {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
-                Err(error @ SpawnError::Limit { .. }) => waits_for(Some(error.to_string())),
+                Err(error @ SpawnError::Limit { .. }) => {
+                    waits_for(Some(error.to_string()));
+                    self.keeper.makes_place();
+                }
                 other => {
                     waits_for(None);
                     return other.map_err(|error| self.not_started(&error));

@@ -459,6 +459,8 @@ mod tests {
 
         fn answered(&self, _: bool) {}
 
+        fn makes_place(&self) {}
+
         fn again(&self, _: Box<Call>) {}
 
         fn failed(&self, call: Box<Call>, _: AttemptFailure, _: Option<Duration>) -> Result<(), Box<Call>> {

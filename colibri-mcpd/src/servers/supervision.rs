@@ -1,5 +1,6 @@
 //! What a server does about what becomes of its processes: calls that were not sent or are lost, changed lists, ends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -231,6 +232,26 @@ impl Keeper for Supervision {
         let wait = retry::wait_after(call.attempt, server.context.next_retry());
         self.call_later(call, cause.attempt(), wait);
         Ok(())
+    }
+
+    fn makes_place(&self) {
+        let Some(uid) = self.key.uid() else { return };
+        let inner = self.server.inner();
+        let mut of_users = BTreeMap::<u32, Vec<&Arc<Session>>>::new();
+        for (key, session) in inner.running() {
+            of_users.entry(key.uid().unwrap_or(uid)).or_default().push(session);
+        }
+        // One at a time, and only for a user who has none.
+        if of_users.contains_key(&uid) || of_users.values().flatten().any(|session| !session.is_open()) {
+            return;
+        }
+        let most = of_users
+            .values()
+            .filter(|own| own.len() > 1)
+            .max_by_key(|own| own.len());
+        if let Some(session) = most.and_then(|own| own.iter().min_by_key(|session| session.in_flight())) {
+            session.drain();
+        }
     }
 
     fn answered(&self, given_up: bool) {
