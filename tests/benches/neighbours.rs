@@ -1,10 +1,12 @@
 //! One user does their worst, and another user makes calls all the while.
 //!
 //! `cargo bench -p colibri-tests --bench neighbours [-- ATTACK]` builds the programs and attacks the daemon in each way
-//! that `neighbour` knows, as a uid of its own: needs root. `COLIBRI_TEST_PROGRAMS` names a directory that has them. Beside each attack root calls a tool with 64 bytes, 64 KiB
-//! and 2 MB. What such an attack costs any program on this machine is measured in turn: the same neighbour writes to a
-//! sink, a process that reads and throws away. No call may be lost or refused, the 99th percentile may be three times
-//! that beside the sink, and the daemon's memory its budget for messages and 64 MB.
+//! that `neighbour` knows, as a uid of its own: needs root. `COLIBRI_TEST_PROGRAMS` names a directory that has them.
+//! Beside each attack a third uid, an ordinary one too, calls a tool with 64 bytes, 64 KiB and 2 MB by lines, and with
+//! 64 KiB over HTTP. What such an attack costs any program on this machine is measured in turn: the same neighbour writes
+//! to a sink, a process that reads and throws away. No call may be lost or refused, the 99th percentile may be three times
+//! that beside the sink, and the daemon's memory its budget for messages and 64 MB. It ends with 1 if any of that is
+//! missed.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 
@@ -14,22 +16,31 @@ mod echo;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use colibri_tests::http::Http;
 use colibri_tests::model::ScriptedModel;
-use colibri_tests::{Daemon, LEGACY, Neighbour, Place, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, NEIGHBOUR, Neighbour, Place, copy_program, wait_for};
 use serde_json::json;
 
 /// How often each side is measured, one after the other.
 const ROUNDS: usize = 3;
 /// How long each figure is measured in a round.
 const SPAN: Duration = Duration::from_millis(1500);
-/// Bytes of a call and its answer.
-const LENGTHS: [usize; 3] = [64, 64 * 1024, 2_000_000];
+/// The calls of another user: bytes of each and its answer, and how it is sent.
+const CALLS: [(usize, &str); 4] = [
+    (64, "lines"),
+    (64 * 1024, "lines"),
+    (2_000_000, "lines"),
+    (64 * 1024, "http"),
+];
+/// That user.
+const CALLER: u32 = 54_323;
 /// A call that has no answer until then is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that a call may take, of what it takes beside the sink.
@@ -49,15 +60,20 @@ const ATTACKS: [(&str, usize, &str); 8] = [
     ("models", 16, "long model bodies of the caller's own agent"),
 ];
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some("echo-server") => return echo::echo_server(echo::ECHO, || ()),
-        Some("wide-server") => return echo::echo_server(&wide_tools(), || ()),
-        Some("noise-server") => return echo::echo_server(echo::ECHO, shout),
-        Some("sink") => return sink(Path::new(&arguments[1])),
-        _ => {}
+        Some("echo-server") => echo::echo_server(echo::ECHO, || ()),
+        Some("wide-server") => echo::echo_server(&wide_tools(), || ()),
+        Some("noise-server") => echo::echo_server(echo::ECHO, shout),
+        Some("sink") => sink(Path::new(&arguments[1])),
+        Some("caller") => call(Path::new(&arguments[1]), arguments[2].parse().unwrap(), &arguments[3]),
+        _ => return measure_all(&arguments),
     }
+    ExitCode::SUCCESS
+}
+
+fn measure_all(arguments: &[String]) -> ExitCode {
     assert!(
         nix::unistd::geteuid().is_root(),
         "another user's part is played as root"
@@ -77,11 +93,11 @@ fn main() {
     let mut missed = Vec::new();
     for (name, count, title) in attacks {
         let seen = beside(name, *count);
-        for (length, [sink, daemon]) in LENGTHS.iter().zip(&seen.calls) {
+        for ((length, by), [sink, daemon]) in CALLS.iter().zip(&seen.calls) {
             let ratio = daemon.at(99) / sink.at(99);
             let failed = format!("{}, {}", daemon.lost, daemon.refused);
             println!(
-                "| {title} | {length} | {:.2} / {:.2} ms | {:.2} / {:.2} ms | {ratio:.1} × | {failed} | {:.0} MB |",
+                "| {title} | {length}, {by} | {:.2} / {:.2} ms | {:.2} / {:.2} ms | {ratio:.1} × | {failed} | {:.0} MB |",
                 sink.at(50),
                 sink.at(99),
                 daemon.at(50),
@@ -90,12 +106,15 @@ fn main() {
             );
             if ratio > MOST {
                 missed.push(format!(
-                    "{title}, {length} bytes: p99 is {ratio:.1} ×, at most {MOST} ×"
+                    "{title}, {length} bytes by {by}: p99 is {ratio:.1} ×, at most {MOST} ×"
                 ));
             }
             if daemon.lost + daemon.refused > 0 {
-                missed.push(format!("{title}, {length} bytes: lost, refused: {failed}"));
+                missed.push(format!("{title}, {length} bytes by {by}: lost, refused: {failed}"));
             }
+        }
+        if !seen.said.is_empty() {
+            println!("{title}: {}", seen.said);
         }
         if seen.resident > MEMORY {
             missed.push(format!("{title}: {:.0} MB, at most {MEMORY:.0} MB", seen.resident));
@@ -107,10 +126,12 @@ fn main() {
         said_by("git", &["rev-parse", "--short", "HEAD"]),
         said_by("date", &["-u"])
     );
-    match missed.is_empty() {
-        true => println!("met: all"),
-        false => println!("missed:\n{}", missed.join("\n")),
+    if missed.is_empty() {
+        println!("met: all");
+        return ExitCode::SUCCESS;
     }
+    println!("missed:\n{}", missed.join("\n"));
+    ExitCode::FAILURE
 }
 
 fn said_by(program: &str, arguments: &[&str]) -> String {
@@ -210,10 +231,12 @@ impl Calls {
 /// What was seen beside one attack.
 #[derive(Default)]
 struct Seen {
-    /// For each length, beside the sink and beside the daemon.
-    calls: [[Calls; 2]; 3],
+    /// Of [`CALLS`] each, beside the sink and beside the daemon.
+    calls: [[Calls; 2]; CALLS.len()],
     /// Megabytes of the daemon, at most.
     resident: f64,
+    /// What the neighbour says of its last attack on the daemon.
+    said: String,
 }
 
 fn beside(name: &str, count: usize) -> Seen {
@@ -227,16 +250,18 @@ fn beside(name: &str, count: usize) -> Seen {
         servers["wide"] = server("wide-server");
     }
     servers["fix"] = place.fixture("fix", &[], json!({}));
-    let agent = json!({ "command": "/bin/sleep", "args": ["3600"], "model": model.entry("anthropic", json!({})) });
+    let agent = json!({ "command": "/bin/sleep", "args": ["3600"], "users": [NEIGHBOUR.to_string()],
+                        "model": model.entry("anthropic", json!({})) });
     place.registry_text(&json!({ "servers": servers, "agents": { "coder": agent } }).to_string());
     place.secret("model", "not-used");
-    let all = json!({ "gates": ["external-call"], "servers": { "*": ["*"] } });
+    let all = json!({ "gates": ["write", "external-call"], "servers": { "*": ["*"] } });
     place.clients(&json!({ "others": all }).to_string());
     let daemon = place.start(&["--write", "--log-level", "error"]);
     let target = match name {
         "models" => relay_of_an_agent(&place, &daemon),
         _ => place.socket(),
     };
+    copy_program(&std::env::current_exe().unwrap(), &place.path("caller"));
     let sink = Sink::start(place.directory());
     let mut seen = Seen::default();
     let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -249,11 +274,12 @@ fn beside(name: &str, count: usize) -> Seen {
         });
         for _ in 0..ROUNDS {
             for (side, socket) in [&sink.socket, &target].into_iter().enumerate() {
+                // The way to the relay is the agent's, who is the daemon's user here; what it takes is the neighbour's.
                 let neighbour = Neighbour::attack(place.directory(), socket, name, count, name != "models");
-                for (length, calls) in LENGTHS.iter().zip(&mut seen.calls) {
-                    measure(&place, *length, &mut calls[side]);
+                for ((length, by), calls) in CALLS.iter().zip(&mut seen.calls) {
+                    measure(&place, *length, by, &mut calls[side]);
                 }
-                drop(neighbour);
+                seen.said = neighbour.end();
             }
         }
         over.store(true, Ordering::Relaxed);
@@ -264,10 +290,11 @@ fn beside(name: &str, count: usize) -> Seen {
     seen
 }
 
+/// The model relay of an agent that runs for the neighbour.
 fn relay_of_an_agent(place: &Place, daemon: &Daemon<'_>) -> PathBuf {
-    let answer = daemon
-        .legacy(LEGACY)
-        .ask("colibri/spawn-agent", json!({ "agent": "coder" }));
+    let mut neighbour = Client::over(daemon.stream_of(NEIGHBOUR));
+    neighbour.initialize(LEGACY);
+    let answer = neighbour.ask("colibri/spawn-agent", json!({ "agent": "coder" }));
     let session = answer["result"]["instance"]["id"].as_str().unwrap().to_owned();
     let socket = place.path("doors").join(session).join("model.sock");
     wait_for("the model's socket", || socket.exists().then_some(()));
@@ -275,33 +302,49 @@ fn relay_of_an_agent(place: &Place, daemon: &Daemon<'_>) -> PathBuf {
 }
 
 /// Another user, on a connection of their own.
-struct Caller {
-    to: UnixStream,
-    from: BufReader<UnixStream>,
-    line: Vec<u8>,
+enum Caller {
+    Lines {
+        to: UnixStream,
+        from: BufReader<UnixStream>,
+        line: Vec<u8>,
+    },
+    Http(Box<Http>),
 }
 
 impl Caller {
-    fn open(place: &Place) -> io::Result<Caller> {
-        let to = UnixStream::connect(place.socket())?;
+    fn open(socket: &Path, by: &str) -> io::Result<Caller> {
+        let to = UnixStream::connect(socket)?;
+        if by == "http" {
+            return Ok(Caller::Http(Box::new(Http::over(to))));
+        }
         to.set_read_timeout(Some(PATIENCE))?;
         to.set_write_timeout(Some(PATIENCE))?;
         let from = BufReader::with_capacity(256 * 1024, to.try_clone()?);
         let line = Vec::new();
-        let mut caller = Caller { to, from, line };
+        let mut caller = Caller::Lines { to, from, line };
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": LEGACY,
                             "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
         caller.ask(format!("{hello}\n").as_bytes())?;
         Ok(caller)
     }
 
-    /// Writes a line, and reads the next.
-    fn ask(&mut self, line: &[u8]) -> io::Result<&[u8]> {
-        self.to.write_all(line)?;
-        self.line.clear();
-        match self.from.read_until(b'\n', &mut self.line)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(&self.line),
+    /// Writes a line, or makes the same call over HTTP. True if the answer has the text that was sent.
+    fn ask(&mut self, call: &[u8]) -> io::Result<bool> {
+        match self {
+            Caller::Lines { to, from, line } => {
+                to.write_all(call)?;
+                line.clear();
+                match from.read_until(b'\n', line)? {
+                    0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                    _ => Ok(is_echo(line)),
+                }
+            }
+            Caller::Http(http) => {
+                let params = serde_json::from_slice::<serde_json::Value>(call)?["params"].take();
+                http.ask(json!(1), "tools/call", params);
+                let answer = http.try_response().ok_or(io::ErrorKind::UnexpectedEof)?;
+                Ok(is_echo(&answer.body))
+            }
         }
     }
 }
@@ -312,8 +355,8 @@ fn is_echo(answer: &[u8]) -> bool {
     head.windows(16).any(|text| text == [b'x'; 16])
 }
 
-/// Makes calls of this length for a while.
-fn measure(place: &Place, length: usize, calls: &mut Calls) {
+/// Makes calls for a while, and says of each how many milliseconds it took, or that it was lost or refused.
+fn call(socket: &Path, length: usize, by: &str) {
     let text = "x".repeat(length);
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
                        "params": { "name": "echo__echo", "arguments": { "text": text } } });
@@ -323,8 +366,8 @@ fn measure(place: &Place, length: usize, calls: &mut Calls) {
     while Instant::now() < until {
         let begun = Instant::now();
         let answered = match &mut caller {
-            Some(caller) => Caller::ask(caller, &call).map(is_echo),
-            None => match Caller::open(place) {
+            Some(caller) => Caller::ask(caller, &call),
+            None => match Caller::open(socket, by) {
                 Ok(open) => {
                     caller = Some(open);
                     continue;
@@ -333,12 +376,31 @@ fn measure(place: &Place, length: usize, calls: &mut Calls) {
             },
         };
         match answered {
-            Ok(true) => calls.times.push(begun.elapsed().as_secs_f64() * 1e3),
-            Ok(false) => calls.refused += 1,
+            Ok(true) => println!("{}", begun.elapsed().as_secs_f64() * 1e3),
+            Ok(false) => println!("refused"),
             Err(_) => {
-                calls.lost += 1;
+                println!("lost");
                 caller = None;
             }
+        }
+    }
+}
+
+/// Has another user make calls of this length for a while.
+fn measure(place: &Place, length: usize, by: &str, calls: &mut Calls) {
+    let mut command = Command::new(place.path("caller"));
+    command
+        .arg("caller")
+        .arg(place.socket())
+        .arg(length.to_string())
+        .arg(by);
+    let output = command.uid(CALLER).gid(0).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for said in String::from_utf8(output.stdout).unwrap().lines() {
+        match said {
+            "lost" => calls.lost += 1,
+            "refused" => calls.refused += 1,
+            time => calls.times.push(time.parse().unwrap()),
         }
     }
 }

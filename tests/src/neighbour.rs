@@ -1,9 +1,9 @@
 //! Another user who does their worst: the program `neighbour`, run as that user.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::{copy_program, program};
 
@@ -15,6 +15,7 @@ pub struct Neighbour {
     child: Child,
     /// The program ends with its input.
     input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Neighbour {
@@ -40,11 +41,20 @@ impl Neighbour {
             .spawn()
             .expect("starting the neighbour");
         let mut said = String::new();
-        let output = child.stdout.take().expect("its output");
-        BufReader::new(output).read_line(&mut said).expect("what it says");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        output.read_line(&mut said).expect("what it says");
         assert_eq!(said, "ready\n", "the neighbour {attack}");
         let input = child.stdin.take();
-        Neighbour { child, input }
+        Neighbour { child, input, output }
+    }
+
+    /// Ends it. What it says of what it did.
+    pub fn end(mut self) -> String {
+        drop(self.input.take());
+        let mut said = String::new();
+        // One that was ended says nothing.
+        let _ = self.output.read_to_string(&mut said);
+        said.trim().to_owned()
     }
 }
 

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use colibri_tests::http::Http;
 use colibri_tests::{Bridge, Client, LEGACY, NEIGHBOUR, Neighbour, Place, code_of, text_of};
 use serde_json::{Value, json};
 
 /// The most memory that the daemon may use beside an attack: its budget for messages, and what a debug build takes.
 const MAX_MEMORY: u64 = 400 << 20;
+
+/// Another ordinary user than the neighbour: no operator, for whom places are kept.
+const VICTIM: u32 = 54_323;
 
 /// A connection of a user who is no operator.
 fn stranger(place: &Place) -> Bridge {
@@ -122,8 +126,9 @@ fn others_are_served_beside(attack: &str, count: usize) {
     let all = json!({ "gates": ["external-call"], "servers": { "*": ["*"] } });
     place.clients(&json!({ "others": all }).to_string());
     let daemon = place.start(&[]);
-    let mut lines = daemon.legacy(LEGACY);
-    let mut http = daemon.http();
+    let mut lines = Client::over(daemon.stream_of(VICTIM));
+    lines.initialize(LEGACY);
+    let mut http = Http::over(daemon.stream_of(VICTIM));
     let neighbour = Neighbour::attack(place.directory(), &place.socket(), attack, count, true);
     for round in 1..=3 {
         for length in [64, 64 << 10, 1_200_000, 2_000_000] {

@@ -13,7 +13,8 @@
 //! - `pings`: COUNT pings a second;
 //! - `models`: COUNT requests with a body of 1.5 MiB that does not end, likewise, to the model relay at SOCKET.
 //!
-//! A connection that is closed is made anew. It prints `ready` when every connection has been used once. Whether anybody
+//! A connection that is closed is made anew. It prints `ready` when every connection has been used once, and at its end how
+//! many pings it sent in a second. Whether anybody
 //! answers does not matter, so a program that only reads can stand in the daemon's place.
 
 use std::io::{self, Read as _, Write as _};
@@ -37,6 +38,9 @@ const BEAT: Duration = Duration::from_millis(5);
 
 const INITIALIZE: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\
                           \"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"n\",\"version\":\"1\"}}}\n";
+
+/// Pings that were sent.
+static PINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// Uses one connection until it is closed; `done` is called when it has done its worst.
 type Attack = fn(UnixStream, usize, &dyn Fn()) -> io::Result<()>;
@@ -90,7 +94,12 @@ fn main() {
         }
         println!("ready");
     });
+    let begun = Instant::now();
     let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    let pings = PINGS.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
+    if pings > 0.0 {
+        println!("{pings:.0} pings a second");
+    }
     exit(0)
 }
 
@@ -181,11 +190,13 @@ fn pings(mut stream: UnixStream, a_second: usize, done: &dyn Fn()) -> io::Result
     let (begun, mut sent) = (Instant::now(), 0);
     loop {
         let due = (begun.elapsed().as_secs_f64() * a_second as f64) as usize;
-        let lines: String = (sent..due.min(sent + a_second / 50))
-            .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}\n", id % 200 + 1))
+        let until = due.min(sent + a_second / 50);
+        let lines: String = (sent..until)
+            .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}\n", id + 1))
             .collect();
-        sent = due;
         stream.write_all(lines.as_bytes())?;
+        PINGS.fetch_add(until - sent, Ordering::Relaxed);
+        sent = due;
         thread::sleep(BEAT);
     }
 }
