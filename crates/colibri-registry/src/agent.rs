@@ -19,6 +19,8 @@ pub struct Agent {
     /// It has a model behind the daemon's relay, and so a network of its own with a loopback interface alone, where a
     /// forwarder listens (`colibri-mcp door`).
     pub loopback: bool,
+    /// It has a model, and the entry leaves the choice of its name to the agent: it has no `models`.
+    pub chooses_model: bool,
     /// `true`: the entry is read and checked, but no instance is started.
     pub disabled: bool,
 }
@@ -58,6 +60,7 @@ pub const AGENT_KEYS: &[&str] = &[
 pub(crate) fn agent(cursor: &Cursor<'_>, keys: &Object<'_>, digest: String) -> Result<Agent, Error> {
     let command = command(cursor, keys)?.ok_or_else(|| cursor.error("an agent needs a command (absolute path)"))?;
     let loopback = keys.get("model").is_some();
+    let names_models = keys.read("model", has_models)?.unwrap_or_default();
     if loopback
         && let (Some(jail), Some(at)) = (&command.jail, keys.get("jail"))
         && (jail.ip4 != Network::Disable || jail.ip6 != Network::Disable)
@@ -73,6 +76,20 @@ pub(crate) fn agent(cursor: &Cursor<'_>, keys: &Object<'_>, digest: String) -> R
             .read("stdin", |v| one_of(v, &[("null", Stdin::Null), ("pipe", Stdin::Pipe)]))?
             .unwrap_or_default(),
         loopback,
+        chooses_model: loopback && !names_models,
         disabled: keys.read("disabled", Cursor::boolean)?.unwrap_or_default(),
     })
+}
+
+/// True if a `model` names models under its key `models`. The rest of it is the daemon's to understand.
+fn has_models(model: &Cursor<'_>) -> Result<bool, Error> {
+    let has_names = |list: &Cursor<'_>| list.array().is_ok_and(|names| !names.is_empty());
+    let members = if model.is_object() {
+        model.members()?
+    } else {
+        Vec::new()
+    };
+    Ok(members
+        .iter()
+        .any(|member| member.key == "models" && has_names(&member.value)))
 }

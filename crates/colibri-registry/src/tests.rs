@@ -398,6 +398,7 @@ fn agents_stand_beside_servers_under_ids_of_their_own() {
     .unwrap();
     let (a, b) = (&registry.agents["a"], &registry.agents["b"]);
     assert_eq!((a.stdin, a.loopback, a.disabled), (Stdin::Null, true, false));
+    assert!(a.chooses_model && !b.chooses_model);
     assert_eq!((b.stdin, b.loopback, b.disabled), (Stdin::Pipe, false, true));
     for (agents, wanted) in [
         (r#""s":{"command":"/bin/a"}"#, "a server has this id"),

@@ -201,6 +201,25 @@ pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), St
     }
 }
 
+/// The agents that may use any model whose name does not say that it searches by itself.
+pub(super) fn agent_models(host: &Host) -> Outcome {
+    let agents = read_registry(host)?.agents;
+    let with_model = agents.iter().filter(|(_, agent)| !agent.disabled && agent.loopback);
+    let (choosing, named): (Vec<_>, Vec<_>) = with_model.partition(|(_, agent)| agent.chooses_model);
+    let names = |agents: Vec<(&String, _)>| {
+        agents
+            .into_iter()
+            .map(|(id, _)| id.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match (choosing.is_empty(), named.is_empty()) {
+        (true, true) => Err(Amiss::Skipped("no entry of an agent has a model".to_owned())),
+        (true, false) => Ok(names(named)),
+        _ => Err(Amiss::Note(format!("no \"models\" for {}", names(choosing)))),
+    }
+}
+
 /// Where the helper mounts an agent's door.
 const DOOR: &str = "var/run/colibri";
 
@@ -378,6 +397,23 @@ mod tests {
     }
 
     #[test]
+    fn agents_that_choose_their_model_are_named() {
+        let seen = |model: &str| {
+            let (_etc, host) = Etc::with(&format!(
+                r#"{{"agents":{{"a":{{"command":"/bin/a","model":{{"url":"https://x.example","api":"gemini"{model}}}}},
+                    "b":{{"command":"/bin/b"}},"c":{{"command":"/bin/c","model":{{}},"disabled":true}}}}}}"#
+            ));
+            agent_models(&host)
+        };
+        let note = || Err(Amiss::Note("no \"models\" for a".to_owned()));
+        assert_eq!(seen(""), note());
+        assert_eq!(seen(r#","models":[]"#), note());
+        assert_eq!(seen(r#","models":["gemini-2.5-flash"]"#), Ok("a".to_owned()));
+        let (_etc, host) = Etc::with(r#"{"servers":{}}"#);
+        assert!(matches!(agent_models(&host), Err(Amiss::Skipped(_))));
+    }
+
+    #[test]
     fn mounts_that_may_let_a_jail_out_are_named() {
         let (etc, host) = Etc::with("");
         assert_eq!(unbounded_mounts(&host), Ok("no policy".to_owned()));
@@ -448,6 +484,7 @@ mod tests {
                 "{id}"
             );
             assert!(agent.loopback && policy.network.loopback, "{id}");
+            assert!(!agent.chooses_model, "{id}");
             let ([asked], [listed]) = (&jail.mounts[..], &policy.mounts[..]) else {
                 panic!("{id}")
             };

@@ -2,8 +2,8 @@
 
 use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
-    agent_roots, each_root, helper_check, large_pages, persistent_jails, policy, registry, resource_accounting,
-    root_is_complete, secrets, unbounded_mounts,
+    agent_models, agent_roots, each_root, helper_check, large_pages, persistent_jails, policy, registry,
+    resource_accounting, root_is_complete, secrets, unbounded_mounts,
 };
 use super::fact::{Fact, Found, Host, Sight, found};
 use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
@@ -147,6 +147,13 @@ const TABLE: &[Fact] = &[
             "chown root:colibri, chmod 0640, and correct what is named; then service colibri_mcp reload",
             "correct what is named, then: colibri-mcp reload",
         ),
+    },
+    Fact {
+        name: "entries of agents name the models that they may use",
+        sight: Sight::Everywhere,
+        check: agent_models,
+        remedy: "\"models\" in the \"model\" of each, as etc/agents has it: without it the agent chooses, the dearest as well; \
+                 external-mcp.json(5)",
     },
     Fact {
         name: "the policy is root's, and right",
