@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
@@ -21,7 +21,7 @@ use super::mask::{Mask, values_of};
 use super::refusal::Refusal;
 use super::request::{Passed, address, pass};
 use super::usage::{Meter, Tokens};
-use super::wire::{Head, MAX_BODY, Request, Wire};
+use super::wire::{BodyRoom, Head, MAX_BODY, Request, Wire, no_room};
 use crate::ledger::{Ledger, Line, Payer};
 use crate::peer::{self, Outbox, Tenant};
 use crate::policy::Turns;
@@ -52,7 +52,7 @@ pub type Record = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> Result<(), String>
 pub(super) struct Shared {
     pub(super) record: Box<Record>,
     pub(super) ledger: Arc<Ledger>,
-    /// Room for bodies while they are read.
+    /// Room for bodies, from their first byte until the model answers.
     pub(super) room: Arc<peer::Budget>,
     /// Turns at judging long bodies.
     pub(super) judging: Turns,
@@ -130,6 +130,13 @@ impl Relay {
         (self.shared.record)(event, &details)
     }
 
+    /// The refusal of a request of a connection that was cut off, which is noted.
+    fn no_room(&self) -> Refusal {
+        let refusal = no_room();
+        self.note_refusal(&refusal);
+        refusal
+    }
+
     fn note_refusal(&self, refusal: &Refusal) {
         if self.refusals.fetch_add(1, Ordering::Relaxed) < MAX_REFUSALS {
             let why = brief(&refusal.message, 300);
@@ -155,7 +162,7 @@ pub(super) async fn serve(relay: Arc<Relay>, stream: UnixStream) {
     let peer = Outbox::charged(MAX_BODY, &relay.shared.room, tenant);
     let mut wire = Wire::new(stream, peer, relay.api());
     loop {
-        let (request, held) = match wire.request(&relay.large).await {
+        let (request, room) = match wire.request(&relay.large).await {
             Ok(Some(next)) => next,
             Ok(None) => return,
             Err(refusal) => {
@@ -169,20 +176,17 @@ pub(super) async fn serve(relay: Arc<Relay>, stream: UnixStream) {
         let closes = request
             .field("connection")
             .is_some_and(|value| value.to_ascii_lowercase().contains("close"));
-        match answer(&relay, &mut wire, request, held).await {
+        match answer(&relay, &mut wire, request, room).await {
             Ok(true) if !closes => {}
             _ => return,
         }
     }
 }
 
-/// The place of a long body among those in memory.
-type Held<'s> = Option<SemaphorePermit<'s>>;
-
 /// Answers a request; `false`: nothing more can be said on this connection.
-async fn answer(relay: &Arc<Relay>, wire: &mut Wire, request: Request, held: Held<'_>) -> io::Result<bool> {
+async fn answer(relay: &Arc<Relay>, wire: &mut Wire, request: Request, room: BodyRoom<'_>) -> io::Result<bool> {
     let refused = match judged(relay, request).await {
-        Ok(passed) => match sent(relay, wire, passed, held).await? {
+        Ok(passed) => match sent(relay, wire, passed, room).await? {
             Ok(whole) => return Ok(whole),
             Err(refusal) => refusal,
         },
@@ -191,8 +195,9 @@ async fn answer(relay: &Arc<Relay>, wire: &mut Wire, request: Request, held: Hel
             refusal
         }
     };
-    wire.refuse(&refused, true).await?;
-    Ok(true)
+    let goes_on = !wire.is_cut_off();
+    wire.refuse(&refused, goes_on).await?;
+    Ok(goes_on)
 }
 
 async fn judged(relay: &Relay, request: Request) -> Result<Passed, Refusal> {
@@ -219,8 +224,11 @@ async fn sent(
     relay: &Arc<Relay>,
     wire: &mut Wire,
     passed: Passed,
-    held: Held<'_>,
+    room: BodyRoom<'_>,
 ) -> io::Result<Result<bool, Refusal>> {
+    if wire.is_cut_off() {
+        return Ok(Err(relay.no_room()));
+    }
     let url = match address(&relay.model, &passed.target) {
         Ok(url) => url,
         Err(refusal) => return Ok(Err(refusal)),
@@ -255,12 +263,14 @@ async fn sent(
         }
     };
     let asked = tokio::select! {
-        asked = asked => asked,
+        biased;
         // What it began costs as much as was reserved.
+        () = room.wait_for_cut_off() => return Ok(Err(relay.no_room())),
+        asked = asked => asked,
         () = wire.gone() => return Ok(Ok(false)),
     };
     // An answer may take long: the request is not kept for it.
-    drop((passed.body, held));
+    drop((passed.body, room));
     let mut response = match asked {
         Ok(response) => response,
         Err(error) => {

@@ -64,6 +64,21 @@ pub(super) struct Wire {
     api: ModelApi,
 }
 
+/// The room for the body of a request, for as long as it is in memory.
+#[derive(Debug)]
+pub(super) struct BodyRoom<'s> {
+    bytes: Unfinished,
+    /// The place of a long one among those of one agent.
+    _place: Option<SemaphorePermit<'s>>,
+}
+
+impl BodyRoom<'_> {
+    /// Ends when the daemon takes the room back, since others need it, and cuts the connection off.
+    pub(super) async fn wait_for_cut_off(&self) {
+        poll_fn(|context| self.bytes.poll_cut_off(context)).await;
+    }
+}
+
 /// What stands before the body of an answer.
 pub(super) struct Head<'a> {
     pub(super) status: StatusCode,
@@ -82,15 +97,12 @@ impl Wire {
         }
     }
 
-    /// The next request; `None`: there is none. With one that is long comes its place among those that one agent may
-    /// have in memory, for as long as it is held; the next one waits for it.
+    /// The next request, with the room for its body; `None`: there is none. A long one waits for its place among those
+    /// that one agent may have in memory.
     ///
     /// # Errors
     /// What came is no request that is read. Nothing more can be read then.
-    pub(super) async fn request<'s>(
-        &mut self,
-        own: &'s Semaphore,
-    ) -> Result<Option<(Request, Option<SemaphorePermit<'s>>)>, Refusal> {
+    pub(super) async fn request<'s>(&mut self, own: &'s Semaphore) -> Result<Option<(Request, BodyRoom<'s>)>, Refusal> {
         if self.buffer.is_empty() && !matches!(timeout(IDLE, self.more()).await, Ok(Ok(true))) {
             return Ok(None);
         }
@@ -129,8 +141,8 @@ impl Wire {
                 return Ok(None);
             }
         }
-        let held = if length > LARGE { own.acquire().await.ok() } else { None };
-        self.fill(length).await?;
+        let place = if length > LARGE { own.acquire().await.ok() } else { None };
+        let bytes = self.fill(length).await?;
         let body = self.buffer.split_to(length).freeze();
         if !self.buffer.is_empty() {
             return Err(bad(
@@ -144,7 +156,7 @@ impl Wire {
             fields,
             body,
         };
-        Ok(Some((request, held)))
+        Ok(Some((request, BodyRoom { bytes, _place: place })))
     }
 
     /// Where the head ends, once it is there.
@@ -187,11 +199,15 @@ impl Wire {
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
-    /// Reads until so many bytes are there.
-    async fn fill(&mut self, length: usize) -> Result<(), Refusal> {
-        let (peer, until) = (self.peer.clone(), Instant::now() + BODY);
-        let mut unfinished = Unfinished::new(&peer);
-        while self.buffer.len() < length {
+    /// Reads until so many bytes are there. They are the peer's, with all of the buffer in which they stand, for as long
+    /// as what comes back is there.
+    async fn fill(&mut self, length: usize) -> Result<Unfinished, Refusal> {
+        let until = Instant::now() + BODY;
+        let mut unfinished = Unfinished::new(&self.peer);
+        while unfinished.grow(self.buffer.capacity()) {
+            if self.buffer.len() >= length {
+                return Ok(unfinished);
+            }
             let more = timeout_at(until, self.more());
             let came = tokio::select! {
                 came = more => matches!(came, Ok(Ok(true))),
@@ -201,11 +217,13 @@ impl Wire {
                 let why = format!("the body has not come within {} s", BODY.as_secs());
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
             }
-            if !unfinished.grow(self.buffer.capacity()) {
-                return Err(no_room());
-            }
         }
-        Ok(())
+        Err(no_room())
+    }
+
+    /// True if the daemon took back the room of what it holds for this connection: nothing more is read on it.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.peer.was_cut_off()
     }
 
     /// Ends when the other side is gone; if it writes instead, that it did is noted and this waits on.
@@ -317,8 +335,8 @@ impl Wire {
     }
 }
 
-/// Why the body of an agent that was cut off is not read.
-fn no_room() -> Refusal {
+/// The refusal of a request of an agent that was cut off.
+pub(super) fn no_room() -> Refusal {
     let why = "the daemon has no room for the request now: what this person's agents and clients have begun fills it";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
@@ -339,4 +357,37 @@ fn parts(head: &[u8]) -> (String, String, String, Vec<(String, String)>) {
         Some((name.to_ascii_lowercase(), value.trim().to_owned()))
     });
     (method, target, version, fields.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::{Budget, Tenant};
+
+    #[tokio::test]
+    async fn a_long_body_waits_for_its_place_longer_than_it_may_take_to_come() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let peer = Outbox::charged(MAX_BODY, &Arc::new(Budget::default()), Tenant::Person(1));
+        let mut wire = Wire::new(near, peer, ModelApi::Anthropic);
+        let own = Semaphore::new(4);
+        let four = own.acquire_many(4).await.unwrap();
+        let body = vec![b'x'; LARGE + 1];
+        let head = format!(
+            "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        far.write_all(head.as_bytes()).await.unwrap();
+        let mut fifth = Box::pin(wire.request(&own));
+        // In the first of these its head is read; all of the second it waits for its place.
+        tokio::time::pause();
+        for _ in 0..2 {
+            assert!(timeout(BODY * 2, &mut fifth).await.is_err());
+        }
+        tokio::time::resume();
+        drop(four);
+        let (read, written) = tokio::join!(fifth, far.write_all(&body));
+        written.unwrap();
+        let (request, _room) = read.unwrap().unwrap();
+        assert_eq!(request.body, body);
+    }
 }

@@ -1,21 +1,25 @@
-//! A message that has begun to come and is kept until it is whole.
+//! A message of a peer while it is in memory: from its first bytes until it is whole, or until it is done with.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::outbox::Outbox;
 
-/// The bytes of a message that has not ended. They count as those of the peer that sends it, to which nothing is queued.
+/// The bytes of a message that is not done with. They count as those of the peer that sends it, to which nothing is
+/// queued.
 #[derive(Debug)]
-pub struct Unfinished<'o> {
-    outbox: &'o Arc<Outbox>,
+pub struct Unfinished {
+    outbox: Arc<Outbox>,
     bytes: usize,
 }
 
-impl Unfinished<'_> {
+impl Unfinished {
     /// A message of which nothing has come.
-    pub fn new(outbox: &Arc<Outbox>) -> Unfinished<'_> {
-        Unfinished { outbox, bytes: 0 }
+    pub fn new(outbox: &Arc<Outbox>) -> Unfinished {
+        Unfinished {
+            outbox: outbox.clone(),
+            bytes: 0,
+        }
     }
 
     /// Notes that so many bytes are kept. `false`: there is no room for them, and the peer was cut off.
@@ -33,7 +37,7 @@ impl Unfinished<'_> {
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for Unfinished {
     fn drop(&mut self) {
         self.outbox.keep(self.bytes, 0);
     }
