@@ -8,7 +8,7 @@ use crate::registry::ModelApi as Api;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asks {
+pub enum Asks {
     /// An answer of the model, which costs tokens.
     Generate,
     /// How many tokens a request has.
@@ -119,7 +119,6 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
             "claude-code-*",
             "compact-*",
             "computer-use-*",
-            "context-1m-*",
             "context-management-*",
             "dev-full-thinking-*",
             "effort-*",
@@ -130,7 +129,6 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
             "mid-conversation-system-*",
             "model-context-window-exceeded-*",
             "output-128k-*",
-            "output-300k-*",
             "pdfs-*",
             "prompt-caching-*",
             "redact-thinking-*",
@@ -149,8 +147,10 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
         "anthropic-beta",
         &[
             "advisor-tool-*",
+            "context-1m-*",
             "fallback-credit-*",
             "fast-mode-*",
+            "output-300k-*",
             "server-side-fallback-*",
         ],
         Some(Allow::ExtraCost),

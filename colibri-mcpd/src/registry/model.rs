@@ -104,7 +104,8 @@ pub enum ModelAllow {
     Stored,
     /// Requests that are answered later.
     Batches,
-    /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and models, pictures made.
+    /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and models, pictures and
+    /// sound made.
     ExtraCost,
 }
 

@@ -28,8 +28,11 @@ const BODY: Shape = Object(&[
     ("metadata", Object(&[("user_id", Text)])),
     ("cache_control", CACHE_CONTROL),
     ("context_management", CONTEXT_MANAGEMENT),
-    ("compaction", Object(&[("type", Text), ("instructions", Text)])),
-    ("diagnostics", Object(&[("previous_message_id", Text)])),
+    (
+        "compaction",
+        Object(&[("type", Word(&["summarize"], &[])), ("instructions", Text)]),
+    ),
+    ("diagnostics", DIAGNOSTICS),
     ("output_config", OUTPUT_CONFIG),
     ("output_format", OUTPUT_FORMAT),
     ("service_tier", Word(&["auto", "standard_only"], &[])),
@@ -53,7 +56,14 @@ const MESSAGE: Shape = Object(&[
     ("output_config", Object(&[("effort", Text)])),
 ]);
 
-const CACHE_CONTROL: Shape = Object(&[("type", Word(&["ephemeral"], &[])), ("ttl", Text), ("scope", Text)]);
+const CACHE_CONTROL: Shape = Object(&[
+    ("type", Word(&["ephemeral"], &[])),
+    ("ttl", Word(&["5m", "1h"], &[])),
+    ("scope", Text),
+]);
+
+/// The provider compares the request with an earlier one, which it keeps.
+const DIAGNOSTICS: Shape = Object(&[("previous_message_id", Needs(&[Allow::Stored], &Text))]);
 const SPEED: Shape = Word(&["standard"], &[("*", Allow::ExtraCost)]);
 
 const BLOCK: Shape = Tagged(&[
@@ -380,7 +390,11 @@ const OUTPUT_CONFIG: Shape = Object(&[
     ("format", OUTPUT_FORMAT),
     (
         "task_budget",
-        Object(&[("type", Text), ("total", Number), ("remaining", Number)]),
+        Object(&[
+            ("type", Word(&["tokens"], &[])),
+            ("total", Number),
+            ("remaining", Number),
+        ]),
     ),
 ]);
 

@@ -69,8 +69,11 @@ const BODY: Shape = Object(&[
     ("thinking_budget", Number),
     ("chat_template_kwargs", Map(&OneOf(&[Flag, Number, Text]))),
     ("verbosity", Text),
-    ("modalities", List(&Text)),
-    ("audio", Object(&[("voice", Text), ("format", Text)])),
+    ("modalities", List(&Word(&["text"], &[("*", Allow::ExtraCost)]))),
+    (
+        "audio",
+        Needs(&[Allow::ExtraCost], &Object(&[("voice", Text), ("format", Text)])),
+    ),
     (
         "prediction",
         Tagged(&[(&["content"], Object(&[("content", OneOf(&[Text, List(&PART)]))]))]),
@@ -95,7 +98,7 @@ const BODY: Shape = Object(&[
 
 const CACHE_TIME: Shape = Word(&["30m"], &[("*", Allow::Stored)]);
 const CACHE_BREAKPOINT: Shape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
-const CACHE_CONTROL: Shape = Object(&[("type", Word(&["ephemeral"], &[])), ("ttl", Text)]);
+const CACHE_CONTROL: Shape = Object(&[("type", Word(&["ephemeral"], &[])), ("ttl", Word(&["5m", "1h"], &[]))]);
 
 const MESSAGE: Shape = Object(&[
     ("role", Text),

@@ -133,7 +133,10 @@ const GENERATION_CONFIG: Shape = Object(&[
     ("response_mime_type", Text),
     ("response_schema", Schema),
     ("response_json_schema", Schema),
-    ("response_modalities", List(&Text)),
+    (
+        "response_modalities",
+        List(&Word(&["TEXT", "Text", "text"], &[("*", Allow::ExtraCost)])),
+    ),
     ("response_logprobs", Flag),
     ("logprobs", Number),
     ("audio_timestamp", Flag),
@@ -147,15 +150,20 @@ const GENERATION_CONFIG: Shape = Object(&[
             ("thinking_level", Text),
         ]),
     ),
+    ("speech_config", Needs(&[Allow::ExtraCost], &SPEECH_CONFIG)),
     (
-        "speech_config",
-        Object(&[
-            ("language_code", Text),
-            (
-                "voice_config",
-                Object(&[("prebuilt_voice_config", Object(&[("voice_name", Text)]))]),
-            ),
-        ]),
+        "image_config",
+        Needs(
+            &[Allow::ExtraCost],
+            &Object(&[("aspect_ratio", Text), ("image_size", Text)]),
+        ),
     ),
-    ("image_config", Object(&[("aspect_ratio", Text), ("image_size", Text)])),
+]);
+
+const SPEECH_CONFIG: Shape = Object(&[
+    ("language_code", Text),
+    (
+        "voice_config",
+        Object(&[("prebuilt_voice_config", Object(&[("voice_name", Text)]))]),
+    ),
 ]);
