@@ -78,10 +78,7 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
         if matches!(asks, Asks::Generate | Asks::Batch) {
             cost = Tokens {
                 read: most_read(model, &facts, body.len() as u64),
-                written: facts
-                    .maximum
-                    .unwrap_or(model.max_tokens_default)
-                    .saturating_mul(facts.copies.max(1)),
+                written: most_written(model, &facts),
             };
         }
         body = spliced(&body, facts);
@@ -100,16 +97,26 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
 }
 
 /// The most tokens that a body of so many bytes is to the model. No tokenizer makes more tokens of a text than it has
-/// bytes; pictures have a most of their own; of a document a few bytes may be many pages.
+/// bytes; pictures have a most of their own; of a document a few bytes may be many pages. No request of a batch is more
+/// than the model reads at most.
 fn most_read(model: &Model, facts: &Facts, bytes: u64) -> u64 {
-    if facts.has_documents {
-        return model.context_tokens;
-    }
+    let documents = facts.with_documents.saturating_mul(model.context_tokens);
+    let others = facts.requests.saturating_sub(facts.with_documents);
     let pictures = facts.pictures.saturating_mul(grammar(model.api).picture_tokens);
     let text = bytes.saturating_sub(facts.inline);
     text.saturating_add(pictures)
-        .saturating_add(ADDED_TOKENS)
-        .min(model.context_tokens)
+        .saturating_add(others.saturating_mul(ADDED_TOKENS))
+        .min(others.saturating_mul(model.context_tokens))
+        .saturating_add(documents)
+}
+
+/// The most tokens that the model writes in answer to a body.
+fn most_written(model: &Model, facts: &Facts) -> u64 {
+    let unlimited = facts.unlimited.saturating_mul(model.max_tokens_default);
+    facts
+        .maximum
+        .saturating_add(unlimited)
+        .saturating_mul(facts.copies.max(1))
 }
 
 /// Whether a `Host` names this machine: what the forwarder inside listens on.

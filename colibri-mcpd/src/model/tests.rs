@@ -57,7 +57,7 @@ fn what_agents_send_passes() {
     ] {
         let facts = judge(api, Asks::Generate, &ModelPermissions::default(), body.as_bytes());
         let facts = facts.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.message));
-        assert!(facts.splices.is_empty() && !facts.has_documents, "{name}: {facts:?}");
+        assert!(facts.splices.is_empty() && facts.with_documents == 0, "{name}: {facts:?}");
     }
     let count = r#"{"contents":[{"parts":[{"functionResponse":{"id":"1","name":"t","response":{}}},
         {"inlineData":{"data":"AA==","mimeType":"image/png"}}],"role":"user"}]}"#;
@@ -333,6 +333,37 @@ fn what_is_reserved_is_never_less_than_what_the_model_reads() {
 }
 
 #[test]
+fn a_batch_costs_what_its_requests_cost_together() {
+    let model = model("anthropic", json!({ "context_tokens": 100_000, "allow": ["batches"] }));
+    let cost = |requests: &[Value]| {
+        let requests = requests
+            .iter()
+            .map(|params| json!({ "custom_id": "1", "params": params }));
+        let body = json!({ "requests": requests.collect::<Vec<_>>() }).to_string();
+        let cost = pass(&model, request("/v1/messages/batches", body)).unwrap().cost;
+        (cost.read, cost.written)
+    };
+    let with = |content: Value| json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] });
+    let source = json!({ "type": "base64", "media_type": "application/pdf", "data": "AA==" });
+    let document = with(json!([{ "type": "document", "source": source }]));
+    assert_eq!(cost(&[document.clone()]), (100_000, 10));
+    assert_eq!(cost(&[document.clone(), document.clone()]), (200_000, 20));
+    // Each of them reads as much as the model reads at most, and no more.
+    let text = with(json!("x".repeat(200_000)));
+    assert_eq!(cost(&[text.clone(), text.clone(), text]), (300_000, 30));
+    let few = with(json!("x"));
+    let (read, _) = cost(&[few.clone(), few.clone()]);
+    assert!((8_192..10_000).contains(&read), "{read}");
+    let (read, written) = cost(&[document, few.clone()]);
+    assert!((104_096..200_000).contains(&read) && written == 20, "{read} {written}");
+    // One that names no maximum writes as much as one that comes alone.
+    let mut unlimited = few;
+    unlimited["max_tokens"].take();
+    assert_eq!(cost(&[unlimited.clone(), unlimited]).1, 2 * model.max_tokens_default);
+    assert_eq!(cost(&[]), (0, 0));
+}
+
+#[test]
 fn a_maximum_of_none_is_no_maximum() {
     let facts = read(
         ModelApi::OpenAiChat,
@@ -340,7 +371,7 @@ fn a_maximum_of_none_is_no_maximum() {
         &json!({ "max_tokens": 0 }),
     )
     .unwrap();
-    assert_eq!(facts.maximum, None);
+    assert_eq!((facts.maximum, facts.unlimited), (0, 1));
     for wrong in [
         json!({ "stream": "true" }),
         json!({ "stream": 1 }),

@@ -27,15 +27,19 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// The facts about a body that the relay has to know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// The most tokens of an answer; of requests for later their sum.
-    pub maximum: Option<u64>,
-    /// The number of answers that are requested.
+    /// The requests in it: itself, or those of a batch.
+    pub requests: u64,
+    /// Those of them that hold documents, sound or films, of which a few bytes may be many tokens.
+    pub with_documents: u64,
+    /// Those of them that do not limit their answers.
+    pub unlimited: u64,
+    /// The most tokens of the answers to the others, together.
+    pub maximum: u64,
+    /// The number of answers to each.
     pub copies: u64,
     /// The pictures in the body.
     pub pictures: u64,
-    /// True if it holds documents, sound or films, of which a few bytes may be many tokens.
-    pub has_documents: bool,
-    /// Bytes of the data of all of these.
+    /// Bytes of the data of pictures, documents, sound and films.
     pub inline: u64,
     /// Text that is put into the body: it replaces the bytes of its range.
     pub splices: Vec<(Range<usize>, &'static str)>,
@@ -65,6 +69,10 @@ pub(super) struct Judge<'t> {
     asks: Asks,
     path: Vec<Step<'t>>,
     values: usize,
+    /// The most tokens of an answer, as the request that is read says.
+    maximum: Option<u64>,
+    /// True if the request that is read holds documents.
+    has_documents: bool,
     pub(super) facts: Facts,
     pub(super) top: Top,
 }
@@ -83,6 +91,8 @@ impl<'t> Judge<'t> {
             asks,
             path: Vec::new(),
             values: 0,
+            maximum: None,
+            has_documents: false,
             facts: Facts {
                 copies: 1,
                 ..Facts::default()
@@ -97,9 +107,9 @@ impl<'t> Judge<'t> {
     /// Why it stopped; [`Judge::place`] says where.
     pub(super) fn body(&mut self) -> Result<(), Stopped> {
         let shape = match self.asks {
-            Asks::Count => self.grammar.count,
+            Asks::Count => Shape::Request(&self.grammar.count),
             Asks::Batch => self.grammar.batch,
-            Asks::Generate | Asks::List => self.grammar.answer,
+            Asks::Generate | Asks::List => Shape::Request(&self.grammar.answer),
         };
         if self.reader.kind()? != Kind::Object {
             return wrong("must be an object");
@@ -162,6 +172,11 @@ impl<'t> Judge<'t> {
                 "without it this names something that the provider keeps",
             )),
             (Shape::Must(shape), _) => self.shaped(kind, *shape),
+            (Shape::Request(shape), _) => {
+                self.shaped(kind, *shape)?;
+                self.request_is_over();
+                Ok(())
+            }
             (Shape::Needs(needed, shape), _) => match self.has_one_of(needed) {
                 true => self.shaped(kind, *shape),
                 false => self.nothing(kind, needed),
@@ -203,6 +218,17 @@ impl<'t> Judge<'t> {
             (Shape::Tagged(variants), Kind::Object) => self.tagged(variants),
             (Shape::Map(shape), Kind::Object) => self.map(|judge, _| judge.value(*shape)),
             _ => wrong(shape.expected()),
+        }
+    }
+
+    /// Adds the request that was read to the facts.
+    fn request_is_over(&mut self) {
+        let facts = &mut self.facts;
+        facts.requests += 1;
+        facts.with_documents += u64::from(std::mem::take(&mut self.has_documents));
+        match self.maximum.take() {
+            Some(maximum) => facts.maximum = facts.maximum.saturating_add(maximum),
+            None => facts.unlimited += 1,
         }
     }
 
@@ -358,7 +384,7 @@ impl<'t> Judge<'t> {
             Shape::Model => judge_model(text, self.permits).or_else(refused),
             Shape::MediaType => match inline::MediaType::of(text) {
                 Some(media) => {
-                    self.facts.has_documents |= media == inline::MediaType::Document;
+                    self.has_documents |= media == inline::MediaType::Document;
                     Ok(())
                 }
                 None => refused("this relay does not know the media type, and so does not pass it"),
@@ -369,13 +395,13 @@ impl<'t> Judge<'t> {
                     Ok(())
                 }
                 Some(inline::MediaType::Document) => {
-                    self.facts.has_documents = true;
+                    self.has_documents = true;
                     self.data(bytes);
                     Ok(())
                 }
                 None if matches!(shape, Shape::Inline) && inline::is_base64(text) => {
                     // The kind of data is nowhere said.
-                    self.facts.has_documents = true;
+                    self.has_documents = true;
                     self.data(bytes);
                     Ok(())
                 }
@@ -423,16 +449,8 @@ impl<'t> Judge<'t> {
     }
 
     fn maximum(&mut self) -> Result<(), Stopped> {
-        let number = self.number()?;
-        // None at all, for some.
-        if number == 0 {
-            return Ok(());
-        }
-        let before = self.facts.maximum;
-        self.facts.maximum = Some(match self.asks {
-            Asks::Batch => before.unwrap_or(0).saturating_add(number),
-            _ => before.unwrap_or(0).max(number),
-        });
+        // 0 is none at all, for some.
+        self.maximum = self.maximum.max(Some(self.number()?).filter(|number| *number > 0));
         Ok(())
     }
 

@@ -42,6 +42,8 @@ pub(in crate::model) enum Shape {
     Needs(&'static [Allow], &'static Shape),
     /// A member that must be there, since its object would otherwise name something that the provider keeps.
     Must(&'static Shape),
+    /// One of the requests of a body that has many.
+    Request(&'static Shape),
     /// The name of a model.
     Model,
     /// The most tokens of an answer.
@@ -61,7 +63,7 @@ impl Shape {
     pub(in crate::model) fn can_be(self, kind: Kind) -> bool {
         match self {
             Shape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
-            Shape::Must(shape) | Shape::Needs(_, shape) => shape.can_be(kind),
+            Shape::Must(shape) | Shape::Needs(_, shape) | Shape::Request(shape) => shape.can_be(kind),
             Shape::Json | Shape::Schema => true,
             _ => kind == Kind::Null || self.kind().0 == kind,
         }
@@ -76,6 +78,7 @@ impl Shape {
             Shape::Object(_) | Shape::Tagged(_) | Shape::Map(_) | Shape::StreamOptions(_) => {
                 (Kind::Object, "an object")
             }
+            Shape::Must(shape) | Shape::Needs(_, shape) | Shape::Request(shape) => shape.kind(),
             _ => (Kind::String, "text"),
         }
     }
