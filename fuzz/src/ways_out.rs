@@ -1,343 +1,17 @@
-//! A table of the things that the published interfaces of models can make a provider fetch, run, store or bill. The relay
-//! refuses each of them in every place of a request, however it is spelt, unless the agent's entry allows it.
-//!
-//! The table is not made of the relay's own: it was taken from the providers' references and libraries (November 2026).
+//! A table of the things that the published interfaces of models can make a provider fetch, run, store or bill. The
+//! relay refuses each of them in every place of a request, however it is spelt, unless the agent's entry allows it.
 
-use colibri_mcpd::model::read_body;
+#[path = "ways_out/tables.rs"]
+mod tables;
+
+use colibri_mcpd::model::{Asks, read_body};
 use colibri_mcpd::registry::{ModelAllow, ModelApi, ModelPermissions};
 use serde_json::Value;
 
-/// An interface, as this table has it.
-struct Interface {
-    api: ModelApi,
-    /// A request with something in each place that requests have. It passes.
-    body: &'static str,
-    /// Keys below which everything is the agent's own: schemas, what its tools take and answer.
-    own: &'static [&'static str],
-    /// Members that must not stand in any object.
-    members: &'static [(&'static str, &'static str)],
-    /// Elements that must not stand in any list.
-    elements: &'static [&'static str],
-    /// Keys whose values are data, and must be no address.
-    data: &'static [&'static str],
-}
+use tables::{INTERFACES, Interface};
 
-const INTERFACES: [Interface; 4] = [
-    Interface {
-        api: ModelApi::Anthropic,
-        body: r#"{"model":"m","max_tokens":9,"stream":true,"system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral","ttl":"1h"}}],
-            "metadata":{"user_id":"u"},"thinking":{"type":"enabled","budget_tokens":5},"tool_choice":{"type":"tool","name":"t"},
-            "context_management":{"edits":[{"type":"clear_tool_uses_20250919","trigger":{"type":"input_tokens","value":1}}]},
-            "output_config":{"effort":"high","format":{"type":"json_schema","schema":{}}},
-            "tools":[{"name":"t","description":"d","input_schema":{"type":"object"}},{"type":"bash_20250124","name":"bash"},
-                {"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"}],
-            "messages":[{"role":"user","content":[{"type":"text","text":"x","citations":[{"type":"char_location","cited_text":"x"}]},
-                {"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}},
-                {"type":"document","title":"t","citations":{"enabled":true},"source":{"type":"content","content":[{"type":"text","text":"x"}]}},
-                {"type":"search_result","title":"t","content":[{"type":"text","text":"x"}],"citations":{"enabled":false}}]},
-              {"role":"assistant","content":[{"type":"thinking","thinking":"x","signature":"s"},{"type":"tool_use","id":"1","name":"t","input":{},"caller":{"type":"direct"}},
-                {"type":"server_tool_use","id":"2","name":"tool_search_tool_regex","input":{}},
-                {"type":"tool_search_tool_result","tool_use_id":"2","content":{"type":"tool_search_tool_search_result","tool_references":[{"type":"tool_reference","tool_name":"t"}]}}]},
-              {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","is_error":false,"content":[{"type":"text","text":"x"},
-                {"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}},{"type":"tool_reference","tool_name":"t"}]}]}]}"#,
-        own: &["input", "input_schema", "schema", "input_examples"],
-        members: &[
-            ("container", "\"c_1\""),
-            ("container", "{\"skills\":[{\"type\":\"custom\",\"skill_id\":\"s\"}]}"),
-            (
-                "mcp_servers",
-                "[{\"type\":\"url\",\"url\":\"https://evil.example\",\"name\":\"e\"}]",
-            ),
-            ("mcp_server_name", "\"e\""),
-            ("server_name", "\"e\""),
-            ("betas", "[\"mcp-client-2025-11-20\"]"),
-            ("thread", "{\"type\":\"continue\",\"previous_message_id\":\"m\"}"),
-            (
-                "billing_policy",
-                "{\"type\":\"billing_policy\",\"bill_to\":\"user_profile\"}",
-            ),
-            ("fallbacks", "[{\"model\":\"dear\"}]"),
-            ("fallbacks", "\"default\""),
-            ("fallback_credit_token", "\"t\""),
-            ("user_profile_id", "\"u\""),
-            ("workspace_id", "\"w\""),
-            ("file_id", "\"file_1\""),
-            ("file", "{\"file_id\":\"file_1\"}"),
-            ("url", "\"https://evil.example/?secret\""),
-            ("image", "\"https://evil.example/?secret\""),
-            ("image_url", "{\"url\":\"https://evil.example\"}"),
-            ("skills", "[{\"type\":\"anthropic\",\"skill_id\":\"pptx\"}]"),
-            ("authorization_token", "\"t\""),
-            ("allowed_domains", "[\"evil.example\"]"),
-            ("environment", "{\"type\":\"container_auto\"}"),
-            ("service_tier", "\"priority\""),
-            ("speed", "\"fast\""),
-            ("inference_geo", "\"us\""),
-            ("store", "true"),
-            ("background", "true"),
-            ("requests", "[{\"custom_id\":\"1\",\"params\":{}}]"),
-            ("googleSearch", "{}"),
-            ("web_search_options", "{}"),
-            ("plugins", "[{\"id\":\"web\"}]"),
-        ],
-        elements: &[
-            r#"{"type":"web_search_20250305","name":"web_search"}"#,
-            r#"{"type":"web_fetch_20250910","name":"web_fetch"}"#,
-            r#"{"type":"code_execution_20250825","name":"code_execution"}"#,
-            r#"{"type":"mcp_toolset","mcp_server_name":"e"}"#,
-            r#"{"type":"mcp","server_url":"https://evil.example"}"#,
-            r#"{"type":"advisor_20260301","name":"advisor","model":"dear"}"#,
-            r#"{"name":"t","url":"https://evil.example"}"#,
-            r#"{"name":"web_search","max_uses":5}"#,
-            r#"{"type":"image","source":{"type":"url","url":"https://evil.example"}}"#,
-            r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#,
-            r#"{"type":"image","source":"https://evil.example"}"#,
-            r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"https://evil.example"}}"#,
-            r#"{"type":"image","source":{"type":"base64","media_type":"image/svg+xml","data":"AA=="}}"#,
-            r#"{"type":"document","source":{"type":"url","url":"https://evil.example"}}"#,
-            r#"{"type":"container_upload","file_id":"f"}"#,
-            r#"{"type":"server_tool_use","id":"1","name":"web_fetch","input":{"url":"https://evil.example"}}"#,
-            r#"{"type":"mcp_tool_use","id":"1","name":"t","server_name":"e","input":{}}"#,
-            r#"{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"type":"web_search_20250305","name":"web_search"}}}"#,
-            r#"{"type":"video","url":"https://evil.example"}"#,
-            r#"{"googleSearch":{}}"#,
-            r#"{"id":"msg_1"}"#,
-        ],
-        data: &["data"],
-    },
-    Interface {
-        api: ModelApi::OpenAiResponses,
-        body: r#"{"model":"m","max_output_tokens":9,"stream":true,"store":false,"instructions":"i","parallel_tool_calls":true,
-            "include":["reasoning.encrypted_content"],"reasoning":{"effort":"low","summary":"auto"},"client_metadata":{"a":"b"},
-            "text":{"verbosity":"low","format":{"type":"json_schema","name":"n","schema":{},"strict":true}},
-            "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"t"}]},
-            "context_management":[{"type":"compaction","compact_threshold":9}],
-            "tools":[{"type":"function","name":"t","parameters":{},"strict":false},{"type":"namespace","name":"n","tools":[{"type":"function","name":"u"}]},
-                {"type":"custom","name":"c","format":{"type":"grammar","syntax":"lark","definition":"x"}},{"type":"local_shell"},
-                {"type":"shell","environment":{"type":"local"}},{"type":"tool_search","execution":"client"}],
-            "input":[{"role":"user","content":"x"},{"type":"message","role":"user","content":[{"type":"input_text","text":"x"},
-                {"type":"input_image","image_url":"data:image/png;base64,AA==","detail":"auto"},{"type":"input_file","filename":"f","file_data":"data:application/pdf;base64,AA=="},
-                {"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]},
-                {"type":"message","role":"assistant","id":"m","content":[{"type":"output_text","text":"x","annotations":[]}]},
-                {"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"x"}],"encrypted_content":"e"},
-                {"type":"function_call","call_id":"1","name":"t","arguments":"{}","caller":{"type":"direct"}},
-                {"type":"function_call_output","call_id":"1","output":[{"type":"input_text","text":"x"}]},
-                {"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"v"}]}]}"#,
-        own: &["parameters", "schema", "client_metadata"],
-        members: &[
-            ("previous_response_id", "\"resp_1\""),
-            ("conversation", "\"conv_1\""),
-            ("conversation", "{\"id\":\"conv_1\"}"),
-            ("prompt", "{\"id\":\"p_1\"}"),
-            ("store", "true"),
-            ("background", "true"),
-            ("background_options", "{\"continuation_id\":\"c\"}"),
-            ("container", "\"c_1\""),
-            ("container_id", "\"c_1\""),
-            (
-                "environment",
-                "{\"type\":\"container_auto\",\"skills\":[{\"type\":\"skill_reference\",\"skill_id\":\"s\"}]}",
-            ),
-            (
-                "environment",
-                "{\"type\":\"container_reference\",\"container_id\":\"c\"}",
-            ),
-            (
-                "network_policy",
-                "{\"type\":\"allowlist\",\"allowed_domains\":[\"evil.example\"]}",
-            ),
-            ("skills", "[{\"type\":\"skill_reference\",\"skill_id\":\"s\"}]"),
-            ("file_id", "\"file_1\""),
-            ("file_ids", "[\"file_1\"]"),
-            ("file_url", "\"https://evil.example\""),
-            ("vector_store_ids", "[\"vs_1\"]"),
-            ("server_url", "\"https://evil.example\""),
-            ("connector_id", "\"connector_gmail\""),
-            ("tunnel_id", "\"t\""),
-            ("mcp_servers", "[{\"url\":\"https://evil.example\"}]"),
-            ("authorization", "\"t\""),
-            ("service_tier", "\"priority\""),
-            ("prompt_cache_retention", "\"24h\""),
-            ("moderation", "{\"model\":\"m\"}"),
-            ("plugins", "[{\"id\":\"web\"}]"),
-            ("web_search_options", "{}"),
-            ("models", "[\"dear\"]"),
-            ("image_url", "\"https://evil.example\""),
-            ("image", "\"https://evil.example\""),
-            ("url", "\"https://evil.example\""),
-            ("googleSearch", "{}"),
-        ],
-        elements: &[
-            r#"{"id":"msg_1"}"#,
-            r#"{"type":"item_reference","id":"msg_1"}"#,
-            r#"{"type":null,"id":"msg_1"}"#,
-            r#"{"type":"message","id":"msg_1"}"#,
-            r#"{"type":"message","id":"msg_1","content":null}"#,
-            r#"{"type":"reasoning","id":"rs_1"}"#,
-            r#"{"type":"web_search"}"#,
-            r#"{"type":"web_search_preview"}"#,
-            r#"{"type":"web_search_2025_08_26"}"#,
-            r#"{"type":"file_search","vector_store_ids":["v"]}"#,
-            r#"{"type":"code_interpreter","container":{"type":"auto"}}"#,
-            r#"{"type":"programmatic_tool_calling"}"#,
-            r#"{"type":"image_generation"}"#,
-            r#"{"type":"mcp","server_label":"e","server_url":"https://evil.example"}"#,
-            r#"{"type":"shell","environment":{"type":"container_auto","network_policy":{"type":"allowlist","allowed_domains":["evil.example"]}}}"#,
-            r#"{"type":"namespace","name":"n","tools":[{"type":"web_search"}]}"#,
-            r#"{"type":"tool_search_output","tools":[{"type":"mcp","server_url":"https://evil.example"}]}"#,
-            r#"{"type":"mcp_approval_response","approval_request_id":"1","approve":true}"#,
-            r#"{"type":"code_interpreter_call","id":"1","container_id":"c","code":"x"}"#,
-            r#"{"type":"input_image","image_url":"https://evil.example"}"#,
-            r#"{"type":"input_image","file_id":"f"}"#,
-            r#"{"type":"input_file","file_url":"https://evil.example"}"#,
-            r#"{"type":"input_file","file_data":"https://evil.example"}"#,
-            r#"{"type":"computer_call_output","call_id":"1","output":{"type":"computer_screenshot","image_url":"https://evil.example"}}"#,
-            r#"{"role":"user","content":[{"type":"input_image","image_url":{"url":"https://evil.example"}}]}"#,
-            r#"{"type":"message","role":"user","content":[{"type":"image_url","image_url":{"url":"https://evil.example"}}]}"#,
-            r#"{"url_context":{}}"#,
-        ],
-        data: &["image_url", "file_data", "data"],
-    },
-    Interface {
-        api: ModelApi::OpenAiChat,
-        body: r#"{"model":"m","max_tokens":9,"stream":true,"stream_options":{"include_usage":true},"n":1,"parallel_tool_calls":true,
-            "response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{},"strict":true}},"thinking":{"type":"enabled"},
-            "reasoning":{"effort":"low"},"prediction":{"type":"content","content":[{"type":"text","text":"x"}]},"usage":{"include":true},
-            "tool_choice":{"type":"function","function":{"name":"t"}},"logit_bias":{"1":1},"metadata":{"a":"b"},
-            "tools":[{"type":"function","function":{"name":"t","description":"d","parameters":{},"strict":true}},{"type":"custom","custom":{"name":"c","format":{"type":"text"}}}],
-            "messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}},
-                {"type":"image_url","image_url":{"url":"data:image/png;base64,AA==","detail":"low"}},{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}},
-                {"type":"file","file":{"filename":"f","file_data":"data:application/pdf;base64,AA=="}}]},
-                {"role":"assistant","content":"x","reasoning_details":[{"type":"reasoning.text","text":"x"}],
-                 "tool_calls":[{"id":"1","type":"function","function":{"name":"t","arguments":"{}"}}]},
-                {"role":"tool","tool_call_id":"1","content":"x"}]}"#,
-        own: &["parameters", "schema", "logit_bias", "metadata"],
-        members: &[
-            ("web_search_options", "{}"),
-            ("store", "true"),
-            ("plugins", "[{\"id\":\"web\"}]"),
-            ("models", "[\"dear\"]"),
-            ("route", "\"fallback\""),
-            ("provider", "{\"order\":[\"x\"]}"),
-            ("transforms", "[\"middle-out\"]"),
-            ("search_parameters", "{\"mode\":\"on\"}"),
-            ("enable_search", "true"),
-            ("data_sources", "[{\"type\":\"azure_search\"}]"),
-            ("extra_body", "{\"google\":{\"cached_content\":\"c\"}}"),
-            ("cached_content", "\"c\""),
-            ("chat_template", "\"{{ x }}\""),
-            ("documents", "[{\"url\":\"https://evil.example\"}]"),
-            ("mcp_servers", "[{\"url\":\"https://evil.example\"}]"),
-            ("service_tier", "\"priority\""),
-            ("prompt_cache_retention", "\"24h\""),
-            ("background", "true"),
-            ("conversation", "\"c\""),
-            ("previous_response_id", "\"r\""),
-            ("file_id", "\"f\""),
-            ("path", "\"file:///etc/passwd\""),
-            ("image", "\"https://evil.example\""),
-            ("video", "\"https://evil.example\""),
-            ("url", "\"https://evil.example\""),
-            ("image_url", "\"https://evil.example\""),
-            ("googleSearch", "{}"),
-            ("google_search", "{}"),
-            ("codeExecution", "{}"),
-            ("container", "\"c\""),
-        ],
-        elements: &[
-            r#"{"googleSearch":{}}"#,
-            r#"{"google_search":{}}"#,
-            r#"{"urlContext":{}}"#,
-            r#"{"url_context":{}}"#,
-            r#"{"codeExecution":{}}"#,
-            r#"{"code_execution":{}}"#,
-            r#"{"type":"web_search"}"#,
-            r#"{"type":"builtin_function","function":{"name":"$web_search"}}"#,
-            r#"{"type":"retrieval","retrieval":{"knowledge_id":"k"}}"#,
-            r#"{"type":"mcp","server_url":"https://evil.example"}"#,
-            r#"{"type":"code_interpreter"}"#,
-            r#"{"type":"browser_search"}"#,
-            r#"{"image":"https://evil.example"}"#,
-            r#"{"image_url":"https://evil.example"}"#,
-            r#"{"type":"image_url","image_url":"https://evil.example"}"#,
-            r#"{"type":"image_url","image_url":{"url":"//evil.example"}}"#,
-            r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
-            r#"{"type":"image_url","image_url":{"url":"data:image/svg+xml;base64,AA=="}}"#,
-            r#"{"type":"video_url","video_url":{"url":"https://evil.example"}}"#,
-            r#"{"type":"video_url","video_url":{"url":"data:application/vnd.apple.mpegurl;base64,AA=="}}"#,
-            r#"{"type":"input_audio","input_audio":{"data":"https://evil.example","format":"wav"}}"#,
-            r#"{"type":"file","file":{"file_id":"f"}}"#,
-            r#"{"type":"file","file":{"path":"file:///etc/passwd"}}"#,
-            r#"{"type":"file","file":{"file_data":"https://evil.example"}}"#,
-            r#"{"role":"assistant","audio":{"id":"audio_1"}}"#,
-            r#"{"type":"document","document":{"url":"https://evil.example"}}"#,
-        ],
-        data: &["url", "file_data", "data"],
-    },
-    Interface {
-        api: ModelApi::Gemini,
-        body: r#"{"contents":[{"role":"user","parts":[{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"AA=="}},
-                {"functionResponse":{"id":"1","name":"t","response":{},"parts":[{"inline_data":{"mime_type":"image/png","data":"AA=="}}]}}]},
-                {"role":"model","parts":[{"functionCall":{"name":"t","args":{}},"thoughtSignature":"s"}]}],
-            "systemInstruction":{"parts":[{"text":"x"}]},"safetySettings":[{"category":"c","threshold":"t"}],
-            "tools":[{"functionDeclarations":[{"name":"t","parametersJsonSchema":{}}]}],
-            "toolConfig":{"functionCallingConfig":{"mode":"AUTO","allowedFunctionNames":["t"]}},
-            "generationConfig":{"maxOutputTokens":9,"candidateCount":1,"thinkingConfig":{"includeThoughts":true},"responseSchema":{},
-                "speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"v"}}}}}"#,
-        own: &["response", "parametersJsonSchema", "args", "responseSchema"],
-        members: &[
-            ("cached_content", "\"cachedContents/1\""),
-            ("file_data", "{\"fileUri\":\"https://evil.example\"}"),
-            ("file_data", "{\"file_uri\":\"gs://bucket/x\"}"),
-            ("file_uri", "\"https://evil.example\""),
-            ("gcs_uri", "\"gs://bucket/x\""),
-            ("google_search", "{}"),
-            ("google_search_retrieval", "{}"),
-            ("enterprise_web_search", "{}"),
-            ("parallel_ai_search", "{\"apiKey\":\"k\"}"),
-            ("google_maps", "{}"),
-            ("url_context", "{}"),
-            ("code_execution", "{}"),
-            ("file_search", "{\"fileSearchStoreNames\":[\"s\"]}"),
-            ("retrieval", "{\"externalApi\":{\"endpoint\":\"https://evil.example\"}}"),
-            (
-                "mcp_servers",
-                "[{\"streamableHttpTransport\":{\"url\":\"https://evil.example\"}}]",
-            ),
-            ("executable_code", "{\"code\":\"x\",\"language\":\"PYTHON\"}"),
-            ("code_execution_result", "{\"output\":\"x\"}"),
-            ("tool_call", "{\"toolType\":\"GOOGLE_SEARCH\"}"),
-            ("store", "true"),
-            ("service_tier", "\"priority\""),
-            ("response_format", "[{\"video\":{\"gcsUri\":\"gs://bucket/x\"}}]"),
-            ("routing_config", "{\"manualMode\":{\"modelName\":\"dear\"}}"),
-            ("model_armor_config", "{}"),
-            ("continuation_token", "\"t\""),
-            ("labels", "{\"a\":\"b\"}"),
-            ("plugins", "[]"),
-            ("url", "\"https://evil.example\""),
-            ("image", "\"https://evil.example\""),
-        ],
-        elements: &[
-            r#"{"googleSearch":{}}"#,
-            r#"{"google_search":{}}"#,
-            r#"{"urlContext":{}}"#,
-            r#"{"codeExecution":{}}"#,
-            r#"{"functionDeclarations":[],"googleSearch":{}}"#,
-            r#"{"fileData":{"fileUri":"https://evil.example"}}"#,
-            r#"{"text":"x","file_data":{"file_uri":"https://evil.example"}}"#,
-            r#"{"parts":[{"fileData":{"fileUri":"https://evil.example"}}]}"#,
-            r#"{"functionResponse":{"name":"t","parts":[{"fileData":{"fileUri":"https://evil.example"}}]}}"#,
-            r#"{"inlineData":{"mimeType":"image/png","data":"https://evil.example"}}"#,
-            r#"{"inlineData":{"mimeType":"application/x-mpegurl","data":"AA=="}}"#,
-            r#"{"inlineData":{"mimeType":"image/svg+xml","data":"AA=="}}"#,
-            r#"{"executableCode":{"code":"x"}}"#,
-            r#"{"type":"web_search"}"#,
-            r#"{"id":"msg_1"}"#,
-        ],
-        data: &["data"],
-    },
-];
+/// What requests with a body ask for.
+const ASKS: [Asks; 3] = [Asks::Generate, Asks::Count, Asks::Batch];
 
 /// Addresses in spellings that some reader takes for one.
 const ADDRESSES: [&str; 9] = [
@@ -351,6 +25,125 @@ const ADDRESSES: [&str; 9] = [
     "data:https://evil.example/,",
     "\u{feff}https://evil.example",
 ];
+
+/// Schemas that refer to what is not in them.
+const REFERENCES: [&str; 3] = [
+    r#"{"$ref":"https://evil.example"}"#,
+    r#"{"properties":{"a":{"$dynamicRef":"other.json"}}}"#,
+    r#"{"items":{"$id":"https://evil.example","$ref":"other.json#/a"}}"#,
+];
+
+/// Values of any kind.
+const VALUES: [&str; 9] = ["null", "true", "false", "0", "7", "\"\"", "\"x\"", "[]", "{}"];
+
+/// The most changes to a body.
+const MAX_CHANGES: usize = 32;
+/// The most bytes of a value that a change copies to another place.
+const MAX_COPIED: usize = 2048;
+
+/// The text that stands for a key or a value which is put into a body.
+const HOLE: &str = "@@";
+
+impl Interface {
+    fn of(api: ModelApi) -> &'static Interface {
+        let of = INTERFACES.iter().find(|interface| interface.api == api);
+        of.expect("each interface has its table")
+    }
+
+    /// A body as it is sent where this is asked for; `None`: this interface has no such request.
+    fn wrapped(&self, asks: Asks, body: &str) -> Option<String> {
+        match (asks, self.api) {
+            (Asks::Generate, _) | (Asks::Count, ModelApi::Anthropic) => Some(body.to_owned()),
+            (Asks::Count, ModelApi::Gemini) => Some(format!(
+                r#"{{"contents":[{{"parts":[{{"text":"x"}}]}}],"generateContentRequest":{body}}}"#
+            )),
+            (Asks::Batch, ModelApi::Anthropic) => {
+                Some(format!(r#"{{"requests":[{{"custom_id":"1","params":{body}}}]}}"#))
+            }
+            _ => None,
+        }
+    }
+
+    /// The kinds that are the provider's alone, in full.
+    fn provider_kinds(&self) -> impl Iterator<Item = String> {
+        let kind_of = |element: &&str| json(element)["type"].as_str().map(str::to_owned);
+        let kinds = self.elements.iter().filter_map(kind_of);
+        kinds.filter(|kind| self.is_providers(kind))
+    }
+
+    /// True if a kind is one of the provider's alone, whatever else its object says.
+    fn is_providers(&self, kind: &str) -> bool {
+        let kind = plain(kind);
+        self.kinds.iter().any(|known| kind.starts_with(&plain(known)))
+    }
+}
+
+/// A step of the way to a value: a key, or `#`; and the `type` of the object that stands there.
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    name: String,
+    kind: String,
+}
+
+impl Step {
+    fn to(name: &str, value: &Value) -> Step {
+        let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
+        Step {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+        }
+    }
+}
+
+/// True if the way to a value is one of these places.
+fn is_one_of(places: &[&str], way: &[Step]) -> bool {
+    places.iter().any(|place| is_at(place, way))
+}
+
+fn is_at(place: &str, way: &[Step]) -> bool {
+    let (is_whole, place) = place.strip_prefix('/').map_or((false, place), |place| (true, place));
+    let steps: Vec<&str> = place.split('/').collect();
+    let is_long_enough = if is_whole {
+        steps.len() == way.len()
+    } else {
+        steps.len() <= way.len()
+    };
+    is_long_enough
+        && steps.iter().rev().zip(way.iter().rev()).all(|(wanted, step)| {
+            let (name, kind) = wanted.split_once('<').unwrap_or((wanted, "*"));
+            let kind = kind.trim_end_matches('>');
+            is_same(name, &step.name)
+                && match kind.strip_suffix('*') {
+                    Some(start) => step.kind.starts_with(start),
+                    None => step.kind == kind,
+                }
+        })
+}
+
+/// A key or kind as the loosest reader takes it.
+fn plain(text: &str) -> String {
+    let folded = colibri_wire::keys::fold(text);
+    folded
+        .chars()
+        .filter(|letter| !matches!(letter, '_' | '-' | ' '))
+        .collect()
+}
+
+fn is_same(key: &str, name: &str) -> bool {
+    fn letters(text: &str) -> impl Iterator<Item = u8> {
+        let bytes = text.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | 0));
+        bytes.map(|byte| byte.to_ascii_lowercase())
+    }
+    match key.is_ascii() && name.is_ascii() {
+        // Most are, and folding takes its time.
+        true => letters(key).eq(letters(name)),
+        false => plain(key) == plain(name),
+    }
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
 
 /// A name as lenient readers may take it for the same, as it stands in JSON.
 fn spellings(name: &str) -> Vec<String> {
@@ -386,208 +179,414 @@ fn spellings(name: &str) -> Vec<String> {
     ]
 }
 
-/// The places of a value in which the provider reads: pointers, in order.
-fn places(value: &Value, own: &[&str], at: &str, found: &mut Vec<String>) {
-    found.push(at.to_owned());
-    match value {
-        Value::Object(members) => {
-            let members = members.iter().filter(|(key, _)| !own.contains(&key.as_str()));
-            members.for_each(|(key, value)| places(value, own, &format!("{at}/{key}"), found));
+/// A pointer to a value, and the way to it.
+type Place = (String, Vec<Step>);
+
+/// A pointer to each value that the provider reads, with the way to it, in order; of what is the agent's own, nothing.
+fn places(interface: &Interface, value: &Value) -> Vec<Place> {
+    fn collect(interface: &Interface, value: &Value, (at, way): (&str, &mut Vec<Step>), found: &mut Vec<Place>) {
+        if is_one_of(interface.own, way) {
+            return;
         }
-        Value::Array(elements) => {
-            let elements = elements.iter().enumerate();
-            elements.for_each(|(index, value)| places(value, own, &format!("{at}/{index}"), found));
+        found.push((at.to_owned(), way.clone()));
+        if is_one_of(interface.schemas, way) {
+            return;
         }
-        _ => {}
-    }
-}
-
-/// The text that stands for the key, or for the value, which is put into a body.
-const HOLE: &str = "@@";
-
-fn filled(body: &Value, hole: &str, with: &str) -> String {
-    body.to_string().replacen(hole, with, 1)
-}
-
-/// Requests that must be refused where nothing is allowed, each behind the place and the text of what is wrong with it.
-fn requests(interface: &Interface) -> Vec<(String, String)> {
-    let whole: Value = serde_json::from_str(interface.body).expect("JSON");
-    let mut found = Vec::new();
-    places(&whole, interface.own, "", &mut found);
-    let mut requests = Vec::new();
-    for place in found {
-        let mut with = |change: &dyn Fn(&mut Value), hole: &str, new: &str| {
-            let mut body = whole.clone();
-            change(body.pointer_mut(&place).expect("a place"));
-            let what = if new.is_empty() {
-                body.pointer(&place).map(Value::to_string)
-            } else {
-                Some(new.to_owned())
-            };
-            requests.push((
-                format!("{place}: {}", what.unwrap_or_default()),
-                filled(&body, hole, new),
-            ));
+        let mut deeper = |key: &str, step: Step, value: &Value| {
+            way.push(step);
+            collect(interface, value, (&format!("{at}/{key}"), &mut *way), found);
+            way.pop();
         };
+        match value {
+            Value::Object(members) => members
+                .iter()
+                .for_each(|(key, value)| deeper(key, Step::to(key, value), value)),
+            Value::Array(elements) => elements
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| deeper(&index.to_string(), Step::to("#", value), value)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    collect(interface, value, ("", &mut Vec::new()), &mut found);
+    found
+}
+
+/// The same value with nothing beside the way to a place in it but the members of the objects on that way below the
+/// first; and a pointer to the place.
+fn pruned(value: &Value, place: &str) -> (Value, String) {
+    fn prune(value: &Value, steps: &[&str], is_first: bool) -> (Value, String) {
+        let Some((step, rest)) = steps.split_first() else {
+            return (value.clone(), String::new());
+        };
+        let below = value.pointer(&format!("/{step}")).expect("a place");
+        let (inner, at) = prune(below, rest, false);
+        match value {
+            Value::Array(_) => (Value::Array(vec![inner]), format!("/0{at}")),
+            _ => {
+                let mut object = if is_first {
+                    Value::Object(Default::default())
+                } else {
+                    value.clone()
+                };
+                object[*step] = inner;
+                (object, format!("/{step}{at}"))
+            }
+        }
+    }
+    let steps: Vec<&str> = place.split('/').skip(1).collect();
+    prune(value, &steps, true)
+}
+
+/// Makes requests that must be refused where nothing is allowed out of one that passes, at one place of it: each behind
+/// what is wrong with it.
+fn requests(interface: &Interface, body: &Value, at: &str, way: &[Step], spelt: usize) -> Vec<(String, String)> {
+    let mut requests = Vec::new();
+    let mut with = |what: &str, change: &dyn Fn(&mut Value), new: &[String]| {
+        let mut body = body.clone();
+        change(body.pointer_mut(at).expect("a place"));
+        let body = body.to_string();
         let quoted = format!("\"{HOLE}\"");
-        let key = place.rsplit('/').next().unwrap_or_default();
-        match whole.pointer(&place).expect("a place") {
-            Value::Object(_) => {
-                for (name, value) in interface.members {
-                    let value: Value = serde_json::from_str(value).expect("JSON");
-                    for name in spellings(name) {
-                        let put = |object: &mut Value| object[HOLE] = value.clone();
-                        with(&put, &quoted, &format!("\"{name}\""));
-                    }
-                }
-                // What says which of its kinds it is.
-                for element in interface.elements {
-                    let element: Value = serde_json::from_str(element).expect("JSON");
-                    if let Some(kind) = element["type"].as_str().filter(|kind| is_providers(kind)) {
-                        for kind in spellings(kind) {
-                            let put = |object: &mut Value| object["type"] = HOLE.into();
-                            with(&put, &quoted, &format!("\"{kind}\""));
-                        }
-                    }
-                }
-                if !["content", "tool_choice"].contains(&key) {
-                    let put = |object: &mut Value| *object = ADDRESSES[0].into();
-                    with(&put, HOLE, "");
-                }
+        requests.extend(
+            new.iter()
+                .map(|new| (format!("{at}: {what} {new}"), body.replacen(&quoted, new, 1))),
+        );
+    };
+    let quoted = |names: Vec<String>| -> Vec<String> {
+        names
+            .into_iter()
+            .take(spelt)
+            .map(|name| format!("\"{name}\""))
+            .collect()
+    };
+    let key = way.last().map_or("", |step| &step.name);
+    if is_one_of(interface.schemas, way) {
+        for schema in REFERENCES {
+            with("schema", &|value: &mut Value| *value = json(schema), &[String::new()]);
+        }
+        return requests;
+    }
+    match body.pointer(at).expect("a place") {
+        Value::Object(_) => {
+            for (name, value, _) in interface.members {
+                let put = |object: &mut Value| {
+                    let members = object.as_object_mut().expect("an object");
+                    members.retain(|key, _| !is_same(key, name));
+                    members.insert(HOLE.to_owned(), json(value));
+                };
+                with(value, &put, &quoted(spellings(name)));
             }
-            Value::Array(_) => {
-                for element in interface.elements {
-                    let put = |list: &mut Value| list.as_array_mut().expect("a list").push(HOLE.into());
-                    with(&put, &quoted, element);
-                }
+            for kind in interface.provider_kinds() {
+                let put = |object: &mut Value| object["type"] = HOLE.into();
+                with("kind", &put, &quoted(spellings(&kind)));
             }
-            Value::String(_) if interface.data.contains(&key) => {
-                for address in ADDRESSES {
-                    with(&|text: &mut Value| *text = address.into(), HOLE, "");
-                }
+            // These may be words as well.
+            if !["keep", "mediaResolution"].contains(&key) {
+                with(
+                    "text",
+                    &|object: &mut Value| *object = ADDRESSES[0].into(),
+                    &[String::new()],
+                );
             }
-            Value::String(_) => {}
-            // What is no text is not read as text.
-            scalar => {
-                let text = scalar.to_string();
-                with(&|value: &mut Value| *value = text.as_str().into(), HOLE, "");
+        }
+        Value::Array(_) => {
+            let put = |list: &mut Value| list.as_array_mut().expect("a list").push(HOLE.into());
+            let elements: Vec<String> = interface.elements.iter().map(|element| (*element).to_owned()).collect();
+            with("element", &put, &elements);
+        }
+        Value::String(_) if interface.data.contains(&key) => {
+            for address in ADDRESSES {
+                with(address, &|text: &mut Value| *text = address.into(), &[String::new()]);
             }
+        }
+        Value::String(_) | Value::Null => {}
+        // What is no text is not read as text.
+        scalar => {
+            let text = scalar.to_string();
+            with(
+                "text",
+                &|value: &mut Value| *value = text.as_str().into(),
+                &[String::new()],
+            );
         }
     }
     requests
 }
 
-/// True if a kind is one of the provider's alone, whatever else its object says.
-fn is_providers(kind: &str) -> bool {
-    let parts = [
-        "web",
-        "code",
-        "mcp",
-        "file_search",
-        "container",
-        "advisor",
-        "retrieval",
-        "programmatic",
-        "reference",
-    ];
-    parts.iter().any(|part| kind.contains(part)) || kind == "image_generation"
-}
-
 /// The requests of an interface that pass though they must not.
 pub fn passing(api: ModelApi) -> Vec<String> {
-    let interface = INTERFACES.iter().find(|interface| interface.api == api);
-    let requests = interface.map(requests).unwrap_or_default();
-    assert!(requests.len() > 1000, "a table with {} requests", requests.len());
+    let interface = Interface::of(api);
     let nothing = ModelPermissions::default();
-    let mut passing = Vec::new();
-    for (what, body) in requests {
-        match read_body(api, &nothing, body.as_bytes()) {
-            Ok(_) => passing.push(what),
-            Err(refusal) => assert!(refusal.message.starts_with("body"), "{}", refusal.message),
+    let (mut passing, mut count) = (Vec::new(), 0);
+    for asks in ASKS {
+        // In each spelling where answers are asked for: what else there is has the same objects in it.
+        let spelt = if asks == Asks::Generate { usize::MAX } else { 2 };
+        for body in interface.bodies {
+            let whole = json(body);
+            for (place, way) in places(interface, &whole) {
+                let (body, at) = pruned(&whole, &place);
+                let Some(text) = interface.wrapped(asks, &body.to_string()) else {
+                    break;
+                };
+                let passes = read_body(api, asks, &nothing, text.as_bytes());
+                assert!(passes.is_ok(), "{text}: {}", passes.unwrap_err().message);
+                for (what, body) in requests(interface, &body, &at, &way, spelt) {
+                    let body = interface.wrapped(asks, &body).unwrap_or_default();
+                    count += 1;
+                    match read_body(api, asks, &nothing, body.as_bytes()) {
+                        Ok(_) => passing.push(format!("{asks:?} {what}: {body}")),
+                        Err(refusal) => assert!(refusal.message.starts_with("body"), "{}", refusal.message),
+                    }
+                }
+            }
         }
     }
+    assert!(count > 5_000, "a table with {count} requests");
     passing
 }
 
-/// The body of an interface that has something in each place.
-pub fn whole(api: ModelApi) -> &'static str {
-    INTERFACES
-        .iter()
-        .find(|interface| interface.api == api)
-        .map_or("{}", |interface| interface.body)
+/// The bodies of an interface that have something in each place, where this is asked for.
+pub fn bodies(api: ModelApi, asks: Asks) -> Vec<Value> {
+    let interface = Interface::of(api);
+    let bodies = interface.bodies.iter();
+    bodies
+        .filter_map(|body| Some(json(&interface.wrapped(asks, body)?)))
+        .collect()
 }
 
-/// The entry of the fuzzer: where nothing is allowed, a body that passes has nothing of the table in it, in whatever place,
-/// and however it was come by.
-pub fn run(data: &[u8]) {
-    let Some((how, data)) = data.split_first() else {
+/// The ways out in a body of an interface.
+fn ways_out(interface: &Interface, asks: Asks, body: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    match (asks, body.get("requests")) {
+        (Asks::Batch, Some(Value::Array(requests))) => {
+            for request in requests {
+                look(interface, &request["params"], &mut Vec::new(), &mut found);
+            }
+        }
+        _ => look(interface, body, &mut Vec::new(), &mut found),
+    }
+    found
+}
+
+/// Looks for ways out in a value, by the keys and kinds of its objects, whatever stands beside them.
+fn look(interface: &Interface, value: &Value, way: &mut Vec<Step>, found: &mut Vec<String>) {
+    if is_one_of(interface.own, way) {
         return;
+    }
+    if is_one_of(interface.schemas, way) {
+        if let Some(reference) = reference(value) {
+            found.push(format!("{way:?} refers to {reference}"));
+        }
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            let is_whole = |pattern: &&&str| has(&json(pattern), value);
+            let never = interface.never.iter().filter(is_whole);
+            found.extend(never.map(|never| format!("{way:?} is {never}")));
+            if let Some((items, contents)) = interface.items
+                && is_at(items, way)
+                && is_known_by_id(value, contents)
+            {
+                found.push(format!("{way:?} is known by its id alone"));
+            }
+            for (key, value) in members {
+                way.push(Step::to(key, value));
+                if !is_one_of(interface.own, way) {
+                    if let Some(why) = way_out(interface, key, value, way) {
+                        found.push(format!("{way:?}: {why}: {value}"));
+                    }
+                    look(interface, value, way, found);
+                }
+                way.pop();
+            }
+        }
+        Value::Array(elements) => {
+            for value in elements {
+                way.push(Step::to("#", value));
+                look(interface, value, way, found);
+                way.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The reason for which a member is a way out, without what is in it.
+fn way_out(interface: &Interface, key: &str, value: &Value, way: &[Step]) -> Option<&'static str> {
+    let is_nothing = match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
     };
-    let interface = &INTERFACES[usize::from(how & 3)];
-    let requests = |permits: &ModelPermissions| read_body(interface.api, permits, data);
-    if requests(&ModelPermissions::default()).is_err() {
-        return;
+    if is_nothing {
+        return None;
+    }
+    let text = value.as_str();
+    if is_same(key, "type") && text.is_some_and(|kind| interface.is_providers(kind)) {
+        return Some("a kind of the provider");
+    }
+    if ["media_type", "mime_type"].iter().any(|name| is_same(key, name)) && text.is_some_and(names_others) {
+        return Some("it names what is elsewhere");
+    }
+    if interface.data.iter().any(|name| is_same(key, name)) {
+        let is_address = text.is_some_and(|text| !is_data(text));
+        return is_address.then_some("an address");
+    }
+    let ways = interface.members.iter().filter(|(name, ..)| is_same(key, name));
+    let mut harmless = ways.clone().flat_map(|(.., harmless)| *harmless);
+    let is_way = ways.clone().next().is_some() && !is_one_of(interface.harmless, way);
+    (is_way && !harmless.any(|harmless| has(&json(harmless), value))).then_some("a key of the table")
+}
+
+/// True if a value has all of a pattern: of an object its members, of a list no other elements but `null`.
+fn has(pattern: &Value, value: &Value) -> bool {
+    match (pattern, value) {
+        (Value::Object(pattern), Value::Object(value)) => pattern
+            .iter()
+            .all(|(key, pattern)| value.get(key).is_some_and(|value| has(pattern, value))),
+        (Value::Array(patterns), Value::Array(values)) => values
+            .iter()
+            .all(|value| value.is_null() || patterns.iter().any(|pattern| has(pattern, value))),
+        _ => pattern == value,
+    }
+}
+
+/// Kinds of items that are nothing but their kind.
+const ITEMS_WITHOUT_CONTENT: [&str; 3] = ["compaction_trigger", "configuration_update", "apply_patch_call_output"];
+
+fn is_known_by_id(item: &Value, contents: &[&str]) -> bool {
+    let is_there = |key: &str| !item[key].is_null();
+    let kind = item["type"].as_str().unwrap_or_default();
+    is_there("id") && !ITEMS_WITHOUT_CONTENT.contains(&kind) && !contents.iter().any(|key| is_there(key))
+}
+
+/// The reference of a schema to what is not in it.
+fn reference(schema: &Value) -> Option<&str> {
+    match schema {
+        Value::Object(members) => members.iter().find_map(|(key, value)| match value {
+            Value::String(text) if ["$ref", "$dynamicRef", "$recursiveRef"].contains(&&**key) => {
+                let is_elsewhere = !text.is_empty() && !text.starts_with('#');
+                is_elsewhere.then_some(&**text)
+            }
+            value => reference(value),
+        }),
+        Value::Array(elements) => elements.iter().find_map(reference),
+        _ => None,
+    }
+}
+
+/// True if what has this media type is a list of addresses, or has some in it.
+fn names_others(media_type: &str) -> bool {
+    let media_type = media_type.to_lowercase();
+    let kinds = ["svg", "mpegurl", "uri-list", "dash+xml", "smil", "://"];
+    kinds.iter().any(|kind| media_type.contains(kind))
+}
+
+/// True if this is data, and no address: base64, or a `data:` URL.
+fn is_data(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(&byte);
+    match text.split_once(',') {
+        Some((head, _)) => head.to_lowercase().starts_with("data:") && !names_others(head),
+        None => text.bytes().all(is_digit),
+    }
+}
+
+/// A body of an interface with one change, as five bytes say. It often passes or nearly does, which bytes that are taken
+/// for a body seldom do.
+fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
+    let [high, low, what, arg, spelling] = [0, 1, 2, 3, 4].map(|at| change.get(at).copied().unwrap_or_default());
+    let nth = |list: &[&'static str], at: u8| list[usize::from(at) % list.len()];
+    let mut body = body.clone();
+    let places = places(interface, &body);
+    let place = |high: u8, low: u8| &places[usize::from(u16::from_be_bytes([high, low])) % places.len()];
+    let (at, way) = place(high, low);
+    let other = body
+        .pointer(&place(arg, spelling).0)
+        .filter(|other| other.to_string().len() < MAX_COPIED);
+    let other = other.cloned();
+    let spelt = |name: &str| {
+        let spellings = spellings(name);
+        let spelt = &spellings[usize::from(spelling) % spellings.len()];
+        json(&format!("\"{spelt}\"")).as_str().unwrap_or_default().to_owned()
+    };
+    let Some(value) = body.pointer_mut(at) else {
+        return body;
+    };
+    let (name, sample, _) = interface.members[usize::from(arg) % interface.members.len()];
+    match (what % 6, &mut *value) {
+        (0, Value::Object(members)) => {
+            members.insert(spelt(name), json(sample));
+        }
+        (0, Value::Array(list)) => list.push(json(nth(interface.elements, arg))),
+        (0, text) => *text = nth(&ADDRESSES, arg).into(),
+        (1, Value::Object(members)) => {
+            let kinds: Vec<String> = interface.provider_kinds().collect();
+            let kind = kinds
+                .get(usize::from(arg) % kinds.len().max(1))
+                .map_or("x", String::as_str);
+            members.insert("type".to_owned(), spelt(kind).into());
+        }
+        (1 | 2, value) => *value = json(nth(&VALUES, arg)),
+        (3, Value::Object(members)) => {
+            let key = members.keys().nth(usize::from(arg) % members.len().max(1)).cloned();
+            key.and_then(|key| members.remove(&key));
+        }
+        (3, Value::Array(list)) => {
+            list.truncate(usize::from(arg) % 4);
+        }
+        (4, value) if is_one_of(interface.schemas, way) => *value = json(nth(&REFERENCES, arg)),
+        (_, value) => *value = other.unwrap_or_default(),
+    }
+    body
+}
+
+/// True if a body passes where nothing is allowed. It then has nothing of the table in it, in whatever place.
+fn passes(interface: &Interface, asks: Asks, body: &[u8]) -> bool {
+    let passes = |permits: &ModelPermissions| read_body(interface.api, asks, permits, body).is_ok();
+    if !passes(&ModelPermissions::default()) {
+        return false;
     }
     let all = ModelPermissions {
         allow: ModelAllow::ALL.to_vec(),
         ..ModelPermissions::default()
     };
-    assert!(requests(&all).is_ok(), "what needs nothing passes where all is allowed");
-    let value: Value = serde_json::from_slice(data).expect("what passes is JSON");
-    let mut found = Vec::new();
-    places(&value, OWN, "", &mut found);
-    for place in found {
-        let Some(Value::Object(object)) = value.pointer(&place) else {
-            continue;
-        };
-        for (name, way) in interface.members {
-            let way: Value = serde_json::from_str(way).expect("JSON");
-            assert!(
-                object.iter().all(|(key, value)| !is_same(key, name) || *value != way),
-                "{place} has {name}"
-            );
-        }
-        for way in interface.elements {
-            let way: Value = serde_json::from_str(way).expect("JSON");
-            assert!(
-                way != value.pointer(&place).cloned().unwrap_or_default(),
-                "{place} is {way}"
-            );
-        }
-    }
+    assert!(passes(&all), "what needs nothing passes where all is allowed");
+    let value: Value = serde_json::from_slice(body).expect("what passes is JSON");
+    let found = ways_out(interface, asks, &value);
+    assert!(found.is_empty(), "{found:#?} in {value}");
+    true
 }
 
-/// Keys below which everything is the agent's own, in all interfaces and spellings.
-const OWN: &[&str] = &[
-    "action",
-    "actions",
-    "acknowledged_safety_checks",
-    "args",
-    "arguments",
-    "chat_template_kwargs",
-    "client_metadata",
-    "input_examples",
-    "input_schema",
-    "logit_bias",
-    "logprobs",
-    "metadata",
-    "operation",
-    "output_schema",
-    "parameters",
-    "parametersJsonSchema",
-    "parameters_json_schema",
-    "partMetadata",
-    "part_metadata",
-    "pending_safety_checks",
-    "response",
-    "responseJsonSchema",
-    "responseSchema",
-    "response_json_schema",
-    "response_schema",
-    "schema",
-];
+/// Judges a body, or those that come of changes to one that passes, of which those that still pass are kept. `true`: it
+/// passes, or one of them does.
+pub fn holds(data: &[u8]) -> bool {
+    let Some((how, data)) = data.split_first() else {
+        return false;
+    };
+    let interface = &INTERFACES[usize::from(how & 3)];
+    let asks = ASKS[usize::from((how >> 2) & 3) % ASKS.len()];
+    if how & 0x40 == 0 {
+        return passes(interface, asks, data);
+    }
+    let Some((first, changes)) = data.split_first() else {
+        return false;
+    };
+    let mut body = json(interface.bodies[usize::from(*first) % interface.bodies.len()]);
+    let mut passed = false;
+    for change in changes.chunks(5).take(MAX_CHANGES) {
+        let next = changed(interface, &body, change);
+        let text = interface.wrapped(asks, &next.to_string());
+        if text.is_some_and(|text| passes(interface, asks, text.as_bytes())) {
+            (body, passed) = (next, true);
+        }
+    }
+    passed
+}
 
-fn is_same(key: &str, name: &str) -> bool {
-    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
-    plain(key) == plain(name)
+/// What the fuzzer calls.
+pub fn run(data: &[u8]) {
+    holds(data);
 }

@@ -19,6 +19,7 @@ mod usage;
 mod walk;
 mod wire;
 
+pub use api::Asks;
 pub use exchange::Record;
 pub use refusal::Refusal;
 pub use relays::ModelRelays;
@@ -31,5 +32,5 @@ pub use wire::MAX_BODY;
 mod tests;
 #[cfg(test)]
 #[path = "../../../fuzz/src/ways_out.rs"]
-#[allow(unreachable_pub, reason = "it is the fuzzer's, too")]
+#[allow(unreachable_pub, dead_code, reason = "it is the fuzzer's, too")]
 mod ways_out;

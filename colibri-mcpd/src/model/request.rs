@@ -32,12 +32,12 @@ pub(super) struct Passed {
     pub(super) cost: Tokens,
 }
 
-/// Reads a body of a request for an answer, as the relay does.
+/// Reads the body of a request, as the relay does.
 ///
 /// # Errors
 /// Why it is refused.
-pub fn read_body(api: ModelApi, permits: &ModelPermissions, body: &[u8]) -> Result<Facts, Refusal> {
-    judge(api, Asks::Generate, permits, body)
+pub fn read_body(api: ModelApi, asks: Asks, permits: &ModelPermissions, body: &[u8]) -> Result<Facts, Refusal> {
+    judge(api, asks, permits, body)
 }
 
 /// Judges a request.

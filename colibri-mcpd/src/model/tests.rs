@@ -1,14 +1,28 @@
 //! Requests that agents send, requests that have the provider do more, and the cost of both.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::watch;
 
-use super::api::Asks;
+use super::api::{Asks, fits, routes};
 use super::body::judge;
+use super::exchange::{Relay, Shared, serve};
+use super::grammar::{Grammar, Member, Shape, grammar};
+use super::names::judge_model;
 use super::request::pass;
 use super::wire::Request;
 use super::{Facts, Refusal, ways_out};
+use crate::peer::Budget;
+use crate::policy::{AgentTools, Turns};
 use crate::registry::{Model, ModelAllow, ModelApi, ModelPermissions, parse};
+use crate::relay::{AgentDoor, Spent};
 
 fn read(api: ModelApi, permits: &ModelPermissions, body: &Value) -> Result<Facts, Refusal> {
     judge(api, Asks::Generate, permits, body.to_string().as_bytes())
@@ -57,7 +71,49 @@ fn what_agents_send_passes() {
     ] {
         let facts = judge(api, Asks::Generate, &ModelPermissions::default(), body.as_bytes());
         let facts = facts.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.message));
-        assert!(facts.splices.is_empty() && facts.with_documents == 0, "{name}: {facts:?}");
+        assert!(
+            facts.splices.is_empty() && facts.with_documents == 0,
+            "{name}: {facts:?}"
+        );
+    }
+    // As their entries are shipped.
+    for (id, sample, names) in [
+        (
+            "claude",
+            include_str!("../../../etc/agents/claude.json"),
+            &["claude-opus-4-8", "claude-sonnet-5", "claude-haiku-4-5-20251001"][..],
+        ),
+        (
+            "codex",
+            include_str!("../../../etc/agents/codex.json"),
+            &["gpt-5", "gpt-5.5", "gpt-5.6-sol"],
+        ),
+        (
+            "gemini",
+            include_str!("../../../etc/agents/gemini.json"),
+            &["gemini-2.5-flash", "gemini-2.5-flash-lite"],
+        ),
+        (
+            "opencode",
+            include_str!("../../../etc/agents/opencode.json"),
+            &["gpt-5"],
+        ),
+    ] {
+        let sample: Value = serde_json::from_str(sample).unwrap();
+        let mut registry = parse(sample["registry"].to_string().as_bytes(), id).unwrap();
+        let permits = registry.agents.remove(id).unwrap().model.unwrap().permits;
+        for name in names {
+            judge_model(name, &permits).unwrap_or_else(|why| panic!("{id}: {why}"));
+        }
+        for dear in [
+            "o3-pro",
+            "gpt-5-pro",
+            "claude-mythos-5",
+            "gemini-2.5-flash-image",
+            "any",
+        ] {
+            assert!(judge_model(dear, &permits).is_err(), "{id}: {dear}");
+        }
     }
     let count = r#"{"contents":[{"parts":[{"functionResponse":{"id":"1","name":"t","response":{}}},
         {"inlineData":{"data":"AA==","mimeType":"image/png"}}],"role":"user"}]}"#;
@@ -66,14 +122,125 @@ fn what_agents_send_passes() {
 
 #[test]
 fn nothing_that_a_provider_can_be_made_to_do_passes_in_any_place_or_spelling() {
+    std::thread::scope(|scope| {
+        for api in ModelApi::ALL {
+            scope.spawn(move || {
+                let passing = ways_out::passing(api);
+                let shown: Vec<&String> = passing.iter().take(50).collect();
+                assert!(passing.is_empty(), "{api:?} {}: {shown:#?}", passing.len());
+            });
+        }
+    });
+}
+
+#[test]
+fn what_passes_has_no_way_out_however_it_was_made() {
+    const ROUNDS: usize = 400;
+    let mut number = 1_u64;
+    let mut byte = || {
+        number = number
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (number >> 56) as u8
+    };
+    let mut made = || -> Vec<u8> { [byte() | 0x40].into_iter().chain((0..41).map(|_| byte())).collect() };
+    let passed = (0..ROUNDS).filter(|_| ways_out::holds(&made())).count();
+    assert!(passed > ROUNDS / 5, "{passed}");
+}
+
+/// The objects and kinds of objects of a table that are reached, or not, in some bodies.
+struct Reach {
+    grammar: &'static Grammar,
+    /// By what they are: where they stand, and whether they were reached.
+    found: BTreeMap<String, (String, bool)>,
+}
+
+impl Reach {
+    fn note(&mut self, name: &str, shape: Shape, at: &str, is_reached: bool) {
+        let found = self.found.entry(format!("{name} {shape:?}"));
+        found.or_insert_with(|| (format!("{at}/{name}"), false)).1 |= is_reached;
+    }
+
+    fn members(&mut self, members: &'static [Member], at: &str, values: &[&Value]) {
+        for (name, shape) in members {
+            let of = values.iter().filter_map(|value| value.as_object());
+            let of = of.flat_map(|members| members.iter().filter(|(key, _)| self.grammar.is_key(name, key)));
+            let of: Vec<&Value> = of.map(|(_, value)| value).collect();
+            self.walk(*shape, name, at, &of);
+        }
+    }
+
+    fn walk(&mut self, shape: Shape, name: &str, at: &str, values: &[&Value]) {
+        match shape {
+            Shape::OneOf(shapes) => shapes.iter().for_each(|shape| self.walk(*shape, name, at, values)),
+            Shape::Must(shape) | Shape::Request(shape) => self.walk(*shape, name, at, values),
+            Shape::List(shape) => {
+                let elements: Vec<&Value> = values.iter().filter_map(|value| value.as_array()).flatten().collect();
+                self.walk(*shape, name, at, &elements);
+            }
+            Shape::Map(shape) => {
+                let elements = values.iter().filter_map(|value| value.as_object());
+                let elements: Vec<&Value> = elements.flat_map(|members| members.values()).collect();
+                self.walk(*shape, name, at, &elements);
+            }
+            Shape::Object(members) | Shape::StreamOptions(members) => {
+                self.note(name, shape, at, values.iter().any(|value| value.is_object()));
+                self.members(members, &format!("{at}/{name}"), values);
+            }
+            Shape::Tagged(variants) => {
+                for (tags, shape) in variants {
+                    for tag in *tags {
+                        let is_tagged = |value: &&&Value| match value["type"].as_str() {
+                            Some(kind) => !tag.is_empty() && fits(tag, kind),
+                            None => tag.is_empty() && value.is_object(),
+                        };
+                        let of: Vec<&Value> = values.iter().filter(is_tagged).copied().collect();
+                        match shape {
+                            Shape::Object(members) => {
+                                self.note(&format!("<{tag}>"), *shape, &format!("{at}/{name}"), !of.is_empty());
+                                self.members(members, &format!("{at}/{name}<{tag}>"), &of);
+                            }
+                            shape => self.walk(*shape, name, at, &of),
+                        }
+                    }
+                }
+            }
+            // What has to be allowed is in no body that passes without.
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn bodies_reach_each_object_of_each_table() {
     for api in ModelApi::ALL {
-        let whole: Value = serde_json::from_str(ways_out::whole(api)).unwrap();
-        read(api, &ModelPermissions::default(), &whole)
-            .unwrap_or_else(|refusal| panic!("{api:?}: {}", refusal.message));
-        let passing = ways_out::passing(api);
-        let shown: Vec<&String> = passing.iter().take(50).collect();
-        assert!(passing.is_empty(), "{api:?} {}: {shown:#?}", passing.len());
-        ways_out::run(&[&[api as u8][..], whole.to_string().as_bytes()].concat());
+        for (number, asks) in (0_u8..).zip([Asks::Generate, Asks::Count, Asks::Batch]) {
+            if routes(api).iter().all(|(_, _, routed)| *routed != asks) {
+                continue;
+            }
+            let grammar = grammar(api);
+            let shape = match asks {
+                Asks::Count => grammar.count,
+                Asks::Batch => grammar.batch,
+                _ => grammar.answer,
+            };
+            let bodies = ways_out::bodies(api, asks);
+            for body in &bodies {
+                let how = api as u8 | (number << 2);
+                assert!(
+                    ways_out::holds(&[&[how][..], body.to_string().as_bytes()].concat()),
+                    "{body}"
+                );
+            }
+            let found = BTreeMap::new();
+            let mut reach = Reach { grammar, found };
+            reach.walk(shape, "", "", &bodies.iter().collect::<Vec<_>>());
+            let missing: Vec<_> = reach.found.values().filter(|(_, is_reached)| !is_reached).collect();
+            assert!(
+                missing.is_empty() && reach.found.len() > 2,
+                "{api:?} {asks:?}: {missing:#?}"
+            );
+        }
     }
 }
 
@@ -85,6 +252,7 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
     let block = |block: Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
     let item = |item: Value| json!({ "input": [item] });
     let part = |part: Value| json!({ "contents": [{ "parts": [part] }] });
+    let config = |config: Value| json!({ "generationConfig": config });
     for (api, allow, body) in [
         (
             Anthropic,
@@ -120,6 +288,11 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         (Anthropic, ExtraCost, json!({ "speed": "fast" })),
         (Anthropic, ExtraCost, json!({ "fallbacks": [{ "model": "m" }] })),
         (Anthropic, Stored, json!({ "thread": { "type": "create" } })),
+        (
+            Anthropic,
+            Stored,
+            json!({ "diagnostics": { "previous_message_id": "msg_1" } }),
+        ),
         (
             OpenAiResponses,
             WebSearch,
@@ -161,6 +334,13 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         (OpenAiResponses, Stored, json!({ "prompt_cache_retention": "24h" })),
         (OpenAiResponses, ExtraCost, json!({ "service_tier": "priority" })),
         (OpenAiResponses, ExtraCost, tool(json!({ "type": "image_generation" }))),
+        (OpenAiChat, ExtraCost, json!({ "modalities": ["text", "audio"] })),
+        (OpenAiChat, ExtraCost, json!({ "modalities": ["IMAGE"] })),
+        (
+            OpenAiChat,
+            ExtraCost,
+            json!({ "audio": { "voice": "v", "format": "mp3" } }),
+        ),
         (OpenAiChat, WebSearch, json!({ "web_search_options": {} })),
         (OpenAiChat, WebSearch, json!({ "model": "gpt-4o-search-preview" })),
         (OpenAiChat, WebSearch, json!({ "model": "o3-deep-research-2025-06-26" })),
@@ -192,6 +372,22 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         ),
         (Gemini, Stored, json!({ "cachedContent": "cachedContents/1" })),
         (Gemini, ExtraCost, json!({ "serviceTier": "priority" })),
+        (
+            Gemini,
+            ExtraCost,
+            config(json!({ "responseModalities": ["TEXT", "IMAGE"] })),
+        ),
+        (Gemini, ExtraCost, config(json!({ "response_modalities": ["AUDIO"] }))),
+        (
+            Gemini,
+            ExtraCost,
+            config(json!({ "imageConfig": { "imageSize": "4K" } })),
+        ),
+        (
+            Gemini,
+            ExtraCost,
+            config(json!({ "speechConfig": { "languageCode": "en" } })),
+        ),
     ] {
         let refusal = refusal(api, &body);
         assert_eq!(refusal.status, StatusCode::FORBIDDEN, "{body}: {}", refusal.message);
@@ -209,6 +405,25 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
             .contains("web-fetch")
     );
     read(OpenAiResponses, &allowing(&[CodeExecution, WebFetch]), &body).unwrap();
+}
+
+#[test]
+fn a_cache_lasts_as_long_as_its_usual_prices_go() {
+    for (api, ttl, passes) in [
+        (ModelApi::Anthropic, "5m", true),
+        (ModelApi::Anthropic, "1h", true),
+        (ModelApi::Anthropic, "30d", false),
+        (ModelApi::OpenAiChat, "1h", true),
+        (ModelApi::OpenAiChat, "30d", false),
+    ] {
+        let cached = json!({ "type": "text", "text": "x", "cache_control": { "type": "ephemeral", "ttl": ttl } });
+        let body = json!({ "messages": [{ "role": "user", "content": [cached] }] });
+        assert_eq!(
+            read(api, &ModelPermissions::default(), &body).is_ok(),
+            passes,
+            "{api:?} {ttl}"
+        );
+    }
 }
 
 #[test]
@@ -272,8 +487,8 @@ fn names_of_models_are_those_of_the_entry() {
 
 #[test]
 fn betas_are_those_that_are_known() {
-    let sent =
-        "claude-code-20250219,effort-2025-11-24,files-api-2025-04-14,new-way-out-2027-01-01,fast-mode-2026-02-01";
+    let sent = "claude-code-20250219,effort-2025-11-24,extended-cache-ttl-2025-04-11,files-api-2025-04-14,\
+        new-way-out-2027-01-01,fast-mode-2026-02-01,context-1m-2025-08-07,output-300k-2026-03-24";
     let passed = |more: Value| {
         let mut request = request("/v1/messages", r#"{"max_tokens":1}"#.to_owned());
         request.fields.push(("anthropic-beta".to_owned(), sent.to_owned()));
@@ -284,7 +499,10 @@ fn betas_are_those_that_are_known() {
         assert!(!headers.contains_key("openai-beta"));
         headers["anthropic-beta"].to_str().unwrap().to_owned()
     };
-    assert_eq!(passed(json!({})), "claude-code-20250219,effort-2025-11-24");
+    assert_eq!(
+        passed(json!({})),
+        "claude-code-20250219,effort-2025-11-24,extended-cache-ttl-2025-04-11"
+    );
     assert_eq!(
         passed(json!({ "allow": ["files", "extra-cost"], "betas": ["new-way-out-*"] })),
         sent
@@ -397,4 +615,121 @@ fn schemas_refer_to_nothing_outside() {
     ] {
         assert!(refusal(ModelApi::Anthropic, &with(schema)).message.contains("urls"));
     }
+}
+
+/// A model that reads every request and answers none until it is let.
+struct SilentModel {
+    address: SocketAddr,
+    /// The requests that it has read whole.
+    read: Arc<watch::Sender<usize>>,
+    answers: Arc<watch::Sender<bool>>,
+}
+
+impl SilentModel {
+    async fn start() -> SilentModel {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let model = SilentModel {
+            address: listener.local_addr().unwrap(),
+            read: Arc::new(watch::Sender::new(0)),
+            answers: Arc::new(watch::Sender::new(false)),
+        };
+        let (read, answers) = (model.read.clone(), model.answers.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (read, mut answers) = (read.clone(), answers.subscribe());
+                tokio::spawn(async move {
+                    let mut stream = BufReader::new(stream);
+                    let (mut line, mut length) = (String::new(), 0);
+                    while stream.read_line(&mut line).await? > 2 {
+                        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                            length = value.trim().parse().unwrap();
+                        }
+                        line.clear();
+                    }
+                    stream.read_exact(&mut vec![0; length]).await?;
+                    read.send_modify(|read| *read += 1);
+                    let _ = answers.wait_for(|answers| *answers).await;
+                    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+                    let answer = format!("{head}Content-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+                    stream.write_all(answer.as_bytes()).await
+                });
+            }
+        });
+        model
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_their_persons_until_the_model_answers() {
+    const LONG: usize = 3 << 19;
+    const ROOM: usize = 8 << 20;
+    let silent = SilentModel::start().await;
+    let room = Arc::new(Budget::new(ROOM));
+    let shared = Arc::new(Shared {
+        record: Box::new(|_, _| Ok(())),
+        ledger: Arc::default(),
+        room: room.clone(),
+        judging: Turns::new(4),
+    });
+    let url = format!("http://{}", silent.address);
+    let model = model("anthropic", json!({ "url": url, "allow_addresses": ["loopback"] }));
+    // The status that an instance of its own gets for one long request.
+    let mut instances = 0_u64;
+    let mut status = |uid: u32| {
+        instances += 1;
+        let door = AgentDoor {
+            agent: "a".into(),
+            session: format!("{instances:016x}").into(),
+            tools: AgentTools::default(),
+            shared_tasks: false,
+            max_bytes: None,
+            max_tokens: None,
+            spent: Spent::default(),
+        };
+        let relay = Relay::new(&model, &BTreeMap::new(), Arc::new(door), uid, shared.clone()).unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        tokio::spawn(serve(Arc::new(relay), near));
+        tokio::spawn(async move {
+            let body = json!({ "max_tokens": 1, "system": "x".repeat(LONG), "messages": [] }).to_string();
+            let head = "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+            let request = format!(
+                "{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            // One that is refused early is not read whole.
+            let _ = far.write_all(request.as_bytes()).await;
+            let mut answer = Vec::new();
+            let _ = far.read_to_end(&mut answer).await;
+            String::from_utf8_lossy(&answer).split(' ').nth(1).map(str::to_owned)
+        })
+    };
+    let read = |count: usize| {
+        let mut read = silent.read.subscribe();
+        async move { read.wait_for(|read| *read >= count).await.map(drop) }
+    };
+    let first = status(1);
+    read(1).await.unwrap();
+    assert!(room.queued() >= LONG, "{} while the model is silent", room.queued());
+    let mut others: Vec<_> = (0..7).map(|_| status(1)).collect();
+    others.push(first);
+    while others.iter().filter(|other| other.is_finished()).count() + *silent.read.borrow() < others.len() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(room.queued() <= ROOM);
+    }
+    // Another person's goes out although all of the room is taken.
+    let another = status(2);
+    let before = *silent.read.borrow();
+    read(before + 1).await.unwrap();
+    silent.answers.send_replace(true);
+    assert_eq!(another.await.unwrap().as_deref(), Some("200"));
+    let mut statuses = Vec::new();
+    for other in others {
+        statuses.push(other.await.unwrap().unwrap_or_default());
+    }
+    assert!(
+        statuses.iter().all(|status| matches!(&**status, "200" | "503")),
+        "{statuses:?}"
+    );
+    assert!(statuses.iter().any(|status| status == "503"), "{statuses:?}");
+    assert_eq!(room.queued(), 0);
 }
