@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use tables::{INTERFACES, Interface};
 
-/// What requests with a body ask for.
+/// The things that requests with a body ask for.
 const ASKS: [Asks; 3] = [Asks::Generate, Asks::Count, Asks::Batch];
 
 /// Addresses in spellings that some reader takes for one.

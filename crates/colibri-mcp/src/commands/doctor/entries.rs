@@ -203,8 +203,13 @@ pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), St
 
 /// The agents that may use any model whose name does not say that it searches by itself.
 pub(super) fn agent_models(host: &Host) -> Outcome {
-    let agents = read_registry(host)?.agents;
-    let with_model = agents.iter().filter(|(_, agent)| !agent.disabled && agent.loopback);
+    let Ok(registry) = read_registry(host) else {
+        return Err(Amiss::Skipped("the registry was not read".to_owned()));
+    };
+    let with_model = registry
+        .agents
+        .iter()
+        .filter(|(_, agent)| !agent.disabled && agent.loopback);
     let (choosing, named): (Vec<_>, Vec<_>) = with_model.partition(|(_, agent)| agent.chooses_model);
     let names = |agents: Vec<(&String, _)>| {
         agents
