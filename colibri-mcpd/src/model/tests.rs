@@ -564,7 +564,7 @@ fn a_batch_costs_what_its_requests_cost_together() {
     let with = |content: Value| json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] });
     let source = json!({ "type": "base64", "media_type": "application/pdf", "data": "AA==" });
     let document = with(json!([{ "type": "document", "source": source }]));
-    assert_eq!(cost(&[document.clone()]), (100_000, 10));
+    assert_eq!(cost(std::slice::from_ref(&document)), (100_000, 10));
     assert_eq!(cost(&[document.clone(), document.clone()]), (200_000, 20));
     // Each of them reads as much as the model reads at most, and no more.
     let text = with(json!("x".repeat(200_000)));
