@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use colibri_registry::sha256_hex;
-use colibri_tests::{Bridge, copy_program, is_alive, program, wait_for};
+use colibri_tests::{Bridge, Place, copy_program, is_alive, program, wait_for};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -299,6 +299,77 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
     home.good(&["call", "a", "echo"]);
     let verified = home.good(&["trail", "verify"]);
     assert!(verified.contains("records"), "{verified}");
+}
+
+#[test]
+fn trail_and_costs_are_those_of_the_daemon_that_is_named() {
+    let home = Home::new("60");
+    let own = home.entry("mine", json!({}));
+    home.registry(&[("mine", &own)]);
+    home.agree(&[("mine", &own)]);
+    home.good(&["call", "mine", "echo"]);
+    let place = Place::new();
+    place.registry(&json!({ "theirs": place.fixture("theirs", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    let there = |args: &[&str]| {
+        let mut command = home.command(args);
+        command.env("COLIBRI_MCP_SOCKET", place.socket());
+        home.ran(command)
+    };
+    assert_eq!(there(&["call", "theirs", "echo"]).status, Some(0));
+    let page = home.path("page.html");
+    let page = page.to_str().unwrap();
+    for args in [
+        &["trail", "show", "--json"][..],
+        &["trail", "stats"],
+        &["costs", "--json"],
+    ] {
+        for (shown, theirs) in [(there(args), true), (home.run(args), false)] {
+            assert_eq!(shown.status, Some(0), "{args:?}: {shown:?}");
+            let names = ["theirs", "mine"].map(|name| shown.stdout.contains(name));
+            assert_eq!(names, [theirs, !theirs], "{args:?}: {shown:?}");
+        }
+    }
+    let state = place.path("state").display().to_string();
+    let verified = there(&["trail", "verify"]);
+    assert!(
+        verified.status == Some(0) && verified.stdout.contains(&state),
+        "{verified:?}"
+    );
+    assert_eq!(there(&["glasspane", "--html", page]).status, Some(0));
+    assert!(fs::read_to_string(page).unwrap().contains(&state));
+    let state_fact = |ran: &Ran| {
+        let facts: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+        let is_state = |fact: &Value| fact["fact"].as_str().unwrap().starts_with("the state directory");
+        facts.into_iter().find(is_state).unwrap()
+    };
+    let fact = state_fact(&there(&["doctor", "--json"]));
+    assert!(fact["seen"].as_str().unwrap().contains(&state), "{fact}");
+
+    // Once it does not say any more where they are, the user's own are not shown in their place.
+    daemon.stop();
+    for args in [
+        &["trail", "show"][..],
+        &["trail", "verify"],
+        &["glasspane", "--html", page],
+    ] {
+        let ran = there(args);
+        assert_eq!((ran.status, ran.stdout.as_str()), (Some(69), ""), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains("--state-dir"), "{args:?}: {ran:?}");
+    }
+    let fact = state_fact(&there(&["doctor", "--json"]));
+    assert!(
+        fact["outcome"] == "skipped" && fact["seen"].as_str().unwrap().contains("--state-dir"),
+        "{fact}"
+    );
+    // To check a proof, no daemon is needed.
+    place.start(&[]).stop();
+    let proof = there(&["trail", "prove", "1", "--state-dir", &state]).stdout;
+    let root = serde_json::from_str::<Value>(&proof).unwrap()["root"].clone();
+    fs::write(home.path("proof"), proof).unwrap();
+    let file = home.path("proof").display().to_string();
+    let ran = there(&["trail", "check-proof", &file, "--root", root.as_str().unwrap()]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
 }
 
 #[test]

@@ -335,6 +335,7 @@ fn only_operators_watch() {
         &["tap", "no-such"],
         &["top", "--once"],
         &["--json", "top"],
+        &["trail", "show"],
     ] {
         let output = place.stranger(args).stdin(Stdio::null()).output().unwrap();
         let (status, out, text) = said(output);

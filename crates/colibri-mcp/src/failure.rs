@@ -39,6 +39,9 @@ pub(crate) enum Failure {
         /// What the system says.
         source: io::Error,
     },
+    /// A daemon that was named does not say where its state is.
+    #[error("{0}; name its state directory with --state-dir")]
+    StateUnknown(Box<Failure>),
     /// A proof cannot be made, or does not hold.
     #[error(transparent)]
     Proof(#[from] ProofError),
@@ -102,6 +105,7 @@ impl Failure {
                 Self::UNAVAILABLE
             }
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
+            Failure::StateUnknown(why) => why.exit_code(),
             Failure::Output(_) => 74,
             Failure::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Failure::Metrics { .. } => Self::UNAVAILABLE,

@@ -31,30 +31,33 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::File { path, source }
 }
 
-/// The key that checks the checkpoints: from `file`, else the one in the state directory, if there is one.
+/// The key in the state directory that checks the checkpoints, if there is one.
 ///
 /// # Errors
-/// Where the file is not there (an own one may be missing), cannot be read, or holds no key.
-pub(crate) fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>, Failure> {
-    let own = verifier_path(state_dir);
-    let path = file.unwrap_or(&own);
-    // A key that somebody names may come through a pipe; one in the daemon's directory must not hold who reads it.
-    let opened = match file {
-        Some(file) => File::open(file),
-        None => open_regular(&own),
-    };
-    let mut text = String::new();
-    match opened.and_then(|file| file.take(MAX_KEY).read_to_string(&mut text)) {
-        Ok(_) => {
-            let key = text
-                .trim()
-                .parse()
-                .map_err(|source: NoteError| Failure::Data(format!("{}: {source}", path.display())))?;
-            Ok(Some(key))
-        }
-        Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(at(path)(error)),
+/// Where the file cannot be read, or holds no key.
+pub(crate) fn verifier(state_dir: &Path) -> Result<Option<Verifier>, Failure> {
+    let path = verifier_path(state_dir);
+    // A file in the daemon's directory must not hold who reads it.
+    match open_regular(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => read_verifier(&path, opened).map(Some),
     }
+}
+
+/// The key in a file that somebody names, which may be a pipe.
+///
+/// # Errors
+/// Where the file is not there, cannot be read, or holds no key.
+pub(crate) fn named_verifier(file: &Path) -> Result<Verifier, Failure> {
+    read_verifier(file, File::open(file))
+}
+
+fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, Failure> {
+    let mut text = String::new();
+    let read = opened.and_then(|file| file.take(MAX_KEY).read_to_string(&mut text));
+    read.map_err(at(path))?;
+    let key = text.trim().parse();
+    key.map_err(|source: NoteError| Failure::Data(format!("{}: {source}", path.display())))
 }
 
 /// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
@@ -614,7 +617,7 @@ mod tests {
         let dir = trail();
         let (state, log) = (dir.path(), dir.path().join("log"));
         let segments = directory(state);
-        let key = verifier(state, None).unwrap();
+        let key = verifier(state).unwrap();
         let run = |log: Option<&Path>, extent, json, status| {
             let archive = (extent == Extent::Archive).then_some(&*segments);
             text(|out| {
@@ -783,7 +786,7 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, b"\xff").unwrap();
         let proof = print_check_proof(&file, Some(&"0".repeat(64)), None, &mut Vec::new()).unwrap_err();
-        let key = verifier(dir.path(), Some(&file)).unwrap_err();
+        let key = named_verifier(&file).unwrap_err();
         assert_eq!((proof.exit_code(), key.exit_code()), (65, 65));
     }
 
@@ -816,7 +819,7 @@ mod tests {
     #[test]
     fn proofs_go_through_a_file() {
         let dir = trail();
-        let key = verifier(dir.path(), None).unwrap();
+        let key = verifier(dir.path()).unwrap();
         let proof = text(|out| print_prove(&directory(dir.path()), 2, out).unwrap());
         let file = dir.path().join("proof");
         std::fs::write(&file, proof).unwrap();
@@ -853,7 +856,7 @@ mod tests {
                 .unwrap();
             }
         }
-        let key = verifier(dir.path(), None).unwrap();
+        let key = verifier(dir.path()).unwrap();
         let log = dir.path().join("log");
         let said = text(|out| {
             assert_eq!(

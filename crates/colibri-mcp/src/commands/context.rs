@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::connection::{Connection, Place};
 use crate::failure::Failure;
 use crate::terminal;
+use colibri_api::{Overview, paths};
 
 /// What every command is given.
 #[derive(Clone, Debug)]
@@ -43,6 +44,29 @@ impl Context {
             flags.push("--read-only".to_owned());
         }
         Ok(flags)
+    }
+
+    /// The state directory of the daemon: `given` by a flag or the environment, else as the daemon says to operators.
+    /// The user's own daemon is not asked, since its state is always in one place. A service that does not say is taken
+    /// to have its state where the package puts it.
+    ///
+    /// # Errors
+    /// [`Failure::StateUnknown`]: a socket is named, and its daemon does not say. No other directory is taken for it.
+    pub(crate) fn state_dir(&self, given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+        if let Some(given) = given {
+            return Ok(given);
+        }
+        let untold = || Failure::Machine("the daemon is of a version that does not say where its state is".to_owned());
+        let is_named = paths::named_socket(self.chosen.clone()).is_some();
+        let answer = match self.place.private {
+            true => return Ok(paths::state_dir_of_clients()),
+            false => self.ask::<Overview>("colibri/overview", &json!({})),
+        };
+        match answer.and_then(|(overview, _)| overview.state_dir.ok_or_else(untold)) {
+            Ok(told) => Ok(told.into()),
+            Err(why) if is_named => Err(Failure::StateUnknown(Box::new(why))),
+            Err(_) => Ok(paths::state_dir_of_clients()),
+        }
     }
 
     /// Connects to the daemon.

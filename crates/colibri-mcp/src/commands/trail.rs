@@ -1,4 +1,5 @@
-//! `colibri-mcp trail …`: reading, verifying and keeping the trail. Its files are read directly: no daemon is needed.
+//! `colibri-mcp trail …`: reading, verifying and keeping the trail. Its files are read directly. A daemon is asked at
+//! most where they are.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -10,7 +11,6 @@ use nix::unistd::User;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::records;
-use colibri_api::paths;
 use colibri_text::counted;
 use colibri_trail::{Filter, directory};
 
@@ -20,7 +20,8 @@ const SHOWN: usize = 1000;
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The daemon's state directory, where the trail is
+    /// The daemon's state directory, where the trail is [default: what a daemon that is named says to operators, else that
+    /// of the service, or your own]
     #[arg(long, global = true, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -158,14 +159,15 @@ fn root(text: &str) -> Result<String, String> {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let status = act(arguments, context.json, &mut out)?;
+    let status = act(arguments, context, &mut out)?;
     out.flush()?;
     Ok(ExitCode::from(status))
 }
 
-fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
-    let state_dir = arguments.state_dir.clone().unwrap_or_else(paths::state_dir_of_clients);
-    let dir = directory(&state_dir);
+fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    let json = context.json;
+    let state_dir = || context.state_dir(arguments.state_dir.clone());
+    let dir = || state_dir().map(|state_dir| directory(&state_dir));
     match &arguments.action {
         Action::Show {
             filter,
@@ -176,7 +178,8 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
             // Nothing stops it but the end of this process.
             let endless = AtomicBool::new(false);
             let last = last.or((!all && !follow && !json).then_some(SHOWN));
-            let left_out = records::print_show(&dir, &filter.filter()?, last, follow.then_some(&endless), json, out)?;
+            let filter = filter.filter()?;
+            let left_out = records::print_show(&dir()?, &filter, last, follow.then_some(&endless), json, out)?;
             if left_out > 0 {
                 out.flush()?;
                 eprintln!(
@@ -186,7 +189,11 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
             }
         }
         Action::Verify { archive, syslog, key } => {
-            let key = records::verifier(&state_dir, key.as_deref())?;
+            let state_dir = state_dir()?;
+            let key = match key {
+                Some(file) => Some(records::named_verifier(file)?),
+                None => records::verifier(&state_dir)?,
+            };
             return records::print_verify(
                 &state_dir,
                 archive.as_deref(),
@@ -196,18 +203,22 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
                 out,
             );
         }
-        Action::Prove { number } => records::print_prove(&dir, *number, out)?,
+        Action::Prove { number } => records::print_prove(&dir()?, *number, out)?,
         Action::CheckProof { file, root, key } => {
             let key = match (root, key) {
+                (_, Some(file)) => Some(records::named_verifier(file)?),
                 (Some(_), None) => None,
-                (_, key) => records::verifier(&state_dir, key.as_deref())?,
+                (None, None) => records::verifier(&state_dir()?)?,
             };
             records::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
         }
-        Action::Stats(filter) => records::print_stats(&dir, &filter.filter()?, json, out)?,
-        Action::Segments => records::print_segments(&dir, out)?,
-        Action::Export { seal, name } => records::export(&dir, name, *seal, out)?,
-        Action::Drop { keep_days } => records::print_drop(&state_dir, *keep_days, out)?,
+        Action::Stats(filter) => {
+            let filter = filter.filter()?;
+            records::print_stats(&dir()?, &filter, json, out)?;
+        }
+        Action::Segments => records::print_segments(&dir()?, out)?,
+        Action::Export { seal, name } => records::export(&dir()?, name, *seal, out)?,
+        Action::Drop { keep_days } => records::print_drop(&state_dir()?, *keep_days, out)?,
     }
     Ok(0)
 }

@@ -75,7 +75,7 @@ pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
         return Err(not_as_shown("the demo's directory is gone"));
     };
     let state_dir = directory.join("state");
-    let key = records::verifier(&state_dir, None)?;
+    let key = records::verifier(&state_dir)?;
     let mut report = Vec::new();
     let status = records::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
     say!("   $ colibri-mcp trail verify --state-dir {}", state_dir.display());

@@ -325,7 +325,12 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("external-mcp.json");
             std::fs::write(&path, registry).unwrap();
-            let host = Host::here(&Path::new("/s").to_owned().into(), "/d".into(), PrivMode::Helper, false);
+            let host = Host::here(
+                &Path::new("/s").to_owned().into(),
+                Some("/d".into()),
+                PrivMode::Helper,
+                false,
+            );
             let host = Host { registry: path, ..host };
             (Etc(directory), host)
         }

@@ -316,7 +316,7 @@ mod tests {
             helper: nowhere.join("helper"),
             registry: nowhere.join("external-mcp.json"),
             socket: nowhere.join("socket"),
-            state_dir: nowhere.join("state"),
+            state_dir: Some(nowhere.join("state")),
             priv_mode: PrivMode::Helper,
             as_root: false,
         };

@@ -1,6 +1,6 @@
 //! What a fact is: a name, a check and what to do when it does not hold; a check looks, and changes nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -20,8 +20,8 @@ pub(super) struct Host {
     pub registry: PathBuf,
     /// The daemon's socket.
     pub socket: PathBuf,
-    /// The daemon's state directory.
-    pub state_dir: PathBuf,
+    /// The daemon's state directory; `None`: the daemon that was named does not say where it is.
+    pub state_dir: Option<PathBuf>,
     /// The way to root that is checked.
     pub priv_mode: PrivMode,
     /// Whether facts that only root can see are checked.
@@ -30,7 +30,7 @@ pub(super) struct Host {
 
 impl Host {
     /// This machine.
-    pub(super) fn here(place: &Place, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
+    pub(super) fn here(place: &Place, state_dir: Option<PathBuf>, priv_mode: PrivMode, as_root: bool) -> Host {
         let private = (place.private && !as_root).then(paths::private);
         Host {
             helper: HELPER.into(),
@@ -44,6 +44,12 @@ impl Host {
             priv_mode,
             as_root,
         }
+    }
+
+    /// The daemon's state directory, where it is known.
+    pub(super) fn state_dir(&self) -> Result<&Path, Amiss> {
+        let why = "the daemon that was named does not say where its state is: --state-dir names it";
+        self.state_dir.as_deref().ok_or_else(|| Amiss::Skipped(why.to_owned()))
     }
 
     /// The paths of a user's own daemon.
@@ -153,7 +159,12 @@ mod tests {
     }
 
     fn host(as_root: bool) -> Host {
-        Host::here(&PathBuf::from("/s").into(), "/d".into(), PrivMode::Helper, as_root)
+        Host::here(
+            &PathBuf::from("/s").into(),
+            Some("/d".into()),
+            PrivMode::Helper,
+            as_root,
+        )
     }
 
     #[test]

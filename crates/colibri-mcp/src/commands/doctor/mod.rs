@@ -19,13 +19,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::json;
 
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{self, Style, Table};
-use colibri_api::paths;
-use colibri_api::{Overview, PrivMode};
+use colibri_api::PrivMode;
 use examine::examine;
 use fact::{Found, Host};
 
@@ -50,11 +48,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     }
     let host = Host::here(
         &context.place,
-        arguments
-            .state_dir
-            .clone()
-            .or_else(|| of_the_daemon(context))
-            .unwrap_or_else(paths::state_dir_of_clients),
+        context.state_dir(arguments.state_dir.clone()).ok(),
         arguments.priv_mode,
         arguments.root,
     );
@@ -67,17 +61,6 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     terminal::print(&text)?;
     let bad = found.iter().any(|found| found.outcome == "bad");
     Ok(ExitCode::from(u8::from(bad)))
-}
-
-/// The state directory of the daemon that runs, if it tells: it tells operators.
-fn of_the_daemon(context: &Context) -> Option<PathBuf> {
-    // To look at a daemon is no reason to start one.
-    let context = Context {
-        place: context.place.socket.clone().into(),
-        ..context.clone()
-    };
-    let (overview, _): (Overview, _) = context.ask("colibri/overview", &json!({})).ok()?;
-    overview.state_dir.map(PathBuf::from)
 }
 
 /// What is said of a fact: a fact is named as it must be, so it holds or does not.

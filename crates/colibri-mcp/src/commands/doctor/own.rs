@@ -63,9 +63,10 @@ pub(super) const TABLE: &[Fact] = &[
 fn state(host: &Host) -> Outcome {
     // As a daemon that others could stand in for is refused.
     host.own()?.check()?;
-    match host.state_dir.exists() {
+    let state_dir = host.state_dir()?;
+    match state_dir.exists() {
         true => state_directory(host),
-        false => Ok(format!("{} is made when it is needed", host.state_dir.display())),
+        false => Ok(format!("{} is made when it is needed", state_dir.display())),
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
             helper: "/nonexistent".into(),
             registry: own.registry.clone(),
             socket: own.socket.clone(),
-            state_dir: own.state_dir.clone(),
+            state_dir: Some(own.state_dir.clone()),
             private: Some(own),
             priv_mode: PrivMode::Helper,
             as_root: false,
@@ -202,7 +203,7 @@ mod tests {
         fs::write(&host.socket, "").unwrap();
         assert_eq!(of("the daemon answers").0, "bad");
         let allow = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-        allow(&host.state_dir, 0o700);
+        allow(home.path(), 0o700);
         let (outcome, seen) = of("the state directory");
         assert_ne!(outcome, "bad", "{seen}");
         allow(host.registry.parent().unwrap(), 0o777);

@@ -43,7 +43,7 @@ pub(super) fn socket(host: &Host) -> Result<String, String> {
 }
 
 pub(super) fn state_directory(host: &Host) -> Outcome {
-    let path = &host.state_dir;
+    let path = host.state_dir()?;
     let facts = match path.symlink_metadata() {
         Ok(facts) => facts,
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
@@ -73,10 +73,10 @@ pub(super) fn state_directory(host: &Host) -> Outcome {
 }
 
 fn room(host: &Host) -> Outcome {
-    let state_dir = &host.state_dir;
+    let state_dir = host.state_dir()?;
     let mut seen = Err(Amiss::Skipped(format!("{} cannot be looked at", state_dir.display())));
     // The trail may have a file system of its own.
-    for place in [state_dir.clone(), directory(state_dir)] {
+    for place in [state_dir.to_owned(), directory(state_dir)] {
         if let Ok(space) = Reserve::of(&place).space() {
             seen = Ok(room_at(&place, &space)?);
         }

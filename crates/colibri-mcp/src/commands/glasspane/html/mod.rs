@@ -21,7 +21,6 @@ use super::super::context::Context;
 use super::feed::look;
 use crate::failure::Failure;
 use crate::records;
-use colibri_api::paths;
 use colibri_text::{brief, visible};
 use colibri_trail::{Report, directory};
 use day::{Day, NAME, Span};
@@ -74,6 +73,7 @@ struct Data {
     version: &'static str,
     /// Milliseconds since the epoch.
     made: u64,
+    /// Empty: it is not known.
     state_dir: String,
     day: Option<Day>,
     verdict: Option<Verdict>,
@@ -121,20 +121,19 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
         let seen = look(&mut connection, None)?;
         Ok((seen, ledger::read(&mut connection, span.since)?))
     });
-    let overview = seen.as_ref().ok().and_then(|(seen, _)| seen.overview.as_ref());
-    let told = overview.and_then(|overview| overview.state_dir.clone());
-    let state_dir = (arguments.state_dir.clone())
-        .or_else(|| std::env::var_os("COLIBRI_STATE_DIR").map(PathBuf::from))
-        .or_else(|| told.map(PathBuf::from))
-        .unwrap_or_else(paths::state_dir_of_clients);
-    let dir = directory(&state_dir);
-    let trail = records::verifier(&state_dir, None).and_then(|key| {
+    // A flag that takes this variable by itself would want --html with it.
+    let variable = std::env::var_os("COLIBRI_STATE_DIR").filter(|value| !value.is_empty());
+    let given = arguments.state_dir.clone().or_else(|| variable.map(PathBuf::from));
+    let state_dir = context.state_dir(given);
+    let shown_dir = state_dir
+        .as_ref()
+        .map_or_else(|_| String::new(), |dir| brief(&dir.to_string_lossy(), 4 * NAME));
+    let trail = state_dir.and_then(|state_dir| {
+        let key = records::verifier(&state_dir)?;
         let report = records::report(&state_dir, None, arguments.syslog.as_deref(), key.as_ref())?;
         let verdict = Verdict::of(report, key.is_some(), arguments.syslog.is_some());
-        let day = day::read(&dir, span).map_err(|source| Failure::File {
-            path: dir.clone(),
-            source,
-        })?;
+        let path = directory(&state_dir);
+        let day = day::read(&path, span).map_err(|source| Failure::File { path, source })?;
         Ok((verdict, day))
     });
     let (seen, now_trouble) = parted(seen);
@@ -154,7 +153,7 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
         host: brief(&host.to_string_lossy(), NAME),
         version: env!("CARGO_PKG_VERSION"),
         made,
-        state_dir: brief(&state_dir.to_string_lossy(), 4 * NAME),
+        state_dir: shown_dir,
         day,
         verdict,
         trail_trouble,
