@@ -137,6 +137,11 @@ pub(crate) fn mark() -> &'static str {
     mark_in(|name| std::env::var(name).ok())
 }
 
+/// What stands between an event's text and the tools that it calls, in characters of the locale.
+pub(crate) fn arrow() -> &'static str {
+    if mark().is_ascii() { "->" } else { "→" }
+}
+
 fn mark_in(variable: impl Fn(&str) -> Option<String>) -> &'static str {
     // The order of setlocale(3).
     let named = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable);

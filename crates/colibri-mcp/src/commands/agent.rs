@@ -1,6 +1,5 @@
 //! `colibri-mcp agent`: agents are run, seen and ended.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,37 +10,20 @@ use colibri_api::{
     AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
     UNBOUNDED_MOUNT,
 };
-use colibri_text::{brief, counted, visible};
+use colibri_text::{counted, visible};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::agent_event::describe_event;
 use super::context::Context;
 use super::signals::on_signals;
 use crate::connection::{Connection, RequestError, read};
 use crate::failure::Failure;
 use crate::terminal::{self, Style, Table, clock, duration, since, user};
 
-/// Columns of an event on a line.
-const MAX_SHOWN: usize = 160;
 /// How long what is being written may take once a signal says to end.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// The members of an event of which one tells a person most of it, the best first.
-const TELLING: [&str; 12] = [
-    "text",
-    "message",
-    "result",
-    "command",
-    "delta",
-    "tool_name",
-    "name",
-    "tool",
-    "content",
-    "output",
-    "error",
-    "subtype",
-];
-
 /// What is to be done.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -93,7 +75,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, Fail
     match command {
         Command::Run(arguments) => start(arguments, context),
         Command::List => {
-            let (agents, raw): (Agents, _) = context.ask("colibri/agents", &serde_json::json!({}))?;
+            let (agents, raw): (Agents, _) = context.ask("colibri/agents", &json!({}))?;
             context.print(&raw, || list(&agents))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -217,7 +199,7 @@ impl Shown {
             "colibri/agent-event" => {
                 let event: AgentEvent = read(name, params)?;
                 self.state(event.at, event.state, None)?;
-                terminal::print(&line(&event))
+                terminal::print(&describe_event(&event))
             }
             "colibri/agent-state" if self.follow => {
                 let OneAgent { instance } = read(name, params)?;
@@ -251,48 +233,6 @@ fn attention(instance: &AgentInstance) -> String {
     let reasons = [stalled, instance.reason.as_deref()];
     let reasons: Vec<_> = reasons.into_iter().flatten().collect();
     reasons.join("; ")
-}
-
-/// An event on one line: its type, and of what it says what a person can read at a glance.
-fn line(event: &AgentEvent) -> String {
-    let value: Value = serde_json::from_str(event.event.get()).unwrap_or_default();
-    // A word, so that it cannot be taken for a line of ours.
-    let is_word = |kind: &&str| {
-        kind.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
-    };
-    let kind = value.get("type").and_then(Value::as_str).filter(is_word);
-    let kind = kind.unwrap_or("event");
-    let said = telling(&value).unwrap_or_else(|| event.event.get().to_owned());
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{} {}  {}", clock(event.at), brief(kind, 40), brief(&said, MAX_SHOWN))
-}
-
-/// The text of the best of the telling members, wherever it stands; of several the one that stands highest.
-fn telling(value: &Value) -> Option<String> {
-    let mut best: Option<(usize, &str)> = None;
-    let mut waiting = VecDeque::from([value]);
-    while let Some(value) = waiting.pop_front() {
-        match value {
-            Value::Object(members) => {
-                for (key, value) in members {
-                    let rank = TELLING.iter().position(|telling| telling == key);
-                    match (rank, value) {
-                        (Some(rank), Value::String(text))
-                            if !text.trim().is_empty() && best.is_none_or(|(known, _)| rank < known) =>
-                        {
-                            best = Some((rank, text));
-                        }
-                        (_, Value::Object(_) | Value::Array(_)) => waiting.push_back(value),
-                        _ => {}
-                    }
-                }
-            }
-            Value::Array(elements) => waiting.extend(elements),
-            _ => {}
-        }
-    }
-    best.map(|(_, text)| text.to_owned())
 }
 
 /// What became of an instance, or how it is, and what it took.
@@ -428,48 +368,7 @@ fn instances(instances: &[AgentInstance]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn event(event: &str) -> AgentEvent {
-        let event = RawValue::from_string(event.to_owned()).unwrap();
-        AgentEvent {
-            id: "0123456789abcdef".to_owned(),
-            n: 1,
-            at: 86_399_999,
-            state: AgentState::Working,
-            event,
-        }
-    }
-
-    #[test]
-    fn an_event_is_one_line_that_no_terminal_acts_on() {
-        for (raw, wanted) in [
-            (
-                r#"{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"I look\nat it"}]}}"#,
-                "23:59:59.999Z assistant  I look at it",
-            ),
-            (
-                r#"{"type":"item.completed","item":{"id":"i","type":"agent_message","text":"\u001b[2Jdone"}}"#,
-                "23:59:59.999Z item.completed  \\u{1b}[2Jdone",
-            ),
-            (
-                r#"{"type":"system","subtype":"init","session_id":"s"}"#,
-                "23:59:59.999Z system  init",
-            ),
-            (
-                r#"{"type":"-- done: all is well","text":"x"}"#,
-                "23:59:59.999Z event  x",
-            ),
-            (r#"{"type":"--","text":"done"}"#, "23:59:59.999Z event  done"),
-            (r#"{"type":"x","n":1}"#, "23:59:59.999Z x  {\"type\":\"x\",\"n\":1}"),
-        ] {
-            assert_eq!(line(&event(raw)), wanted);
-        }
-        let long = line(&event(
-            &json!({"type": "t".repeat(900), "text": "x".repeat(9000)}).to_string(),
-        ));
-        assert!(long.chars().count() < 240, "{long}");
-    }
+    use serde_json::Value;
 
     fn instance(more: Value) -> AgentInstance {
         let mut all = json!({

@@ -2,6 +2,7 @@
 
 pub(crate) mod add;
 pub(crate) mod agent;
+mod agent_event;
 pub(crate) mod approvals;
 pub(crate) mod call;
 pub(crate) mod completions;

@@ -66,7 +66,7 @@ fn seen(count: usize, operator: bool) -> Seen {
         { "id": "secret", "transport": "host", "state": "ready", "since": 0, "tools": 1 } ]);
     let event = |n: u64| {
         json!({ "id": format!("{:016x}", 0), "n": n, "at": 1, "state": "working",
-            "event": { "type": "assistant", "text": EVIL } })
+            "event": { "type": "assistant", "text": EVIL, "call": { "name": "Bash", "input": {} } } })
     };
     Seen {
         time: 1_000_000,
@@ -237,8 +237,11 @@ fn detail_has_everything_with_calls_and_events() {
             "tokens 120000 in, 800 out;\n  34 calls, 12345 bytes",
             "2 lines that are none",
             "CALLS OF coder 00000000",
-            "EVENTS: 7",
-            r#"7 working  {"text":"\u001b[2J\u{202e}evil\u{9b}31m\u0007","type":"assistant"}"#,
+            "EVENTS: 7 (UTC)",
+            &format!(
+                r"7 working  00:00:00.001Z assistant  \u{{1b}}[2J\u{{202e}}evil\u{{9b}}31m\u{{7}} {} Bash",
+                crate::terminal::arrow()
+            ),
         ],
     );
     // The next ones, and back; what is chosen there is looked at closely, too.

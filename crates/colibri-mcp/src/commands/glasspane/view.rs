@@ -8,6 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
+use super::super::agent_event::describe_event;
 use super::super::screen::{BOLD, Chosen, Drawn, Palette, Rows, as_text, indented, said, text, to_the_right};
 use super::model::Model;
 use crate::terminal::duration;
@@ -219,10 +220,10 @@ fn detail(model: &Model, view: &mut View, area: Rect, mut y: u16, buffer: &mut B
     y += calls.len() as u16;
     let room = usize::from(area.height.saturating_sub(y));
     let events = model.events(&instance.id);
-    let mut lines = vec![Drawn::new(format!("EVENTS: {}", instance.events), BOLD)];
+    let mut lines = vec![Drawn::new(format!("EVENTS: {} (UTC)", instance.events), BOLD)];
     let skip = events.len().saturating_sub(room.saturating_sub(1));
     lines.extend(events.iter().skip(skip).map(|event| {
-        let said = format!("  {:>6} {:<8} {}", event.n, event.state.name(), event.event.get());
+        let said = format!("  {:>6} {:<8} {}", event.n, event.state.name(), describe_event(event));
         Drawn::new(text(&said), Style::new())
     }));
     put(&lines, area, y, buffer);
