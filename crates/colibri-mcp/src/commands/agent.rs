@@ -10,7 +10,7 @@ use colibri_api::{
     AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
     UNBOUNDED_MOUNT,
 };
-use colibri_text::{counted, visible};
+use colibri_text::{brief, counted, visible};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -22,6 +22,10 @@ use crate::connection::{Connection, RequestError, read};
 use crate::failure::Failure;
 use crate::terminal::{self, Style, Table, clock, duration, since, user};
 
+/// Digits of an instance's id.
+const WHOLE_ID: usize = 16;
+/// The most characters of ids in a message.
+const MAX_IDS: usize = 200;
 /// How long what is being written may take once a signal says to end.
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// What is to be done.
@@ -56,14 +60,14 @@ pub(crate) struct Run {
 /// Which instance.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
-    /// The instance, as `colibri-mcp agent list` shows it
+    /// The instance, as `colibri-mcp agent list` shows it; its first digits do
     id: String,
 }
 
 /// Which instance, and for how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
-    /// The instance, as `colibri-mcp agent list` shows it
+    /// The instance, as `colibri-mcp agent list` shows it; its first digits do
     id: String,
     /// Goes on until it ends; exits with 0 only if it was done
     #[arg(long)]
@@ -81,7 +85,9 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, Fail
         }
         Command::Stop(Stop { id }) => stop(id, context),
         Command::Log(Log { id, follow }) => {
-            let seen = watch(context.connect()?, id, *follow, context)?;
+            let mut connection = context.connect()?;
+            let id = whole_id(&mut connection, id)?;
+            let seen = watch(connection, &id, *follow, context)?;
             Ok(if *follow { status(&seen) } else { ExitCode::SUCCESS })
         }
     }
@@ -115,14 +121,41 @@ fn start(arguments: &Run, context: &Context) -> Result<ExitCode, Failure> {
     Ok(status(&seen))
 }
 
+/// The id of the instance that a person means by its first digits. The daemon knows whole ids alone.
+///
+/// # Errors
+/// Several instances begin so.
+fn whole_id(connection: &mut Connection, digits: &str) -> Result<String, Failure> {
+    if digits.is_empty() || digits.len() >= WHOLE_ID {
+        return Ok(digits.to_owned());
+    }
+    let (Agents { instances, .. }, _) = connection.ask("colibri/agents", &json!({}))?;
+    resolve_id(&instances, digits)
+}
+
+fn resolve_id(instances: &[AgentInstance], digits: &str) -> Result<String, Failure> {
+    let ids = instances.iter().map(|instance| instance.id.as_str());
+    let begun: Vec<&str> = ids.filter(|id| id.starts_with(digits)).collect();
+    match begun[..] {
+        // The daemon refuses what is none.
+        [] => Ok(digits.to_owned()),
+        [id] => Ok(id.to_owned()),
+        _ => Err(Failure::Data(format!(
+            "{} instances begin with {}: {}; give more digits",
+            begun.len(),
+            visible(digits),
+            brief(&begun.join(", "), MAX_IDS)
+        ))),
+    }
+}
+
 fn stop(id: &str, context: &Context) -> Result<ExitCode, Failure> {
     let mut connection = context.connect()?;
-    let stopping: OneAgent = connection
-        .ask("colibri/stop-agent", &StopAsked { id: id.to_owned() })?
-        .0;
+    let id = whole_id(&mut connection, id)?;
+    let stopping: OneAgent = connection.ask("colibri/stop-agent", &StopAsked { id: id.clone() })?.0;
     let had_ended = stopping.instance.ended_at.is_some();
     let asked = AgentEventsAsked {
-        id: id.to_owned(),
+        id,
         from: u64::MAX,
         follow: true,
     };
@@ -391,6 +424,22 @@ mod tests {
             "error (exit status 143 (signal 15)), 3 events, 2 calls, 1 line skipped, 5 tokens in and 6 out, \
              task 7; stopped by uid 0\\u{1b}"
         );
+    }
+
+    #[test]
+    fn the_first_digits_name_an_instance_if_no_other_begins_so() {
+        let known = ["0123456789abcdef", "0123fedcba987654", "fedcba9876543210"];
+        let known = known.map(|id| instance(json!({ "id": id })));
+        let resolve = |digits: &str| resolve_id(&known, digits);
+        assert_eq!(resolve("f").unwrap(), "fedcba9876543210");
+        assert_eq!(resolve("01234").unwrap(), "0123456789abcdef");
+        assert_eq!(resolve("0123f").unwrap(), "0123fedcba987654");
+        assert_eq!(resolve("7").unwrap(), "7");
+        let several = resolve("0123").unwrap_err();
+        assert_eq!(several.exit_code(), 65);
+        for part in ["begin with 0123: ", "0123456789abcdef", "0123fedcba987654"] {
+            assert!(several.to_string().contains(part), "{several}");
+        }
     }
 
     #[test]
