@@ -122,7 +122,7 @@ fn an_agent_is_followed_from_its_task_to_the_result_and_read_afterwards() {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(
-        err.contains(": done (exit status 0), 3 events,") && err.contains("task 1"),
+        err.contains(": done (exit status 0), 3 events,") && err.contains("; task 1 is done"),
         "{err}"
     );
 
@@ -165,6 +165,27 @@ fn an_agent_is_followed_from_its_task_to_the_result_and_read_afterwards() {
         "{list}"
     );
     assert_eq!(doors(&place), [""; 0]);
+    daemon.stop();
+}
+
+#[test]
+fn an_agent_that_ends_well_and_leaves_its_task_is_no_success() {
+    let place = Place::new();
+    let says_done = script(&place, "echo '{\"type\":\"turn.completed\"}'", json!({}));
+    registry(&place, json!({ "sh": says_done }));
+    let daemon = place.start(&["--write"]);
+    let left = ": done (exit status 0), 1 event, 0 calls; task 1 is queued again: its agent ended without finishing it";
+    let (status, out, err) = run(&place, &["agent", "run", "sh", "Do it.", "--follow"]);
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(err.contains(left), "{err}");
+    daemon.stop();
+    // The next daemon knows it, too.
+    let daemon = place.start(&["--write"]);
+    let session = events(&place, "agent-ended")[0]["session"].as_str().unwrap().to_owned();
+    assert_eq!(instance(&place, &session)["task_status"], "queued");
+    let (status, _, err) = run(&place, &["agent", "log", &session, "--follow"]);
+    assert_eq!(status, Some(1), "{err}");
+    assert!(err.contains(left), "{err}");
     daemon.stop();
 }
 

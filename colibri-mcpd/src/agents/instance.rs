@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use colibri_api::{AgentInstance, AgentState};
+use colibri_api::{AgentInstance, AgentState, TaskStatus};
 use colibri_text::brief_end;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -50,6 +50,8 @@ pub(super) struct Known {
     pub is_unbounded: bool,
     pub exit: Option<String>,
     pub ended: Option<SystemTime>,
+    /// Where its task stands after its end.
+    pub task_status: Option<TaskStatus>,
 }
 
 /// Why an instance is ended.
@@ -228,6 +230,7 @@ impl Instance {
             agent: self.door.agent.to_string(),
             uid: self.uid,
             task: self.task,
+            task_status: known.task_status,
             state,
             stalled,
             attention: stalled || matches!(state, AgentState::Error | AgentState::Blocked),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::Task;
+use colibri_api::{Task, TaskStatus};
 use colibri_registry::{Command, Stdin};
 use colibri_trail::{Detail, EventName};
 use secrecy::SecretString;
@@ -228,7 +228,7 @@ impl Agents {
         let instance = life.instance.clone();
         let sha256 = life.run(spawned).await;
         drop(opened);
-        let seen = instance.view(None);
+        let mut seen = instance.view(None);
         let reason = seen.reason.clone().unwrap_or_default();
         let reason = self.parts.secrets.redactor().redact(&reason).into_owned();
         let (agents, ended) = (self.clone(), instance.clone());
@@ -240,6 +240,8 @@ impl Agents {
             };
             // First: no step of it is recorded after its end.
             agents.parts.board.instance_ended(&seen.id, why);
+            seen.task_status = seen.task.and_then(|task| agents.status_of(task));
+            ended.known().task_status = seen.task_status;
             agents.record_end(&ended, &reason, &sha256);
             if let Err(error) = agents.shelf.note(&seen) {
                 warn!(session = seen.id, "the end of an instance could not be noted: {error}");
@@ -255,6 +257,14 @@ impl Agents {
         });
         let _ = finished.await;
         drop(place);
+    }
+
+    /// Where a task stands, if the board says.
+    fn status_of(&self, task: u64) -> Option<TaskStatus> {
+        let status = self.parts.board.status_of(task);
+        status
+            .inspect_err(|error| warn!("where task {task} stands is not known: {error}"))
+            .ok()
     }
 
     /// Opens the ways out of an instance: its door, and the relay to its model if it has one.

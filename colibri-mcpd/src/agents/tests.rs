@@ -420,6 +420,7 @@ async fn a_task_goes_over_a_pipe_as_one_line_and_its_end_is_the_agents() {
     let seen = world.ended(&session).await;
     assert_eq!((seen.state, seen.task), (AgentState::Done, Some(1)));
     // It never took the task, which is there for another now.
+    assert_eq!(seen.task_status, Some(TaskStatus::Queued));
     let (task, _) = world.agents.board().task(doer(), 1).unwrap();
     assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
 }

@@ -56,6 +56,14 @@ impl Board {
         Ok((task, result))
     }
 
+    /// Where a task stands, whoever may see it.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where there is none; [`Error::Sqlite`].
+    pub fn status_of(&self, id: u64) -> Result<TaskStatus, Error> {
+        Ok(self.store.task(id)?.0.said.status)
+    }
+
     /// A page of the tasks that `who` may see; see [`Store::tasks`](crate::store::Store::tasks).
     ///
     /// # Errors

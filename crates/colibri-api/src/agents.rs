@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::named::named;
+use crate::tasks::TaskStatus;
 
 named! {
     /// What an agent does, as its events and calls tell.
@@ -32,6 +33,8 @@ pub struct AgentInstance {
     pub uid: u32,
     /// The task that it works on.
     pub task: Option<u64>,
+    /// Where that task stands after the instance's end; `None` while it runs.
+    pub task_status: Option<TaskStatus>,
     /// What it does.
     pub state: AgentState,
     /// No event for longer than its entry's `stall_after_s`.

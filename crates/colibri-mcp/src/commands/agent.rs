@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use colibri_api::{
     AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
-    UNBOUNDED_MOUNT,
+    TaskStatus, UNBOUNDED_MOUNT,
 };
 use colibri_text::{brief, counted, visible};
 use nix::sys::signal::Signal;
@@ -52,7 +52,7 @@ pub(crate) struct Run {
     /// The queued task of yours that it is to take, by its number
     #[arg(long, value_name = "N")]
     task: Option<u64>,
-    /// Shows what it does until it ends; exits with 0 only if it was done
+    /// Shows what it does until it ends; exits with 0 only if it was done, and its task with it
     #[arg(long)]
     follow: bool,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Stop {
 pub(crate) struct Log {
     /// The instance, as `colibri-mcp agent list` shows it; its first digits do
     id: String,
-    /// Goes on until it ends; exits with 0 only if it was done
+    /// Goes on until it ends; exits with 0 only if it was done, and its task with it
     #[arg(long)]
     follow: bool,
 }
@@ -93,9 +93,10 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, Fail
     }
 }
 
-/// 0 only if it was done.
+/// 0 only if it was done, and its task with it.
 fn status(seen: &AgentInstance) -> ExitCode {
-    ExitCode::from(u8::from(seen.state != AgentState::Done))
+    let has_task_done = seen.task.is_none() || seen.task_status == Some(TaskStatus::Done);
+    ExitCode::from(u8::from(seen.state != AgentState::Done || !has_task_done))
 }
 
 fn start(arguments: &Run, context: &Context) -> Result<ExitCode, Failure> {
@@ -289,7 +290,14 @@ fn ending(instance: &AgentInstance) -> String {
         ));
     }
     if let Some(task) = instance.task {
-        text.push_str(&format!(", task {task}"));
+        text.push_str(&match instance.task_status {
+            None => format!(", task {task}"),
+            Some(TaskStatus::Queued) => {
+                format!("; task {task} is queued again: its agent ended without finishing it")
+            }
+            Some(TaskStatus::Failed) => format!("; task {task} has failed"),
+            Some(status) => format!("; task {task} is {status}"),
+        });
     }
     if let Some(reason) = &instance.reason {
         text.push_str(&format!("; {}", visible(reason)));
@@ -424,6 +432,29 @@ mod tests {
             "error (exit status 143 (signal 15)), 3 events, 2 calls, 1 line skipped, 5 tokens in and 6 out, \
              task 7; stopped by uid 0\\u{1b}"
         );
+    }
+
+    #[test]
+    fn an_end_without_its_task_done_is_no_success() {
+        for (state, task, status, fate, is_success) in [
+            ("done", Some(7), Some("done"), "; task 7 is done", true),
+            (
+                "done",
+                Some(7),
+                Some("queued"),
+                "; task 7 is queued again: its agent ended without finishing it",
+                false,
+            ),
+            ("done", Some(7), Some("failed"), "; task 7 has failed", false),
+            ("done", Some(7), None, ", task 7", false),
+            ("error", Some(7), Some("done"), "; task 7 is done", false),
+            ("done", None, None, "6 out", true),
+        ] {
+            let seen = json!({ "state": state, "task": task, "task_status": status, "reason": null });
+            let seen = instance(seen);
+            assert!(ending(&seen).ends_with(fate), "{}", ending(&seen));
+            assert_eq!(self::status(&seen) == ExitCode::SUCCESS, is_success, "{fate}");
+        }
     }
 
     #[test]
