@@ -88,6 +88,13 @@ impl Table {
         }
     }
 
+    /// The text as a terminal of so many columns shows it.
+    #[cfg(test)]
+    pub(crate) fn text_in(&mut self, columns: u16) -> String {
+        self.table.force_no_tty().set_width(columns);
+        self.text()
+    }
+
     /// The table's text, without spaces at line ends.
     pub(crate) fn text(&mut self) -> String {
         if let Some(first) = self.table.column_mut(0) {
@@ -199,13 +206,12 @@ mod tests {
     #[test]
     fn a_table_is_never_wider_than_its_terminal() {
         let mut table = Table::new(&["name", "what it does"]);
-        table.table.force_no_tty().set_width(80);
         table.row(&[
             ("github__create_issue", Style::Plain),
             (&"words and more words ".repeat(20), Style::Good),
         ]);
         table.row(&[("x\x1b]0;title\x07", Style::Bad), ("", Style::Odd)]);
-        let text = table.text();
+        let text = table.text_in(80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'));
         assert!(text.starts_with(" NAME") || text.starts_with("NAME"), "{text}");
@@ -214,7 +220,6 @@ mod tests {
     #[test]
     fn an_id_that_is_copied_into_a_command_stands_on_one_line() {
         let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
-        table.table.force_no_tty().set_width(80);
         table.keep_first_whole();
         let (state, user) = ("done, ended 12 s ago after 140 min", "somebody-with-a-long-name");
         table.row(
@@ -230,7 +235,7 @@ mod tests {
             ]
             .map(|cell| (cell, Style::Plain)),
         );
-        let text = table.text();
+        let text = table.text_in(80);
         assert!(text.contains("0123456789abcdef"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }

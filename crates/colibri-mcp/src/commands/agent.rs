@@ -355,9 +355,23 @@ fn agents(agents: &[AgentFacts]) -> String {
 }
 
 fn instances(instances: &[AgentInstance]) -> String {
+    let mut reasons = String::new();
+    for instance in instances {
+        let unbounded = (instance.unbounded && instance.ended_at.is_none()).then_some(UNBOUNDED_MOUNT);
+        for reason in instance.reason.as_deref().into_iter().chain(unbounded) {
+            reasons.push_str(&format!("\n{}: {}", visible(&instance.id), visible(reason)));
+        }
+    }
+    let text = instance_table(instances).text();
+    match reasons.is_empty() {
+        true => text,
+        false => format!("{text}\n{reasons}"),
+    }
+}
+
+fn instance_table(instances: &[AgentInstance]) -> Table {
     let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
     table.keep_first_whole();
-    let mut reasons = String::new();
     for instance in instances {
         let style = match instance.state {
             AgentState::Error => Style::Bad,
@@ -395,15 +409,8 @@ fn instances(instances: &[AgentInstance]) -> String {
             (&instance.calls.to_string(), Style::Plain),
             (&tokens.to_string(), Style::Plain),
         ]);
-        let unbounded = (instance.unbounded && instance.ended_at.is_none()).then_some(UNBOUNDED_MOUNT);
-        for reason in instance.reason.as_deref().into_iter().chain(unbounded) {
-            reasons.push_str(&format!("\n{}: {}", visible(&instance.id), visible(reason)));
-        }
     }
-    match reasons.is_empty() {
-        true => table.text(),
-        false => format!("{}\n{reasons}", table.text()),
-    }
+    table
 }
 
 #[cfg(test)]
@@ -471,6 +478,14 @@ mod tests {
         for part in ["begin with 0123: ", "0123456789abcdef", "0123fedcba987654"] {
             assert!(several.to_string().contains(part), "{several}");
         }
+    }
+
+    #[test]
+    fn the_id_of_an_instance_stands_on_one_line_at_80_columns() {
+        let state = json!({ "agent": "one-with-as-long-a-name-as-can-be", "task": 12345, "events": 100_000 });
+        let table = instance_table(&[instance(state)]).text_in(80);
+        assert!(table.contains("0123456789abcdef"), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     }
 
     #[test]
