@@ -940,6 +940,35 @@ fn without_a_file_the_library_offers_the_services_tools() {
     daemon.stop();
 }
 
+#[test]
+fn the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down() {
+    if let Some(home) = std::env::var_os(EMBEDDING).map(PathBuf::from) {
+        let why = colibri_client::load_mcp_tools(&home).unwrap_err().to_string();
+        assert!(why.contains("nobody.sock"), "{why}");
+        return;
+    }
+    let home = Home::new("");
+    let bridge = program("chibi-mcp-bridge");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([
+            "--exact",
+            "--nocapture",
+            "the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down",
+        ])
+        .env(EMBEDDING, home.directory.path())
+        .env("COLIBRI_MCP_SOCKET", home.path("nobody.sock"))
+        .env("PATH", format!("{}:/usr/bin:/bin", bridge.parent().unwrap().display()));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("[MCP: bridge unavailable: "), "{said}");
+    let lock: Value = serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
+    let pid = i32::try_from(lock["pid"].as_i64().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    wait_for("the bridge's end", || (!is_alive(pid)).then_some(()));
+}
+
 /// What says that this process is to be the embedding program of the tests that start one.
 const EMBEDDING: &str = "COLIBRI_TEST_CHIBI_HOME";
 

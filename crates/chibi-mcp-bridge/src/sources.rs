@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use colibri_api::{ServerFacts, ServerState, Servers, paths};
+use colibri_api::{ServerFacts, ServerState, Servers};
 use colibri_client::{Daemon, DaemonTool, Error, ToolResult};
 use colibri_text::{brief, counted};
 use serde_json::json;
@@ -33,7 +33,7 @@ pub(crate) struct Listing {
 #[derive(Debug)]
 pub(crate) struct Sources {
     own: OwnServers,
-    /// The service's socket.
+    /// The socket of the service, or of the daemon that the environment names.
     service: Option<PathBuf>,
     /// What was last said on standard error.
     said: Mutex<Vec<String>>,
@@ -57,7 +57,7 @@ impl Sources {
         let service = || paths::service().map(|_| PathBuf::from(paths::SERVICE_SOCKET));
         Sources {
             own: OwnServers::new(home, servers),
-            service: paths::named_socket(None).or_else(service),
+            service: Daemon::expected_socket(),
             said: Mutex::default(),
         }
     }

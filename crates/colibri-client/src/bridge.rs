@@ -269,8 +269,8 @@ fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
     }
 }
 
-/// The tools of a home's bridge, which is started where it does not run. Without an `mcp-bridge.toml`, and without a
-/// daemon's socket ([`Daemon::socket`]), there are none, and nothing is started.
+/// The tools of a home's bridge, which is started where it does not run. Without an `mcp-bridge.toml`, and where no daemon
+/// is expected ([`Daemon::expected_socket`]), there are none, and nothing is started.
 ///
 /// One line on standard error says how many there are, `[MCP: N tools loaded]`, or why there are none,
 /// `[MCP: bridge unavailable: …]`: no reason for a program to end, so an error may be dropped. Further lines,
@@ -279,7 +279,11 @@ fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
 /// # Errors
 /// Those of [`ensure_bridge_running`] and [`send_request`]; [`Error::Refused`].
 pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, Error> {
-    if !home.join(CONFIGURATION).exists() && !Daemon::socket().exists() {
+    load_tools(home, Daemon::expected_socket().as_deref())
+}
+
+fn load_tools(home: &Path, daemon: Option<&Path>) -> Result<Vec<McpTool>, Error> {
+    if !home.join(CONFIGURATION).exists() && daemon.is_none() {
         return Ok(Vec::new());
     }
     let answer = ask(home, &json!({ "op": "list_tools" }));
@@ -371,8 +375,7 @@ mod tests {
     #[test]
     fn without_a_configuration_and_a_service_there_are_no_tools_and_nothing_is_started() {
         let home = home();
-        assert!(!Daemon::socket().exists(), "a service runs on this machine");
-        assert!(load_mcp_tools(home.path()).unwrap().is_empty());
+        assert!(load_tools(home.path(), None).unwrap().is_empty());
         assert!(fs::read_dir(home.path()).unwrap().next().is_none());
     }
 

@@ -13,6 +13,19 @@ use crate::error::Error;
 
 /// The service's socket.
 const SERVICE_SOCKET: &str = "/var/run/colibri/colibri.sock";
+/// Files that are there where the service is installed, whether it runs or not: those of `colibri_api::paths`.
+const SERVICE_FILES: &[&str] = if cfg!(target_os = "freebsd") {
+    &[
+        "/usr/local/etc/colibri/external-mcp.json",
+        "/usr/local/etc/rc.d/colibri_mcp",
+    ]
+} else {
+    &[
+        "/etc/systemd/system/colibri-mcpd.service",
+        "/lib/systemd/system/colibri-mcpd.service",
+        "/usr/lib/systemd/system/colibri-mcpd.service",
+    ]
+};
 /// The protocol's version.
 const VERSION: &str = "2026-07-28";
 /// No line of the daemon is longer, in bytes.
@@ -80,12 +93,23 @@ pub struct ToolResult {
     pub structured: Value,
 }
 
+fn named_socket() -> Option<PathBuf> {
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let named = named("COLIBRI_MCP_SOCKET").or_else(|| named("COLIBRI_DAEMON_SOCKET"));
+    named.map(PathBuf::from)
+}
+
 impl Daemon {
     /// Where the daemon listens: what `COLIBRI_MCP_SOCKET` or `COLIBRI_DAEMON_SOCKET` names, else the service's socket.
     pub fn socket() -> PathBuf {
-        let named = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let named = named("COLIBRI_MCP_SOCKET").or_else(|| named("COLIBRI_DAEMON_SOCKET"));
-        named.map_or_else(|| PathBuf::from(SERVICE_SOCKET), PathBuf::from)
+        named_socket().unwrap_or_else(|| PathBuf::from(SERVICE_SOCKET))
+    }
+
+    /// The same where a daemon is expected: the environment names one, or the service is installed. Whether it runs is
+    /// another matter.
+    pub fn expected_socket() -> Option<PathBuf> {
+        let is_installed = || SERVICE_FILES.iter().any(|file| Path::new(file).exists());
+        named_socket().or_else(|| is_installed().then(|| PathBuf::from(SERVICE_SOCKET)))
     }
 
     /// Connects. Whatever is asked over the connection is answered by `until`, or is an error.
@@ -343,6 +367,17 @@ mod tests {
 
     fn answer(result: &str) -> String {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{result}}}\n")
+    }
+
+    #[test]
+    fn the_service_is_looked_for_where_daemon_and_commands_look() {
+        let theirs = [
+            include_str!("../../colibri-api/src/paths.rs"),
+            include_str!("../../colibri-registry/src/lib.rs"),
+        ];
+        for path in SERVICE_FILES.iter().chain([&SERVICE_SOCKET]) {
+            assert!(theirs.concat().contains(&format!("\"{path}\"")), "{path}");
+        }
     }
 
     #[test]
