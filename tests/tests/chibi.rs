@@ -877,6 +877,58 @@ fn a_server_that_changed_says_in_every_answer_why_its_tools_are_gone() {
 }
 
 #[test]
+fn a_server_of_the_service_whose_tools_are_all_blocked_says_so() {
+    let place = Place::new();
+    place.registry(&json!({ "theirs": place.fixture("theirs", &[], json!({})) }));
+    place.defines(
+        "theirs",
+        "definitions",
+        r#"[{"name":"echo","inputSchema":{"type":"object"}}]"#,
+    );
+    let daemon = place.start(&[]);
+    let home = Home::new("");
+    let mut command = home.command("stderr");
+    command.env("COLIBRI_MCP_SOCKET", place.socket());
+    let bridge = home.spawn(command, "stderr");
+    bridge.listening();
+    assert_eq!(bridge.ask(&call("theirs", "echo", json!({})))["ok"], true);
+    place.defines(
+        "theirs",
+        "definitions",
+        r#"[{"name":"echo","description":"Sends it elsewhere.","inputSchema":{"type":"object"}}]"#,
+    );
+    assert!(
+        place
+            .colibri_mcp(&["restart", "theirs"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    // The next process says what it has before it is called.
+    let note = wait_for("the tool to be gone", || {
+        bridge.ask(&call("theirs", "echo", json!({})));
+        let listed = bridge.ask(&json!({ "op": "list_tools" }));
+        listed["tools"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+            .then(|| listed["notes"][0].as_str().unwrap().to_owned())
+    });
+    assert!(note.starts_with("server theirs: 1 tool blocked"), "{note}");
+    for asked in ["echo", "other"] {
+        let why = error(&bridge.ask(&schema("theirs", asked))).to_owned();
+        assert_eq!(why, format!("unknown tool: {asked}; {note}"));
+    }
+    assert_eq!(
+        error(&bridge.ask(&schema("nobodys", "echo"))),
+        "unknown server: nobodys"
+    );
+    drop(bridge);
+    daemon.stop();
+}
+
+#[test]
 fn an_answer_may_take_as_long_as_the_file_says() {
     let home = Home::new("");
     let configuration = "timeout_seconds = 1\n".to_owned() + &home.server("a", "a");

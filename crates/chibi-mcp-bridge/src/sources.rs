@@ -54,7 +54,6 @@ type DaemonTools = (Vec<DaemonTool>, Vec<String>);
 impl Sources {
     /// Those of a home.
     pub(crate) fn new(home: &Path, servers: Vec<Server>) -> Sources {
-        let service = || paths::service().map(|_| PathBuf::from(paths::SERVICE_SOCKET));
         Sources {
             own: OwnServers::new(home, servers),
             service: Daemon::expected_socket(),
@@ -138,14 +137,14 @@ impl Sources {
             .filter_map(Tool::of)
             .filter(|tool| tool.server == id)
             .peekable();
-        if of_server.peek().is_none() && self.own.id(server).is_none() {
-            return Err(unknown_server(server));
-        }
+        let is_own = self.own.id(server).is_some();
+        let is_listed = of_server.peek().is_some();
         of_server.find(|tool| tool.listed.tool == name).ok_or_else(|| {
-            let why = self.absences(&mut daemon, self.own.id(server).is_some(), Some(&id));
+            let why = self.absences(&mut daemon, is_own, Some(&id));
             match why.first() {
                 Some(why) => format!("unknown tool: {name}; {why}"),
-                None => format!("unknown tool: {name}"),
+                None if is_own || is_listed => format!("unknown tool: {name}"),
+                None => unknown_server(server),
             }
         })
     }
