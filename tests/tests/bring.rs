@@ -175,6 +175,53 @@ fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
 }
 
 #[test]
+fn a_server_that_does_not_start_is_no_success_at_a_daemon_that_is_named_either() {
+    let place = users_own();
+    let daemon = place.start(&[]);
+    let add = |id: &str| {
+        run(
+            &place,
+            &[
+                "add",
+                id,
+                "--yes",
+                "--",
+                "/bin/sh",
+                "-c",
+                "echo no such module >&2; exit 1",
+            ],
+        )
+    };
+    let (status, said) = add("dead");
+    assert_eq!(status, Some(69), "{said}");
+    for part in ["Added dead to", "dead is there and does not work", "no such module"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    daemon.stop();
+    let (status, said) = add("unknown");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("unknown was not started: colibri-mcpd is not running"),
+        "{said}"
+    );
+    // A daemon that reads another registry.
+    let other = Place::new();
+    let _daemon = other.start(&[]);
+    let mut command = other.colibri_mcp(&["add", "elsewhere", "--yes", "--", "/bin/true"]);
+    command.envs(
+        client(&place, &[])
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("elsewhere was not started: "),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn what_is_left_of_a_server_whose_entry_is_gone_is_removed_too() {
     let place = users_own();
     place.registry(&json!({ "fx-two": { "command": "/bin/sh", "env": { "T": { "secret": "fx-two-token" } } } }));
@@ -705,6 +752,10 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     ];
     let (status, said) = on_a_host(&place, &add);
     assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("fx was not started: colibri-mcpd is not running"),
+        "{said}"
+    );
     let facts = |path: &str| {
         let facts = fs::metadata(place.path(&format!("host/{path}"))).unwrap();
         (facts.permissions().mode() & 0o7777, facts.uid(), facts.gid())
@@ -763,8 +814,9 @@ fn commands_that_write_answer_as_json_too() {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
     };
     let file = place.path("x.json");
-    let servers = r#"{"mcpServers":{"x":{"command":"/bin/cat","env":{"A_KEY":"v"}},"y":{"command":"docker"}}}"#;
-    fs::write(&file, servers).unwrap();
+    let x = place.fixture("x", &[], json!({ "env": { "A_KEY": "v" } }));
+    let servers = json!({ "mcpServers": { "x": x, "y": { "command": "docker" } } });
+    fs::write(&file, servers.to_string()).unwrap();
     let added = answer(&["import", file.to_str().unwrap(), "--yes"]);
     assert_eq!((&added["added"], &added["registry"]), (&json!(["x"]), &registry));
     assert_eq!(added["refused"][0]["server"], "y");

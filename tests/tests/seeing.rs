@@ -769,7 +769,7 @@ fn glasspane_starts_shows_and_stops_an_agent_and_gives_the_terminal_back() {
     terminal.press(b"j\r");
     terminal.wait_for("agents: 1 running");
     terminal.press(b"\t\r");
-    terminal.wait_for(r#""text":"\u009b31m"#);
+    terminal.wait_for(r"assistant  \u{9b}31m");
     terminal.wait_for("calls itself \\u{1b}[2Jevil");
     terminal.press(b"xn");
     terminal.press(b"x");

@@ -50,7 +50,7 @@ pub(super) struct Known {
     pub is_unbounded: bool,
     pub exit: Option<String>,
     pub ended: Option<SystemTime>,
-    /// Where its task stands after its end.
+    /// The status of its task after its end.
     pub task_status: Option<TaskStatus>,
 }
 

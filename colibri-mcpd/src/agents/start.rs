@@ -259,7 +259,7 @@ impl Agents {
         drop(place);
     }
 
-    /// Where a task stands, if the board says.
+    /// The status of a task, if the board says.
     fn status_of(&self, task: u64) -> Option<TaskStatus> {
         let status = self.parts.board.status_of(task);
         status

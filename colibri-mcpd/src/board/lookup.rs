@@ -56,7 +56,7 @@ impl Board {
         Ok((task, result))
     }
 
-    /// Where a task stands, whoever may see it.
+    /// The status of a task, whoever may see it.
     ///
     /// # Errors
     /// [`Error::Task`] where there is none; [`Error::Sqlite`].

@@ -33,7 +33,7 @@ pub struct AgentInstance {
     pub uid: u32,
     /// The task that it works on.
     pub task: Option<u64>,
-    /// Where that task stands after the instance's end; `None` while it runs.
+    /// The status of that task after the instance's end; `None` while it runs.
     pub task_status: Option<TaskStatus>,
     /// What it does.
     pub state: AgentState,

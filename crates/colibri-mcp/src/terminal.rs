@@ -144,7 +144,7 @@ pub(crate) fn mark() -> &'static str {
     mark_in(|name| std::env::var(name).ok())
 }
 
-/// What stands between an event's text and the tools that it calls, in characters of the locale.
+/// The sign between an event's text and the tools that it calls, in characters of the locale.
 pub(crate) fn arrow() -> &'static str {
     if mark().is_ascii() { "->" } else { "→" }
 }

@@ -19,8 +19,9 @@ use colibri_mcp::bring::{self, Proposal, Runs};
 use colibri_registry::is_server_id;
 use colibri_text::{counted, visible, visible_lines};
 
-/// How long servers that came in may take to tell what they offer.
-const INTRODUCTION: Duration = Duration::from_secs(30);
+/// The time that servers that came in may take to tell what they offer: longer than the 30 s in which each is ready or has
+/// failed, unless its `start_timeout_ms` says otherwise.
+const INTRODUCTION: Duration = Duration::from_secs(35);
 /// Between two questions whether one has.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -198,38 +199,35 @@ pub(crate) fn bring_in(
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
     interrupt::release()?;
-    if !choices.service {
-        // What is turned off where it comes from stays so.
-        let Registered { entries, .. } = install::registered(&scope)?;
-        let is_on = |id: &&String| {
-            entries
-                .get(*id)
-                .is_some_and(|(_, entry)| entry.get("disabled").is_none())
-        };
-        let on: Vec<String> = written.ids.iter().filter(is_on).cloned().collect();
-        introduced(&on, context)?;
-    }
+    // What is turned off where it comes from stays so.
+    let Registered { entries, .. } = install::registered(&scope)?;
+    let is_on = |id: &&String| {
+        entries
+            .get(*id)
+            .is_some_and(|(_, entry)| entry.get("disabled").is_none())
+    };
+    let on: Vec<String> = written.ids.iter().filter(is_on).cloned().collect();
+    introduced(&on, context)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the user's own daemon start servers that the user just agreed to, and says what they offer, or why they do not
-/// start: an agent that asks for tools once, when it starts, then gets theirs. No other daemon is the user's to start.
+/// Has the daemon start servers that a person just agreed to, and says what they offer, or why they do not start: an agent
+/// that asks for tools once, when it starts, then gets theirs. The user's own daemon is started for that. Where another one
+/// does not run, or does not serve them, that is said.
 ///
 /// # Errors
 /// One of them does not work: a script that adds it must not go on as if it did.
 pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Failure> {
-    if !context.place.private || ids.is_empty() {
-        return Ok(());
-    }
     let until = Instant::now() + INTRODUCTION;
     let (mut told, mut dead) = (Vec::new(), Vec::new());
     for id in ids {
         match introduce(id, context, until) {
             Ok(text) => told.push(format!("{id} {text}")),
-            Err(why) => dead.push(format!(
+            Err(why) if context.place.private || matches!(why, Failure::DeadServer(_)) => dead.push(format!(
                 "{id} is there and does not work: {}",
                 visible_lines(&why.to_string())
             )),
+            Err(why) => told.push(format!("{id} was not started: {}", visible_lines(&why.to_string()))),
         }
     }
     if !told.is_empty() {
@@ -249,17 +247,50 @@ fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Fail
     loop {
         let asked = json!({ "server": id });
         let (answer, _) = connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &asked)?;
-        let Some(unseen) = answer.not_seen.first() else {
-            let tools = answer.tools.len() as u64 + answer.left_out;
-            return Ok(format!("offers {}.", counted(tools, "tool")));
-        };
-        if unseen.state != ServerState::Starting {
-            let reason = unseen.reason.as_deref().unwrap_or("it gives no reason");
-            return Err(Failure::DeadServer(format!("{}: {reason}", unseen.state)));
-        }
-        if Instant::now() >= until {
-            return Ok("is still starting: colibri-mcp servers".to_owned());
+        if let Some(outcome) = introduction(&answer, Instant::now() >= until) {
+            return outcome;
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// The tools that a server offers, or why it offers none. `None`: it still starts, and may.
+fn introduction(answer: &ServerTools, is_late: bool) -> Option<Result<String, Failure>> {
+    let Some(unseen) = answer.not_seen.first() else {
+        let tools = answer.tools.len() as u64 + answer.left_out;
+        return Some(Ok(format!("offers {}.", counted(tools, "tool"))));
+    };
+    let why = match unseen.state {
+        ServerState::Starting if is_late => format!("it still starts after {} s", INTRODUCTION.as_secs()),
+        ServerState::Starting => return None,
+        state => {
+            let reason = unseen.reason.as_deref().unwrap_or("it gives no reason");
+            format!("{state}: {reason}")
+        }
+    };
+    Some(Err(Failure::DeadServer(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_come_to_start_is_no_success() {
+        let unseen = |state: &str| {
+            let unseen = json!([{ "server": "s", "state": state, "reason": "no module" }]);
+            serde_json::from_value(json!({ "tools": [], "left_out": 0, "not_seen": unseen })).unwrap()
+        };
+        assert!(introduction(&unseen("starting"), false).is_none());
+        for (state, is_late, wanted) in [
+            ("starting", true, "it still starts after 35 s"),
+            ("failed", false, "failed: no module"),
+        ] {
+            let failure = introduction(&unseen(state), is_late).unwrap().unwrap_err();
+            assert_eq!(
+                (failure.exit_code(), &*failure.to_string()),
+                (Failure::UNAVAILABLE, wanted)
+            );
+        }
     }
 }

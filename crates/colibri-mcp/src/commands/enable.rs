@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())?;
     drop(alone);
-    if enable && !arguments.service {
+    if enable {
         introduced(slice::from_ref(id), context)?;
     }
     Ok(())
