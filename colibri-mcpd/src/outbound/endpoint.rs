@@ -150,8 +150,9 @@ pub(super) fn body_of(response: &Response) -> Body {
     }
 }
 
-/// What an answer of failure means, of which this was read.
-pub(super) fn refused(response: &Response, said: &[u8]) -> Failed {
+/// What an answer of failure means, of which this was read. `hint` stands before what the server said: that may be a page
+/// of HTML, and a summary is cut.
+pub(super) fn refused(response: &Response, hint: &str, said: &[u8]) -> Failed {
     let status = response.status;
     let kind = match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(response.retry_after()),
@@ -163,7 +164,10 @@ pub(super) fn refused(response: &Response, said: &[u8]) -> Failed {
         _ => FaultKind::Status,
     };
     let reason = status.canonical_reason().unwrap_or("no known status");
-    Failed::new(kind, with(format!("it answered {} ({reason})", status.as_u16()), said))
+    Failed::new(
+        kind,
+        with(format!("it answered {} ({reason}){hint}", status.as_u16()), said),
+    )
 }
 
 /// The beginning of a body that is not relayed.

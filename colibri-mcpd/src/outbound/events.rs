@@ -103,7 +103,7 @@ async fn open(port: &Port) -> Result<(Stream, Uri), Failed> {
     let mut response = port.send(Method::GET, url, &fields, Bytes::new()).await?;
     if !response.status.is_success() {
         let said = first_of(&mut response).await;
-        return Err(refused(&response, &said));
+        return Err(refused(&response, "", &said));
     }
     if body_of(&response) != Body::Events {
         let why = "it answered with no event stream; is \"type\": \"sse\" right?";
@@ -140,7 +140,7 @@ async fn send(port: Arc<Port>, to: Uri, line: Bytes) {
         }
         Ok(mut response) => {
             let said = first_of(&mut response).await;
-            refused(&response, &said)
+            refused(&response, "", &said)
         }
         Err(failed) => failed,
     };

@@ -37,8 +37,7 @@ const OPENED: Duration = Duration::from_secs(1);
 /// How long a legacy request lives on that was cancelled: its answer may be on its way.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
 /// What a URL may be that takes no POST (2025-11-25, basic/transports, "Backwards Compatibility").
-const NO_POST: &str =
-    " (is the path of the url right? A server of HTTP+SSE, MCP 2024-11-05, needs \"type\": \"sse\" in its entry)";
+const NO_POST: &str = " (is the path of the url right? A server of HTTP+SSE needs \"type\": \"sse\" in its entry)";
 /// The most tools of which it is kept what their calls repeat, and the most bytes of their names.
 const MAX_MIRRORED: usize = 4096;
 const MAX_TOOL_NAME: usize = 512;
@@ -337,10 +336,11 @@ impl Session {
             }
             (false, kind) => {
                 let said = first_of(&mut response).await;
-                let mut failed = refused(&response, &said);
-                if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
-                    failed.message.push_str(NO_POST);
-                }
+                let hint = match status {
+                    StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => NO_POST,
+                    _ => "",
+                };
+                let failed = refused(&response, hint, &said);
                 // A modern server gives its JSON-RPC errors a status of HTTP.
                 let is_relayed = kind == Body::Json && matches!(failed.kind, FaultKind::Failed | FaultKind::Status);
                 match is_relayed.then(|| error_of(&said)).flatten() {
@@ -435,7 +435,7 @@ impl Session {
         match response.status {
             StatusCode::NOT_FOUND if in_session => Err(forgotten()),
             status if status.is_success() && body_of(&response) == Body::Events => Ok(Some(response)),
-            status if status.is_server_error() => Err(refused(&response, &[])),
+            status if status.is_server_error() => Err(refused(&response, "", &[])),
             _ => Ok(None),
         }
     }
