@@ -303,7 +303,9 @@ fn the_limits_hold_while_many_keep_at_once() {
             .collect();
         while !writers.iter().all(|writer| writer.is_finished()) {
             let heads = 6 * 60 * 256;
-            assert!(on_disk() <= limits.total + heads && results.index().counted().0 <= limits.total);
+            // What each of the six gives up is counted no more, and may be there for a moment still.
+            let given_up = 6 * (300 << 10);
+            assert!(on_disk() <= limits.total + given_up + heads && results.index().counted().0 <= limits.total);
         }
     });
     let (bytes, count) = results.index().counted();
