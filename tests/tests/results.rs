@@ -225,25 +225,94 @@ fn an_image_is_an_image_whatever_its_size_and_text_alone_is_cut() {
 }
 
 #[test]
-fn images_are_no_way_around_what_is_left_of_a_budget() {
+fn a_screenshot_longer_than_the_whole_budget_reaches_a_model_as_often_as_it_is_taken() {
     let place = Place::new();
-    let image = json!({ "type": "image", "mimeType": "image/png", "data": "A".repeat(600_000) });
-    one_tool(&place, LEGACY, (json!({}), json!({})), &json!({ "content": [image] }));
+    let image = |data: &str| json!({ "type": "image", "mimeType": "image/png", "data": data.repeat(600_000) });
+    let page = json!({ "type": "text", "text": "a page" });
+    one_tool(
+        &place,
+        LEGACY,
+        (json!({}), json!({})),
+        &json!({ "content": [page, image("A")] }),
+    );
+    let daemon = place.start(&["--cost-mode", "fast"]);
+    let mut client = daemon.legacy(LEGACY);
+    for _ in 0..5 {
+        let answer = client.call("fix__t", json!({}));
+        assert!(answer["content"] == json!([page, image("A")]), "{}", text_of(&answer));
+    }
+    let mut status = client.call("colibri_status", json!({}));
+    let spending = status["structuredContent"]["spending"].take();
+    assert!(spending["spent_bytes"].as_u64().unwrap() < 60_000, "{spending}");
+    daemon.stop();
+}
+
+#[test]
+fn blocks_that_do_not_pass_are_counted_and_come_back_as_the_blocks_that_they_are() {
+    let data = "iVBO".repeat(50_000);
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": data });
+    let mut said = image.clone();
+    said["annotations"] = json!({ "x": "y".repeat(2_000) });
+    let text = json!({ "type": "text", "text": "t".repeat(30_000) });
+    let place = Place::new();
+    let blocks = json!([image, text, said, said]);
+    one_tool(&place, LEGACY, (json!({}), json!({})), &json!({ "content": blocks }));
     let daemon = place.start(&["--cost-mode", "fast"]);
     let mut client = daemon.legacy(LEGACY);
     let answer = client.call("fix__t", json!({}));
     let (handle, _) = kept(&answer);
+    assert_eq!(answer["content"].as_array().unwrap().len(), 3, "{answer}");
+    assert!(answer["content"][1] == image);
+    let note = last_text_of(&answer);
     assert!(
-        last_text_of(&answer).contains("1 block of data not among it"),
-        "{answer}"
+        note.contains("2 data blocks not among it (\"block\":2 is the first)"),
+        "{note}"
     );
-    assert!(answer.to_string().len() < 4000, "no base64 in place of a text");
-    let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 0 }));
-    assert!(
-        read["isError"] == true && text_of(&read).contains("more than the"),
-        "{read}"
-    );
+    let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 2 }));
+    assert!(read["content"] == json!([said]));
     daemon.stop();
+}
+
+#[test]
+fn what_resources_and_prompts_have_beside_text_passes_or_is_read_block_by_block() {
+    let data = "iVBO".repeat(50_000);
+    let text = "a line of text\n".repeat(1_000);
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": data });
+    let part = |uri: &str| json!({ "uri": uri, "mimeType": "image/png", "blob": data });
+    let user = |content: Value| json!({ "role": "user", "content": content });
+    let says = json!({
+        "capabilities": { "resources": {}, "prompts": {} },
+        "resources/list": { "resources": [{ "uri": "file:///a", "name": "a" }, { "uri": "file:///b", "name": "b" }] },
+        "resources/templates/list": { "resourceTemplates": [] },
+        "prompts/list": { "prompts": [{ "name": "p" }] },
+        "resources/read file:///a": { "contents": [part("file:///a")] },
+        "resources/read file:///b": { "contents": [part("file:///b"), { "uri": "file:///b", "text": text }] },
+        "prompts/get p": { "messages": [user(image.clone()), user(json!({ "type": "text", "text": text }))] },
+    });
+    for speak in [LEGACY, MODERN] {
+        let place = Place::new();
+        place.registry(&json!({ "fix": place.library("fix", speak, json!({}), &says) }));
+        let daemon = place.start(&["--cost-mode", "fast"]);
+        for client in &mut [daemon.legacy(LEGACY), daemon.modern()] {
+            let read = client.ask("resources/read", json!({ "uri": "fix+file:///a" }));
+            assert!(read["result"]["contents"][0]["blob"] == data, "{}", read["error"]);
+            let read = client.ask("resources/read", json!({ "uri": "fix+file:///b" }));
+            let got = client.ask("prompts/get", json!({ "name": "fix__p" }));
+            let embedded = json!({ "type": "resource", "resource": part("fix+file:///b") });
+            for (answer, block) in [(read, embedded), (got, image.clone())] {
+                let (handle, _) = kept(&answer);
+                assert!(
+                    !answer.to_string().contains("iVBOiVBO"),
+                    "no base64 in place of text: {answer}"
+                );
+                let lines = client.call("colibri_read_result", json!({ "handle": handle, "lines": 3 }));
+                assert_eq!(text_of(&lines), "a line of text\na line of text\na line of text");
+                let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 0 }));
+                assert!(read["content"] == json!([block]), "{}", text_of(&read));
+            }
+        }
+        daemon.stop();
+    }
 }
 
 #[test]

@@ -311,7 +311,8 @@ pub(super) struct ReadResult {
     #[serde(default, deserialize_with = "name::<_, _, 1, MAX_SOUGHT>")]
     #[schemars(with = "String", length(min = 1, max = MAX_SOUGHT))]
     pub pattern: Option<String>,
-    /// Only the block at this place in the content, as it is: an image, sound, a file. 0 is the first.
+    /// Only the block at this place, as it is: an image, sound, a file. 0 is the first of a tool's content, of a resource's
+    /// contents, or of a prompt's messages.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 0, max = u32::MAX))]
     pub block: Option<u32>,

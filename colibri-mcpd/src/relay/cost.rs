@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::call::{Call, Outcome, Upstream};
 use super::client::Client;
 use crate::policy::{Rights, Terms};
+use crate::results::MOST_COUNTED;
 use colibri_api::{CostMode, CostSetBy, Day};
 use colibri_protocol::{Code, Failure, Method};
 
@@ -161,7 +162,8 @@ pub struct Limit {
     pub of: &'static str,
     /// The most of what is no result and cannot be kept: an error, a question, the name of a task.
     pub unkept: u64,
-    /// The most of all that a result has, with its images and the like: what is left of the budget. `None`: any number.
+    /// The most of all that counts of a result, its images and the like included: what is left of the budget. `None`: any
+    /// number.
     pub whole: Option<u64>,
 }
 
@@ -200,6 +202,11 @@ pub fn limit(call: &Call) -> Option<Limit> {
 
 fn has_budget(call: &Call) -> bool {
     call.terms.mode.is_some() || call.client.door.is_some()
+}
+
+/// True if an answer of so many bytes can have images and the like that do not count as they are sent.
+pub fn weighs_media(call: &Call, length: usize) -> bool {
+    length > MOST_COUNTED && has_budget(call)
 }
 
 /// Held while an answer is measured and counted that could go beyond its client's budget: of answers that come at the

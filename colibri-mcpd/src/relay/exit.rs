@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::call::{Call, Outcome, Page, Relayed, Upstream, no_such_tool};
 use crate::policy::ReportedFailure;
+use crate::results::MediaBytes;
 use colibri_protocol::{
     self as protocol, Answer as OwnAnswer, AttemptFailure, Code, Failure, FailureCause, FailureClass, Method, Shape,
 };
@@ -45,6 +46,24 @@ impl Message {
             Message::Page(head, page) => head.len() + page.length() + 1,
             Message::Edited(frame, edits, _) => edits.edited_length(frame.len()),
             Message::None => 0,
+        }
+    }
+
+    /// The bytes of it that do not count against a budget: of what images and the like have.
+    pub(super) fn uncounted(&self) -> usize {
+        let of = |result: Json<'_>| MediaBytes::of(result.text().as_bytes()).uncounted;
+        match self {
+            Message::Own(message) => {
+                let message = Json::part(message, 0..message.len());
+                message.and_then(|message| message.get("result")).map_or(0, of)
+            }
+            Message::Edited(frame, _, span) => {
+                // What is left out for an old client is not sent.
+                let left_out = frame.len().saturating_sub(self.length());
+                let uncounted = Json::part(frame, span.clone()).map_or(0, of);
+                uncounted.saturating_sub(left_out)
+            }
+            Message::Page(..) | Message::None => 0,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::call::{Call, Chain, Outcome, Relayed};
 use super::cost::{self, Limit};
 use super::exit;
 use super::record;
-use crate::results::{Kept, NotKept, Piece, beginning, media, media_bytes};
+use crate::results::{Kept, Media, MediaBytes, NotKept, Piece, beginning, media, media_spans};
 use colibri_protocol::{Answer, Code, Failure, META_KEPT, Method};
 use colibri_text::counted;
 use colibri_wire::Json;
@@ -55,10 +55,9 @@ pub fn within_limit(call: &Call, outcome: Outcome) -> Result<Outcome, Box<Over>>
 
 /// True if it is images and the like that make a result long, and there is enough left for them.
 fn is_within(result: &[u8], limit: Limit) -> bool {
-    let length = result.len();
-    let text = |result: Json<'_>| (length - media_bytes(&result)) as u64;
-    limit.whole.is_none_or(|whole| length as u64 <= whole)
-        && Json::part(result, 0..length).is_some_and(|result| text(result) <= limit.result)
+    let media = MediaBytes::of(result);
+    let (text, counted) = (result.len() - media.all, result.len() - media.uncounted);
+    text as u64 <= limit.result && limit.whole.is_none_or(|whole| counted as u64 <= whole)
 }
 
 impl Over {
@@ -124,16 +123,18 @@ impl Over {
             false => None,
         };
         left = left.checked_sub(structured.map_or(0, str::len) as u64)?;
-        let mut blocks = media(&result);
-        let all = blocks.len();
-        if blocks.iter().map(|block| block.len() as u64).sum::<u64>() > left {
-            blocks.clear();
-        }
         let piece = beginning(text, (self.limit.result / 2).clamp(BEGINNING.0, BEGINNING.1));
-        let note = self.note(call, whole.len(), (all, blocks.len()), &piece, kept);
-        let texts = [&piece.text, &note].map(|text| format!("{{\"type\":\"text\",\"text\":{}}}", string(text)));
-        let [first, last] = &texts;
-        let content: Vec<&str> = [&**first].into_iter().chain(blocks).chain([&**last]).collect();
+        let first = text_block(&piece.text);
+        let blocks = media(&result);
+        let (passed, missing): (Vec<&Media<'_>>, Vec<_>) = blocks.iter().partition(|block| {
+            let rest = block.counted.and_then(|counted| left.checked_sub(counted));
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        let note = self.note(call, whole.len(), (&passed, &missing), &piece, kept);
+        let last = text_block(&note);
+        let passed = passed.iter().map(|block| block.text);
+        let content: Vec<&str> = [&*first].into_iter().chain(passed).chain([&*last]).collect();
         let mut part = String::from("{");
         if call.version.is_modern() {
             part.push_str("\"resultType\":\"complete\",");
@@ -161,15 +162,19 @@ impl Over {
         &self,
         call: &Call,
         length: usize,
-        (all, passed): (usize, usize),
+        (passed, missing): (&[&Media<'_>], &[&Media<'_>]),
         piece: &Piece,
         kept: Result<&Kept, &NotKept>,
     ) -> String {
         let (done, Limit { result, of, .. }, number) = (self.done(call), self.limit, call.number);
-        let media = match (all, passed) {
-            (0, _) => String::new(),
-            (all, 0) => format!(", {} not among it", counted(all as u64, "block of data")),
-            _ => format!(", and all its {}", counted(all as u64, "block of data")),
+        let blocks = |count: usize| counted(count as u64, "data block");
+        let media = match (passed, missing) {
+            ([], []) => String::new(),
+            (all, []) => format!(", and all its {}", blocks(all.len())),
+            (_, [first, ..]) => {
+                let (missing, place) = (blocks(missing.len()), first.place);
+                format!(", {missing} not among it (\"block\":{place} is the first)")
+            }
         };
         let above = match piece.next {
             Some(_) => "Above is its beginning",
@@ -201,6 +206,10 @@ impl Over {
     }
 }
 
+fn text_block(text: &str) -> String {
+    format!("{{\"type\":\"text\",\"text\":{}}}", string(text))
+}
+
 /// What programs find in `_meta` of such an answer.
 fn stored(call: &Call, length: usize, piece: &Piece, kept: Result<&Kept, &NotKept>) -> String {
     let handle = kept.map_or_else(|_| String::new(), |kept| format!("\"handle\":\"{}\",", kept.handle));
@@ -210,14 +219,26 @@ fn stored(call: &Call, length: usize, piece: &Piece, kept: Result<&Kept, &NotKep
     format!("\"{META_KEPT}\":{{{handle}\"bytes\":{length}{line}{deferred}}}")
 }
 
-/// How a result begins.
-fn head(result: &[u8]) -> &str {
-    let head = &result[..result.len().min(HEAD)];
-    // It was valid before it was cut, perhaps within a character.
-    match std::str::from_utf8(head) {
-        Ok(head) => head,
-        Err(error) => std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default(),
+/// The beginning of a result, without the data of images and the like.
+fn head(result: &[u8]) -> String {
+    let (mut head, mut at) = (Vec::new(), 0);
+    let spans = match MediaBytes::of(result).all {
+        0 => Vec::new(),
+        _ => Json::part(result, 0..result.len()).map_or_else(Vec::new, |result| media_spans(&result)),
+    };
+    for span in spans {
+        if head.len() > HEAD || span.start - at > HEAD {
+            break;
+        }
+        head.extend_from_slice(&result[at..span.start]);
+        head.extend_from_slice(format!("\"({} bytes)\"", span.len()).as_bytes());
+        at = span.end;
     }
+    head.extend_from_slice(&result[at..result.len().min(at + HEAD)]);
+    head.truncate(HEAD);
+    // It was valid before it was cut, perhaps within a character.
+    let valid = std::str::from_utf8(&head).map_or_else(|error| error.valid_up_to(), str::len);
+    String::from_utf8_lossy(&head[..valid]).into_owned()
 }
 
 /// What is answered in place of a result over its limit, and of what was done.

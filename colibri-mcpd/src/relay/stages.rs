@@ -175,9 +175,13 @@ impl Chain {
     fn shape(&self, call: &Call, outcome: Outcome) -> exit::Answer {
         let answer = exit::shape(call, outcome);
         let length = answer.message.length();
+        let uncounted = match cost::weighs_media(call, length) {
+            true => answer.message.uncounted(),
+            false => 0,
+        };
         let raised = match &answer.message {
             exit::Message::Page(..) => cost::listed(call, length),
-            _ => cost::answered(call, length),
+            _ => cost::answered(call, length - uncounted),
         };
         if let Some(raised) = raised {
             self.note_raised(call, raised);

@@ -13,7 +13,7 @@ mod pieces;
 mod shelf;
 mod text;
 
-pub use blocks::{media, media_bytes};
+pub use blocks::{MOST_COUNTED, Media, MediaBytes, media, media_spans};
 pub use kept::{Kept, Limits, NotKept, NotRead, Owner};
 pub use pieces::{Piece, Request, What, beginning};
 pub use shelf::Results;

@@ -173,22 +173,22 @@ impl Results {
         Ok(opened)
     }
 
-    /// Reads the block at a place in the content of a tool's result, as it is written.
+    /// Reads the block at a place in a result, as a tool's content can have it.
     ///
     /// # Errors
-    /// Why there is none; it has more than so many bytes.
+    /// Why there is none; it counts for more than so many bytes.
     pub fn block(&self, owner: &Owner, handle: &str, place: usize, most: u64) -> Result<String, NotRead> {
         let opened = self.open_at(owner, handle, SystemTime::now())?;
         let whole = opened.whole()?;
         let result = Json::parse(whole.as_bytes()).map_err(|_| damaged())?;
         let block = blocks::at(&result, place);
-        let block = block.ok_or_else(|| NotRead::Missing(format!("there is no block {place} in its content")))?;
-        let length = block.text().len();
-        if length as u64 > most {
-            let why = format!("block {place} has {length} bytes, which is more than the {most} that are let through");
+        let (block, counted) =
+            block.ok_or_else(|| NotRead::Missing(format!("there is no block {place} in its content")))?;
+        if counted > most {
+            let why = format!("block {place} counts for {counted} bytes, which is more than the {most} that are left");
             return Err(NotRead::Missing(why));
         }
-        Ok(block.text().to_owned())
+        Ok(block)
     }
 
     /// Removes those whose time is over, and those whose space the trail needs.

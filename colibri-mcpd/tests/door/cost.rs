@@ -106,6 +106,43 @@ async fn an_agent_sets_no_mode_and_has_its_persons() {
 }
 
 #[tokio::test]
+async fn images_reach_an_agent_whatever_their_size_and_count_as_what_they_cost() {
+    let world = World::new(REGISTRY, OPEN).await;
+    let agent = world.agent(SESSION, ALL);
+    let mut peer = agent.connect().await;
+    let image = json!({"n": 600_000, "image": true});
+    for _ in 0..6 {
+        let answer = peer.call("git__big", image.clone()).await;
+        let block = &answer["result"]["content"][0];
+        assert!(
+            block["type"] == "image" && block["data"].as_str().unwrap().len() == 600_000,
+            "{}",
+            answer["result"]["content"].as_array().unwrap().len()
+        );
+    }
+    let spent = agent.door.spent.bytes.load(Ordering::Relaxed);
+    assert!((6 * 8_192..60_000).contains(&spent), "{spent}");
+    // Where less is left than one costs it is kept, and none of it comes as text.
+    agent.door.spent.bytes.store(2_000_000 - 7_000, Ordering::Relaxed);
+    let answer = peer.call("git__big", image).await;
+    let note = answer["result"]["content"][1]["text"].as_str().unwrap();
+    assert!(
+        note.contains("1 data block not among it (\"block\":0 is the first)") && answer.to_string().len() < 2_000,
+        "{answer}"
+    );
+    let block = json!({"handle": answer["result"]["_meta"]["org.colibri/kept"]["handle"], "block": 0});
+    let refused = peer.call("colibri_read_result", block.clone()).await;
+    let text = refused["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("block 0 counts for 8"), "{text}");
+    agent.door.spent.bytes.store(2_000_000 - 9_000, Ordering::Relaxed);
+    let read = peer.call("colibri_read_result", block).await;
+    assert_eq!(read["result"]["content"][0]["data"].as_str().unwrap().len(), 600_000);
+    let spent = agent.door.spent.bytes.load(Ordering::Relaxed);
+    assert!((1_999_000..2_000_000).contains(&spent), "{spent}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn an_agent_at_its_modes_budget_can_only_end_its_task() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent_for(SESSION, ALL, PERSON, Some(3_000_000));

@@ -43,7 +43,7 @@ pub(crate) const PERSON: Caller = Caller {
 };
 const PIPE: usize = 4 << 20;
 /// What the server in memory lists, whatever it is called.
-const TOOLS: [&str; 7] = ["read_log", "status", "push", "big", "wait", "ask", "complete"];
+const TOOLS: [&str; 8] = ["read_log", "status", "push", "big", "wait", "ask", "complete", "rows"];
 
 struct Nobody;
 
@@ -141,7 +141,13 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                     "capabilities": {"tools": {}, "prompts": {}, "resources": {}}}})
                 }
                 "tools/list" => {
-                    json!({"result": {"tools": TOOLS.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))}})
+                    let tool = |name| match name {
+                        "rows" => {
+                            json!({"name": name, "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}})
+                        }
+                        _ => json!({"name": name, "inputSchema": {"type": "object"}}),
+                    };
+                    json!({"result": {"tools": TOOLS.map(tool)}})
                 }
                 "prompts/list" => json!({"result": {"prompts": [{"name": "review"}, {"name": "secret"}]}}),
                 "resources/list" => {
@@ -178,6 +184,14 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                     }
                     "big" if params["arguments"]["fails"] == true => {
                         json!({"error": {"code": 1, "message": "x".repeat(params["arguments"]["n"].as_u64().unwrap() as usize)}})
+                    }
+                    "big" if params["arguments"]["image"] == true => {
+                        let data = "iVBO".repeat(params["arguments"]["n"].as_u64().unwrap() as usize / 4);
+                        json!({"result": {"content": [{"type": "image", "mimeType": "image/png", "data": data}]}})
+                    }
+                    "rows" => {
+                        let of = |what: &str| "x".repeat(params["arguments"][what].as_u64().unwrap() as usize);
+                        json!({"result": {"content": [{"type": "text", "text": of("text")}], "structuredContent": {"rows": of("rows")}}})
                     }
                     "big" => {
                         json!({"result": {"content": [{"type": "text", "text": "x".repeat(params["arguments"]["n"].as_u64().unwrap() as usize)}]}})
