@@ -20,7 +20,9 @@ fn kept(answer: &Value) -> (String, u64) {
             assert_eq!(code_of(answer), Some("RESULT_TOO_LARGE"), "{answer}");
             assert!(answer.to_string().contains("it begins: {"), "{answer}");
             let data = &answer["error"]["data"];
-            (&data["kept"], data["do"].as_str().unwrap())
+            let says = data["do"].as_str().unwrap();
+            assert!(says.contains("\"lines\":1000") && says.contains("block"), "{says}");
+            (&data["kept"], says)
         }
         false => {
             assert!(result["isError"].is_null() && code_of(answer).is_none(), "{answer}");

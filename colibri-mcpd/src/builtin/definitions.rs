@@ -365,9 +365,9 @@ const SET_COST_MODE: &str = "Sets your cost mode: fast, smart or max, from small
     default for what the operator gave. From then on a result over the mode's limit is held back, and calls are answered \
     with what to do once the day's budget is spent. None above the operator's. It persists. Needs the write gate.";
 const READ_RESULT: &str = "Reads on in a result that was too long to be answered at once, under the handle that its answer \
-    names: so many lines of its text from line offset on, the lines that match a pattern, the value at json_pointer, or a \
-    block such as an image; without these a piece of its JSON from byte offset on. Where more follows, the last line says \
-    at which offset.";
+    names: the lines of its text from line offset on, those that match a pattern, the value at json_pointer, or a block such \
+    as an image; with length alone, and where there is no text, a piece of its JSON from byte offset on. Where more \
+    follows, the last line says at which offset.";
 const EXTERNAL_SERVERS: &str = "Lists the external MCP servers behind this daemon: state, reason, isolation, jail, \
     processes.";
 const EXTERNAL_LIST_TOOLS: &str = "Lists the tools of the external MCP servers, of all or of one, with their input \

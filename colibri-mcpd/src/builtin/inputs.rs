@@ -291,15 +291,16 @@ pub(super) struct ReadResult {
     #[serde(deserialize_with = "name::<_, _, 0, MAX_HANDLE>")]
     #[schemars(length(max = MAX_HANDLE))]
     pub handle: String,
-    /// So many lines of the text, from line offset on. One of over 1000 bytes counts as several.
+    /// So many lines of the text, from line offset on; all of them if nothing else is given. One of over 1000 bytes counts
+    /// as several.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     pub lines: Option<u32>,
-    /// Where to begin: with lines or pattern, at a line of the text; else at a byte of the JSON. 0 is the first.
+    /// Where to begin: at a line of the text; with length or json_pointer, at a byte of the JSON. 0 is the first.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     pub offset: u64,
-    /// The most bytes of the piece; no more than the cost mode allows.
+    /// The most bytes of the piece, no more than the cost mode allows. Alone, the piece is one of the result's JSON.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     pub length: Option<u32>,

@@ -255,6 +255,7 @@ const AROUND_PIECE: u64 = 256;
 fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, Request), ArgumentError> {
     let wrong = |name: &'static str| move |why: String| ArgumentError(format!("argument {name} {why}"));
     let what = match (asked.lines, asked.json_pointer, asked.pattern) {
+        (None, None, None) if asked.length.is_none() => What::All,
         (None, None, None) => What::Json,
         (Some(lines), None, None) => What::Lines(lines.into()),
         (None, Some(pointer), None) => What::value(&pointer).map_err(wrong("json_pointer"))?,

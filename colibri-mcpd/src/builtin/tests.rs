@@ -894,11 +894,35 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
     assert!((3_600..4_000).contains(&text.len()), "4,000 in all: {}", text.len());
     assert_eq!(next, Some(text.len() as u64));
     let is = |text: &str, next| (text.to_owned(), next);
+    assert_eq!(
+        read(json!({})),
+        is("one\ntwo\nthree", None),
+        "lines, where there is text"
+    );
+    assert_eq!(read(json!({"offset": 2})), is("three", None));
     assert_eq!(read(json!({"lines": 2})), is("one\ntwo", Some(2)));
     assert_eq!(read(json!({"lines": 2, "offset": 2})), is("three", None));
     assert_eq!(read(json!({"pattern": "^t"})), is("1: two\n2: three\n", None));
     assert_eq!(read(json!({"json_pointer": "/content/0/type"})), is("\"text\"", None));
-    assert_eq!(read(json!({"offset": whole.len() - 1})), is("}", None));
+    assert_eq!(read(json!({"length": 9, "offset": whole.len() - 1})), is("}", None));
+    for (whole, more, read_as) in [
+        (r#"{"structuredContent":{"n":1}}"#, json!({"offset": 22}), r#""n":1}}"#),
+        (
+            r#"{"content":[{"type":"image","data":"AAAA"}]}"#,
+            json!({"length": 4}),
+            r#"{"co"#,
+        ),
+    ] {
+        let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
+        let mut given = json!({"handle": kept.handle.to_string()});
+        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let piece = piece_of(&bench.call("colibri_read_result", given.to_string().as_bytes()).result);
+        assert_eq!(piece.0, read_as);
+    }
+    let image = br#"{"content":[{"type":"image","data":"AAAA"}]}"#;
+    let image = bench.results.keep(&bench.owner(), image).unwrap().handle.to_string();
+    let (_, text) = bench.refused("colibri_read_result", json!({"handle": image}).to_string().as_bytes());
+    assert!(text.contains("read an image, sound or file of it with block"), "{text}");
     assert_eq!(
         bench
             .call(
@@ -909,7 +933,7 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
         br#"{"content":[{"type":"text","text":"one\ntwo\nthree"}]}"#
     );
     for (more, why) in [
-        (json!({"offset": 1_000_000}), "beyond the end"),
+        (json!({"length": 1, "offset": 1_000_000}), "beyond the end"),
         (json!({"lines": 1, "offset": 4}), "there are 3 lines"),
         (
             json!({"lines": 1, "pattern": "x"}),
@@ -957,6 +981,7 @@ fn the_answer_with_a_piece_is_within_the_limit_whatever_is_escaped_in_it() {
         let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
         for more in [
             json!({}),
+            json!({"length": 1_000_000}),
             json!({"json_pointer": "/deep"}),
             json!({"lines": 1_000_000}),
             json!({"pattern": "^|."}),
@@ -972,7 +997,7 @@ fn the_answer_with_a_piece_is_within_the_limit_whatever_is_escaped_in_it() {
                 assert!(after.is_none() || after > next, "{after:?}");
                 next = after;
             }
-            if more == json!({}) {
+            if more == json!({"length": 1_000_000}) {
                 assert_eq!(read, whole);
             }
         }

@@ -192,8 +192,8 @@ impl Over {
                 kept.handle
             )),
             (Ok(kept), None) => note.push_str(&format!(
-                " All of it is kept for a day: colibri_read_result {{\"handle\":\"{}\"}} reads it, with json_pointer a value, \
-                 with block an image.",
+                " All of it is kept for a day: colibri_read_result {{\"handle\":\"{}\",\"json_pointer\":\"\"}} reads its \
+                 JSON, a longer json_pointer a value, block an image.",
                 kept.handle
             )),
             (Err(why), _) => note.push_str(&format!(" The rest is not kept: {why}.")),
@@ -246,6 +246,8 @@ fn told(call: &Call, (whole, done): (&[u8], &str), limit: Limit, kept: Result<&K
     let (length, head, number) = (whole.len(), head(whole), call.number);
     let Limit { result, of, .. } = limit;
     let size = format!("{done}; its result has {length} bytes, the limit is {result} ({of})");
+    let has_text = std::str::from_utf8(whole).is_ok_and(|whole| !beginning(whole, HEAD as u64).text.is_empty());
+    let first = if has_text { "\"lines\":1000" } else { "\"block\":0" };
     match kept {
         Ok(kept) => Failure::new(
             Code::ResultTooLarge,
@@ -256,10 +258,9 @@ fn told(call: &Call, (whole, done): (&[u8], &str), limit: Limit, kept: Result<&K
         )
         .keeping(kept.handle.to_string(), kept.bytes)
         .advising(format!(
-            "read on with colibri_read_result {{\"handle\":\"{}\",\"offset\":{}}}, or what you need of it by lines, \
-                 json_pointer or pattern",
-            kept.handle,
-            head.len()
+            "read it with colibri_read_result {{\"handle\":\"{}\",{first}}}, or what you need of it by pattern, \
+             json_pointer or block",
+            kept.handle
         )),
         Err(why) => Failure::new(
             Code::ResultTooLarge,

@@ -1,6 +1,7 @@
 //! What is read of a result: bytes of its JSON, the value at a JSON pointer, lines of its text, the lines that a pattern
 //! matches. Each piece ends at a character or a line, says where the next begins, and is never empty while there is one.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What is asked for.
 #[derive(Debug)]
 pub struct Request {
-    /// Where it begins: at a byte of the JSON, or at a line of the text, from 0.
+    /// Where it begins: at a line of the text, or at a byte of the JSON, from 0.
     pub offset: u64,
     /// The most bytes of the piece, if one character or line is no more.
     pub most: u64,
@@ -40,6 +41,8 @@ pub struct Request {
 /// What of a result is asked for.
 #[derive(Debug)]
 pub enum What {
+    /// Its text, or its JSON where it has none.
+    All,
     /// Its JSON.
     Json,
     /// So many lines of its text.
@@ -126,6 +129,14 @@ pub fn beginning(result: &str, room: u64) -> Piece {
 impl Request {
     pub(super) fn answer(&self, opened: &Opened) -> Result<Piece, NotRead> {
         match &self.what {
+            What::All => match text_of(&opened.whole()?) {
+                Cow::Borrowed(_) => self.json(opened),
+                Cow::Owned(text) if text.is_empty() => {
+                    let why = "it has no text: read an image, sound or file of it with block, from 0 on";
+                    Err(NotRead::Missing(why.to_owned()))
+                }
+                Cow::Owned(text) => self.lines(&text, u64::MAX),
+            },
             What::Json => self.json(opened),
             What::Value(pointer) => self.value(&opened.whole()?, pointer, MAX_WALKED),
             What::Lines(count) => self.lines(&text_of(&opened.whole()?), *count),
@@ -173,7 +184,7 @@ impl Request {
         for (depth, part) in pointer.iter().enumerate() {
             walked += value.span().len();
             if walked > most {
-                let why = "the value is too deep in what is so large: read it by offset and length, or by pattern";
+                let why = "the value is too deep in what is so large: read it by lines or by pattern";
                 return Err(NotRead::Missing(why.to_owned()));
             }
             let index = || {
