@@ -20,8 +20,8 @@ const HEAD: usize = 2048;
 const BEGINNING: (u64, u64) = (2048, 16 << 10);
 /// The most bytes of a server's `_meta` that such an answer repeats.
 const META: usize = 2048;
-/// The most bytes of such an answer beside images and structured content.
-const AROUND: u64 = BEGINNING.1 + 8192;
+/// The most bytes of such an answer beside its texts, images and structured content.
+const AROUND: u64 = 4096;
 /// A server's result over its limit.
 pub struct Over {
     relayed: Relayed,
@@ -106,7 +106,20 @@ impl Over {
                 failed: self.relayed.says_error,
             };
         }
-        let failure = told(call, (self.result(), self.done(call)), self.limit, kept);
+        let done = self.done(call);
+        let failure = match call.method {
+            Some(Method::ToolsCall) => {
+                let done = format!("the call was carried out, do not make it again: {done}");
+                let failure = told(call, (self.result(), &done), self.limit, kept);
+                match kept {
+                    Ok(_) => failure,
+                    Err(_) => {
+                        failure.advising("do not make the call again: it was carried out, its result alone is lost")
+                    }
+                }
+            }
+            _ => told(call, (self.result(), done), self.limit, kept),
+        };
         Outcome::Failed(match &call.deferred {
             Some(deferred) => failure.deferring((**deferred).clone()),
             None => failure,
@@ -122,9 +135,20 @@ impl Over {
             true => result.get("structuredContent").map(|structured| structured.text()),
             false => None,
         };
-        left = left.checked_sub(structured.map_or(0, str::len) as u64)?;
-        let piece = beginning(text, (self.limit.result / 2).clamp(BEGINNING.0, BEGINNING.1));
+        let most = left.max(self.limit.result);
+        let (structured, is_missing) = match structured {
+            Some(structured) if structured.len() as u64 > most => (None, true),
+            structured => (structured, false),
+        };
+        // Of a failure clients do not demand it.
+        if is_missing && !self.relayed.says_error {
+            return None;
+        }
+        left = left.saturating_sub(structured.map_or(0, str::len) as u64);
+        let room = (self.limit.result / 2).clamp(BEGINNING.0, BEGINNING.1);
+        let piece = beginning(text, room.min(left.max(BEGINNING.0)));
         let first = text_block(&piece.text);
+        left = left.saturating_sub(first.len() as u64);
         let blocks = media(&result);
         let (passed, missing): (Vec<&Media<'_>>, Vec<_>) = blocks.iter().partition(|block| {
             let rest = block.counted.and_then(|counted| left.checked_sub(counted));

@@ -143,6 +143,51 @@ async fn images_reach_an_agent_whatever_their_size_and_count_as_what_they_cost()
 }
 
 #[tokio::test]
+async fn a_tool_that_was_called_is_never_said_to_be_called_again() {
+    let world = World::new(REGISTRY, OPEN).await;
+    let agent = world.agent(SESSION, ALL);
+    let mut peer = agent.connect().await;
+    let left = |bytes: u64| agent.door.spent.bytes.store(2_000_000 - bytes, Ordering::Relaxed);
+    for is_kept in [true, false] {
+        if !is_kept {
+            std::fs::remove_dir_all(world.path().join("results")).unwrap();
+            std::fs::write(world.path().join("results"), "no directory").unwrap();
+        }
+        // Structured content within the limit passes, however little is left beside it.
+        left(20_000);
+        let answer = peer.call("git__rows", json!({"text": 100_000, "rows": 15_000})).await;
+        let result = &answer["result"];
+        assert!(
+            result["isError"].is_null() && result["structuredContent"]["rows"].as_str().unwrap().len() == 15_000,
+            "{answer}"
+        );
+        let note = result["content"][1]["text"].as_str().unwrap();
+        assert!(note.contains("do not make it again"), "{note}");
+        assert_eq!(result["_meta"]["org.colibri/kept"]["handle"].is_string(), is_kept);
+
+        left(20_000);
+        let answer = peer.call("git__rows", json!({"text": 100, "rows": 30_000})).await;
+        assert_eq!(code(&answer), "RESULT_TOO_LARGE", "{answer}");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(
+            text.contains("the call was carried out, do not make it again: the tool succeeded"),
+            "{text}"
+        );
+        let error = &answer["result"]["_meta"]["org.colibri/error"];
+        let (advice, begins) = (
+            error["do"].as_str().unwrap(),
+            match is_kept {
+                true => "read it with colibri_read_result",
+                false => "do not make the call again",
+            },
+        );
+        assert!(advice.starts_with(begins), "{advice}");
+        assert_eq!(error["kept"]["handle"].is_string(), is_kept, "{error}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
 async fn an_agent_at_its_modes_budget_can_only_end_its_task() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent_for(SESSION, ALL, PERSON, Some(3_000_000));
