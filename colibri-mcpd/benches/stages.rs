@@ -214,7 +214,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         day: Day::of(SystemTime::now()),
         bytes: 0,
         own: Some(Choice {
-            mode: CostMode::Max,
+            mode: Some(CostMode::Max),
             at: 0,
             before: 0,
         }),

@@ -21,8 +21,8 @@ pub fn recall(store: &Store, shares: &Shares) -> Result<(), Error> {
     let spent = |cost: &Cost| Spent {
         day: cost.day,
         bytes: cost.bytes,
-        own: cost.mode.map(|mode| Choice {
-            mode,
+        own: (cost.mode.is_some() || cost.chosen_at > 0).then_some(Choice {
+            mode: cost.mode,
             at: cost.chosen_at,
             before: cost.before,
         }),
@@ -61,7 +61,7 @@ impl Daemon {
 fn cost(uid: u32, spent: Spent) -> Cost {
     Cost {
         uid,
-        mode: spent.own.map(|own| own.mode),
+        mode: spent.own.and_then(|own| own.mode),
         chosen_at: spent.own.map_or(0, |own| own.at),
         before: spent.own.map_or(0, |own| own.before),
         day: spent.day,

@@ -102,13 +102,14 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
     for instance in daemon.agents.running().iter().take(MOST_SPENDERS) {
         let (uid, door) = (instance.uid, &instance.door);
         let terms = shares.of(uid).terms_of_agent(rule(uid));
+        let before = door.spent.before(&terms);
         let spent = door.spent.bytes.load(Ordering::Relaxed);
-        let most = [door.max_bytes, terms.most(0)].into_iter().flatten().min();
+        let most = [door.max_bytes, terms.most(before)].into_iter().flatten().min();
         spenders.push(Spender {
             uid,
             agent: Some(door.agent.to_string()),
             session: Some(door.session.to_string()),
-            mode: terms.in_force(spent),
+            mode: terms.in_force(spent.saturating_sub(before)),
             spent_bytes: spent,
             left_bytes: most.map(|most| most.saturating_sub(spent)),
         });

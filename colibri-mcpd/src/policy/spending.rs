@@ -65,9 +65,18 @@ pub struct Terms {
     pub escalates: bool,
     /// The mode that policy gives where its user has chosen another: its budget holds for the whole day.
     pub cap: Option<CostMode>,
+    /// When its user last chose, be it to have no mode of their own, in milliseconds since the epoch; 0: never. A later
+    /// choice has a larger one.
+    pub chosen_at: u64,
 }
 
 impl Terms {
+    /// When the budget of the mode began to count; `None`: with the day, or with the agent's instance. Policy's mode counts
+    /// all of that, any other what comes after the choice.
+    pub fn counts_from(&self) -> Option<u64> {
+        Some(self.chosen_at).filter(|at| *at > 0 && self.set_by != CostSetBy::Policy)
+    }
+
     fn of(rule: CostRule, own: Option<CostMode>, default: Option<CostMode>) -> Terms {
         let own = own.filter(|own| rule.lets(*own));
         let (mode, set_by) = match (own, rule.mode, default) {
@@ -81,6 +90,7 @@ impl Terms {
             set_by,
             escalates: rule.escalates,
             cap: rule.mode.filter(|_| own.is_some()),
+            chosen_at: 0,
         }
     }
 
@@ -143,25 +153,25 @@ pub struct Spent {
     pub day: Day,
     /// Bytes of answers on that day.
     pub bytes: u64,
-    /// The mode that they chose, until they choose again.
+    /// What they chose, until they choose again.
     pub own: Option<Choice>,
 }
 
-/// A cost mode that a person chose. It acts on what comes after.
+/// A person's choice of a cost mode. It acts on what comes after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The mode.
-    pub mode: CostMode,
-    /// When it was chosen, in milliseconds since the epoch.
+    /// The mode; `None`: they took back what they had chosen.
+    pub mode: Option<CostMode>,
+    /// When it was chosen, in milliseconds since the epoch; later than the choice before it.
     pub at: u64,
     /// Bytes of the day that were spent before that.
     pub before: u64,
 }
 
 impl Spent {
-    /// Bytes of the day that the mode in these terms does not count: a person's own counts from their choice on.
+    /// Bytes of the day that the mode in these terms does not count.
     pub fn before(&self, terms: &Terms) -> u64 {
-        let own = self.own.filter(|_| terms.set_by == CostSetBy::User);
+        let own = self.own.filter(|_| terms.counts_from().is_some());
         own.map_or(0, |own| own.before)
     }
 
@@ -189,7 +199,11 @@ impl Spending {
     }
 
     pub(super) fn terms(&self, rule: CostRule) -> Terms {
-        Terms::of(rule, self.inner().now.own.map(|own| own.mode), self.default)
+        let own = self.inner().now.own;
+        Terms {
+            chosen_at: own.map_or(0, |own| own.at),
+            ..Terms::of(rule, own.and_then(|own| own.mode), self.default)
+        }
     }
 
     /// How it stands on a day.
@@ -220,14 +234,15 @@ impl Spending {
     }
 
     /// Sets the mode that a person chose at a time, in milliseconds since the epoch. One that they have already goes on.
-    pub(super) fn choose(&self, own: Option<CostMode>, at: u64) {
+    pub(super) fn choose(&self, mode: Option<CostMode>, at: u64) {
         let mut inner = self.inner();
         inner
             .now
             .on(Day::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)));
-        let before = inner.now.bytes;
-        if inner.now.own.map(|own| own.mode) != own {
-            inner.now.own = own.map(|mode| Choice { mode, at, before });
+        let (before, own) = (inner.now.bytes, inner.now.own);
+        if own.and_then(|own| own.mode) != mode {
+            let at = at.max(own.map_or(0, |own| own.at) + 1);
+            inner.now.own = Some(Choice { mode, at, before });
         }
     }
 
@@ -319,7 +334,7 @@ mod tests {
         assert_eq!(spending.on(Day(20_001)).bytes, 7);
         assert_eq!(
             (spending.on(Day(20_001)).own, own.unwrap().mode),
-            (own, Fast),
+            (own, Some(Fast)),
             "the mode stays"
         );
         // A clock that ran far ahead and was set right does not lock anybody out for ever.
@@ -356,6 +371,37 @@ mod tests {
         assert_eq!(left(SAYS_NOTHING), Some(100_000), "the same again gives nothing back");
         assert_eq!(spending.on(Day(20_001)).own.unwrap().before, 0);
         assert_eq!(spending.terms(SAYS_NOTHING).of_agent().cap, None);
+    }
+
+    #[test]
+    fn to_take_a_mode_back_is_a_choice_too() {
+        let day = Day(20_000);
+        let spending = Spending::new(Some(Fast));
+        let left = |rule| {
+            let (terms, spent) = (spending.terms(rule), spending.on(day));
+            terms
+                .most(spent.before(&terms))
+                .map(|most| most.saturating_sub(spent.bytes))
+        };
+        spending.choose(None, day.end_ms() - 9);
+        assert_eq!(spending.on(day).own, None, "nothing was chosen");
+        spending.choose(Some(Max), day.end_ms() - 8);
+        spending.add(day, 3_200_000);
+        spending.choose(None, day.end_ms() - 8);
+        assert_eq!(
+            left(SAYS_NOTHING),
+            Some(500_000),
+            "the daemon's mode counts from then on"
+        );
+        assert_eq!(left(rule(Some(Smart), false)), Some(0), "policy's counts the day");
+        let first = spending.terms(SAYS_NOTHING);
+        spending.choose(None, day.end_ms() - 7);
+        assert_eq!(spending.terms(SAYS_NOTHING), first, "the same again is none");
+        spending.choose(Some(Fast), day.end_ms() - 8);
+        assert!(
+            spending.terms(SAYS_NOTHING).chosen_at > first.chosen_at,
+            "each choice is later"
+        );
     }
 
     #[test]

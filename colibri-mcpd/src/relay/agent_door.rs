@@ -1,9 +1,9 @@
 //! The door of an agent, as far as the calls that come through it have to know it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::policy::AgentTools;
+use crate::policy::{AgentTools, Terms};
 
 /// One instance of an agent. Which socket a connection came in on says which: it needs no secret, and forges nothing.
 #[derive(Debug)]
@@ -35,10 +35,27 @@ pub struct Spent {
     pub waiting: AtomicU64,
     /// Bytes of answers through its door.
     pub bytes: AtomicU64,
+    /// When its person last chose a cost mode, and the bytes by then.
+    pub at_choice: Mutex<(u64, u64)>,
     /// Tokens that its model read.
     pub tokens_in: AtomicU64,
     /// Tokens that its model wrote.
     pub tokens_out: AtomicU64,
+}
+
+impl Spent {
+    /// Bytes that the mode in these terms does not count: those before the first call after its person's choice.
+    pub fn before(&self, terms: &Terms) -> u64 {
+        let Some(chosen_at) = terms.counts_from() else {
+            return 0;
+        };
+        let mut known = self.at_choice.lock().unwrap_or_else(PoisonError::into_inner);
+        // A call that came before the choice says nothing of it.
+        if chosen_at > known.0 {
+            *known = (chosen_at, self.bytes.load(Ordering::Relaxed));
+        }
+        known.1
+    }
 }
 
 /// A call of an agent that waits for a person; it is counted for as long as this is there.

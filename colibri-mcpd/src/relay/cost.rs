@@ -29,7 +29,7 @@ pub struct Standing {
     pub terms: Terms,
     /// Bytes of answers: of a person on one day, of an agent's instance since its start.
     pub spent: u64,
-    /// Of these, bytes of the day before its user chose the mode, which that does not count.
+    /// Of these, bytes from before its user chose the mode, which that does not count.
     pub before: u64,
     /// The most; `None`: any number.
     pub most: Option<u64>,
@@ -39,7 +39,10 @@ impl Standing {
     /// How a client stands now whose cost mode is this.
     pub fn of(client: &Client, terms: Terms) -> Standing {
         let (spent, before, of_entry) = match (&client.door, client.share()) {
-            (Some(door), _) => (door.spent.bytes.load(Ordering::Relaxed), 0, door.max_bytes),
+            (Some(door), _) => {
+                let before = door.spent.before(&terms);
+                (door.spent.bytes.load(Ordering::Relaxed), before, door.max_bytes)
+            }
             (None, Some(share)) => {
                 let spent = share.spent_on(today());
                 (spent.bytes, spent.before(&terms), None)
@@ -109,10 +112,11 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
             .most(standing.before)
     });
     let mode = capped.or(standing.mode()).unwrap_or_default();
-    let (spent, since) = match capped {
-        None => (spent - standing.before, chosen_today(call)),
-        Some(_) => (spent, None),
+    let counted = match capped {
+        None => spent.saturating_sub(standing.before),
+        Some(_) => spent,
     };
+    let since = call.terms.counts_from().filter(|_| capped.is_none());
     let budget = mode.budgets().session_bytes;
     let rule = match call.terms.set_by {
         CostSetBy::User if capped.is_none() => "this user's choice".to_owned(),
@@ -121,15 +125,17 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
         CostSetBy::Daemon => "--cost-mode (COLIBRI_COST_MODE)".to_owned(),
         CostSetBy::Nobody => "the cost mode of agents for which none is set".to_owned(),
     };
-    let (whose, until) = match (door, since) {
+    let (whose, until) = match (door, since.and_then(time_of_today)) {
+        (Some(_), _) if counted < spent => ("since its person chose the mode this agent has".to_owned(), ""),
         (Some(_), _) => ("this agent has".to_owned(), ""),
-        (None, Some(since)) => (
-            format!("since {since} UTC, when the mode was chosen, this user has"),
+        (None, Some(time)) => (
+            format!("since {time} UTC, when the mode was chosen, this user has"),
             PERSONS,
         ),
         (None, None) => ("since 00:00 UTC this user has".to_owned(), PERSONS),
     };
-    let message = format!("{whose} had {spent} bytes of answers of the {budget} of cost mode {mode}, by {rule}{until}");
+    let message =
+        format!("{whose} had {counted} bytes of answers of the {budget} of cost mode {mode}, by {rule}{until}");
     let failure = Failure::new(Code::BudgetSpent, message).by_rule(rule);
     if door.is_some() {
         return Err(failure);
@@ -145,12 +151,11 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
 /// What is refused to a person whose budget is spent, and for how long.
 const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's own tools are not";
 
-/// The time of day at which a person chose their mode, if that was today.
-fn chosen_today(call: &Call) -> Option<String> {
-    let own = call.client.share()?.spent_on(today()).own?;
-    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(own.at);
-    let minutes = own.at / 60_000 % (24 * 60);
-    (Day::of(at) == today()).then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
+/// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
+fn time_of_today(at: u64) -> Option<String> {
+    let minutes = at / 60_000 % (24 * 60);
+    let is_today = Day::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)) == today();
+    is_today.then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
 }
 
 /// What the answer of a server to a call may have, in bytes.
@@ -247,7 +252,8 @@ pub fn answered(call: &Call, bytes: usize) -> Option<Raised> {
     let before = match (&call.client.door, call.client.share()) {
         (Some(door), _) => {
             door.spent.calls.fetch_add(is_counted(call).into(), Ordering::Relaxed);
-            door.spent.bytes.fetch_add(bytes, Ordering::Relaxed)
+            let stood = door.spent.bytes.fetch_add(bytes, Ordering::Relaxed);
+            stood.saturating_sub(door.spent.before(&call.terms))
         }
         // Operators' methods are no model's.
         (None, Some(share)) if call.method.is_some() || !call.target.describe().is_ours() => {

@@ -9,11 +9,11 @@ use colibri_api::{CostMode, Day};
 pub struct Cost {
     /// The person.
     pub uid: u32,
-    /// The mode that they chose; `None`: none.
+    /// The mode that they chose; `None`: none, or they took it back.
     pub mode: Option<CostMode>,
-    /// When they chose it, in milliseconds since the epoch; 0 without one.
+    /// When they chose that, in milliseconds since the epoch; 0: never.
     pub chosen_at: u64,
-    /// Bytes of that day before they chose it.
+    /// Bytes of that day before they did.
     pub before: u64,
     /// The day.
     pub day: Day,

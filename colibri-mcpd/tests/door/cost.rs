@@ -106,6 +106,62 @@ async fn an_agent_sets_no_mode_and_has_its_persons() {
 }
 
 #[tokio::test]
+async fn a_mode_that_its_person_chooses_counts_an_instance_from_then_on() {
+    let world = World::new(REGISTRY, OPEN).await;
+    let agent = world.agent(SESSION, ALL);
+    let bounded = world.agent_for("fedcba9876543210", ALL, PERSON, Some(700_000));
+    let (mut peer, mut other) = (agent.connect().await, bounded.connect().await);
+    for door in [&agent.door, &bounded.door] {
+        door.spent.bytes.store(640_000, Ordering::Relaxed);
+    }
+    let person = world.daemon.host.shares().of(PERSON.uid);
+    person.choose(Some(CostMode::Fast), 0);
+    assert!(
+        comes_whole(&mut peer, 3_000).await,
+        "it had more than fast allows, and is not locked"
+    );
+    let (said, mode) = spending(&mut peer).await;
+    let spent = said["spent_bytes"].as_u64().unwrap();
+    assert_eq!(mode, "fast");
+    assert_eq!(said["left_bytes"], 640_000 + 500_000 - spent);
+    // Its entry counts all of its life.
+    assert_eq!(spending(&mut other).await.0["left_bytes"], 60_000);
+
+    agent.door.spent.bytes.store(1_140_000, Ordering::Relaxed);
+    let refused = peer.call("git__status", json!({})).await;
+    let text = refused["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        code(&refused) == "BUDGET_SPENT" && text.contains("since its person chose the mode this agent has had 500000"),
+        "{refused}"
+    );
+    person.choose(Some(CostMode::Fast), 1);
+    assert_eq!(
+        code(&peer.call("git__status", json!({})).await),
+        "BUDGET_SPENT",
+        "the same again gives nothing back"
+    );
+    person.choose(None, 2);
+    assert!(comes_whole(&mut peer, 3_000).await);
+    assert_eq!(spending(&mut peer).await.1, "smart");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn policys_mode_counts_all_of_an_instances_life() {
+    let world = World::new(REGISTRY, &policy(&json!({"mode": "smart"}))).await;
+    let agent = world.agent(SESSION, ALL);
+    let mut peer = agent.connect().await;
+    agent.door.spent.bytes.store(1_990_000, Ordering::Relaxed);
+    let person = world.daemon.host.shares().of(PERSON.uid);
+    person.choose(Some(CostMode::Fast), 0);
+    let (said, mode) = spending(&mut peer).await;
+    assert_eq!((said["left_bytes"].as_u64(), mode.as_str()), (Some(10_000), "fast"));
+    person.choose(None, 1);
+    assert!(spending(&mut peer).await.0["left_bytes"].as_u64().unwrap() < 10_000);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn images_reach_an_agent_whatever_their_size_and_count_as_what_they_cost() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
@@ -486,6 +542,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
             set_by: CostSetBy::User,
             escalates: false,
             cap: None,
+            chosen_at: 0,
         },
         against: None,
         deferred: None,
