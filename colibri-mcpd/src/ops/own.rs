@@ -145,10 +145,13 @@ impl Target for Own {
     }
 
     fn is_free(&self, of_agent: bool) -> bool {
-        use builtin::Tool::{FailTask, FinishTask, ReadResult, ReleaseTask};
+        use builtin::Tool::{FailTask, FindTools, FinishTask, GetTask, ReadResult, ReleaseTask, Status, ToolSchema};
         match &self.work {
-            // A task can be ended.
-            Work::Tool(_, tool) if of_agent => matches!(tool, FinishTask | FailTask | ReleaseTask),
+            // It can end its task, and see how it stands.
+            Work::Tool(_, tool) if of_agent => matches!(
+                tool,
+                FinishTask | FailTask | ReleaseTask | Status | FindTools | ToolSchema | GetTask
+            ),
             Work::Tool(_, tool) => *tool != ReadResult,
             _ => false,
         }
@@ -271,15 +274,20 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
             share: &|name| actor.share(&daemon, name),
         };
         let outcome = builtin::call(tool, Some(call.arguments()), context);
-        let outcome = match (tool, fit(told(outcome), &call)) {
-            (
-                builtin::Tool::ExternalListTools | builtin::Tool::ToolSchema,
-                Outcome::Own {
-                    answer: Answer::Result(result),
-                    failed: false,
-                },
-            ) => chain.own_result(&call, result),
-            (_, outcome) => outcome,
+        let is_bounded = match tool {
+            builtin::Tool::ExternalListTools | builtin::Tool::ToolSchema => true,
+            // What is free for an agent is no way around its budget.
+            builtin::Tool::FindTools | builtin::Tool::GetTask => {
+                call.client.door.is_some() && relay::cost::is_spent(&call)
+            }
+            _ => false,
+        };
+        let outcome = match fit(told(outcome), &call) {
+            Outcome::Own {
+                answer: Answer::Result(result),
+                failed: false,
+            } if is_bounded => chain.own_result(&call, result),
+            outcome => outcome,
         };
         chain.finish(vec![(call, outcome)]);
         // What was read is counted now: who is next finds what is left.

@@ -82,6 +82,11 @@ pub fn terms(rights: &Rights, client: &Client) -> Terms {
     client.share().map(|share| share.terms(rights.cost)).unwrap_or_default()
 }
 
+/// True if nothing is left of the budget of a call's client.
+pub fn is_spent(call: &Call) -> bool {
+    Standing::of(&call.client, call.terms).left() == Some(0)
+}
+
 /// Whether a call still fits what its client may spend.
 ///
 /// # Errors
@@ -185,7 +190,13 @@ pub fn limit(call: &Call) -> Option<Limit> {
         true => {
             let standing = Standing::of(&call.client, call.terms);
             let of_mode = standing.mode().and_then(|mode| mode.budgets().tool_result_bytes);
-            (of_mode, standing.left().map(|left| left.max(SMALL)))
+            let is_free = call.client.door.is_none() && call.target.is_free(false);
+            match (is_free, standing.left()) {
+                // What is kept could not be read.
+                (true, Some(0)) => (None, None),
+                (true, _) => (of_mode, None),
+                (false, left) => (of_mode, left.map(|left| left.max(SMALL))),
+            }
         }
     };
     let limits = [

@@ -331,16 +331,20 @@ impl Chain {
         }
     }
 
-    /// A tool's result of ours that is made of what servers wrote, and kept like theirs where the client's cost mode does
-    /// not let it pass: an error says so, since a part would not fit the tool's schema, and nothing was done that could be
-    /// done twice. Waits for the disk.
+    /// A tool's result of ours that is made of what others wrote, and kept like servers' results where the client's cost
+    /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and nothing was done that
+    /// could be done twice. Waits for the disk.
     pub fn own_result(&self, call: &Call, result: Vec<u8>) -> Outcome {
-        match cost::limit(call).filter(|limit| result.len() as u64 > limit.result) {
-            None => Outcome::result(result),
-            Some(limit) => {
-                let what = (&result[..], "the tool succeeded");
-                self.put(call, &result, |kept| Outcome::Failed(told(call, what, limit, kept)))
-            }
+        let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result) else {
+            return Outcome::result(result);
+        };
+        let told = |kept: Result<&Kept, &NotKept>| {
+            let what = (&result[..], "this tool only reads, and changed nothing");
+            Outcome::Failed(told(call, what, limit, kept))
+        };
+        match cost::is_spent(call) {
+            true => told(Err(&NotKept::Unreadable)),
+            false => self.put(call, &result, told),
         }
     }
 

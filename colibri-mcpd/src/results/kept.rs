@@ -84,6 +84,9 @@ pub enum NotKept {
         .0.display()
     )]
     NoRoom(PathBuf),
+    /// Its client's budget is spent.
+    #[error("nothing is left of the budget to read it with")]
+    Unreadable,
     /// Nobody waits for it any more.
     #[error("the call was cancelled")]
     Cancelled,

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use crate::retries;
 use crate::world::{PATIENCE, PERSON, Peer, World, code};
 use crate::{ALL, OPEN, REGISTRY, SESSION};
-use colibri_api::{CostMode, CostSetBy, Day};
+use colibri_api::{CostMode, CostSetBy, Day, NewTask, TaskStatus};
+use colibri_mcpd::board::Doer;
 use colibri_mcpd::peer::{Budget, Outbox};
 use colibri_mcpd::policy::{Clients, Gate, Spent, SystemAccounts, Terms};
 use colibri_mcpd::relay::{Call, CallMetrics, Chain, Client, Described, Outcome, Parts, Relayed, Target, Upstream};
@@ -244,7 +245,38 @@ async fn a_tool_that_was_called_is_never_said_to_be_called_again() {
 }
 
 #[tokio::test]
-async fn an_agent_at_its_modes_budget_can_only_end_its_task() {
+async fn a_spent_day_leaves_all_that_costs_nothing_of_servers() {
+    let servers: Value = (0..8).map(|n| (format!("s{n}"), json!({"command": "/m/s"}))).collect();
+    let world = World::new(
+        &json!({"servers": servers}).to_string(),
+        &policy(&json!({"mode": "fast"})),
+    )
+    .await;
+    let shares = world.daemon.host.shares();
+    let uid = nix::unistd::geteuid().as_raw();
+    let mut peer = world.operator().await;
+    peer.names("tools/list", "tools", "name").await;
+    let spent = |bytes| Spent {
+        day: Day::of(SystemTime::now()),
+        bytes,
+        own: None,
+    };
+    shares.recall([(uid, spent(490_000))]);
+    let kept = peer.call("colibri_external_mcp_list_tools", json!({})).await;
+    assert_eq!(code(&kept), "RESULT_TOO_LARGE", "by the mode: {kept}");
+    shares.recall([(uid, spent(500_000))]);
+    let whole = peer.call("colibri_external_mcp_list_tools", json!({})).await;
+    assert!(
+        whole["result"]["structuredContent"]["tools"]
+            .as_array()
+            .is_some_and(|tools| tools.len() == 64),
+        "what is kept could not be read: {whole}"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent_for(SESSION, ALL, PERSON, Some(3_000_000));
     let other = world.agent("fedcba9876543210", ALL);
@@ -258,10 +290,53 @@ async fn an_agent_at_its_modes_budget_can_only_end_its_task() {
         text.contains("cost mode smart") && text.contains("colibri_finish_task"),
         "{text}"
     );
-    for tool in ["colibri_status", "colibri_snapshot", "colibri_list_tasks"] {
+    // Others write as much into these as they like.
+    for tool in [
+        "colibri_snapshot",
+        "colibri_list_tasks",
+        "colibri_list_skills",
+        "colibri_next_task",
+        "colibri_read_result",
+        "colibri_external_mcp_servers",
+        "colibri_external_mcp_list_tools",
+    ] {
         assert_eq!(code(&peer.call(tool, json!({})).await), "BUDGET_SPENT", "{tool}");
     }
-    assert_ne!(code(&peer.call("colibri_finish_task", json!({})).await), "BUDGET_SPENT");
+    for (tool, arguments) in [
+        ("colibri_status", json!({})),
+        ("colibri_find_tools", json!({"query": "log", "limit": 1})),
+        ("colibri_tool_schema", json!({"tool": "git__status"})),
+    ] {
+        let answer = peer.call(tool, arguments).await;
+        assert!(answer["result"]["isError"].is_null(), "{answer}");
+    }
+    for tool in ["colibri_finish_task", "colibri_fail_task", "colibri_release_task"] {
+        assert_ne!(code(&peer.call(tool, json!({})).await), "BUDGET_SPENT");
+    }
+    // A task is no way around it: what others wrote there has 4,000 bytes at most.
+    for (description, code_of) in [("short".to_owned(), ""), ("d".repeat(5_000), "RESULT_TOO_LARGE")] {
+        let new = NewTask {
+            title: "t".to_owned(),
+            description,
+            source: "manual".to_owned(),
+            status: TaskStatus::Queued,
+            required_capabilities: Vec::new(),
+            priority: 5,
+            created_by: PERSON.uid,
+            share: None,
+        };
+        let who = Doer {
+            uid: PERSON.uid,
+            agent: None,
+            operator: false,
+            groups: None,
+        };
+        let task = world.daemon.board.create(who, new, None).unwrap().id;
+        let answer = peer.call("colibri_get_task", json!({"task": task})).await;
+        assert_eq!(code(&answer), code_of, "{answer}");
+        let kept = &answer["result"]["_meta"]["org.colibri/error"]["kept"];
+        assert!(kept.is_null() && answer.to_string().len() < 4_000, "{answer}");
+    }
     // What it asks of its model is another matter, and so is every other instance, and its person.
     let tokens = &agent.door.spent;
     assert_eq!(
