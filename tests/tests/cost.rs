@@ -132,6 +132,55 @@ fn what_a_person_set_and_spent_outlasts_the_daemon_and_a_day_does_not() {
 }
 
 #[test]
+fn to_take_a_mode_back_locks_nobody_out_and_a_definition_is_read_on_a_spent_day() {
+    let place = Place::new();
+    let tool = json!({ "name": "t", "description": "d".repeat(6_000), "inputSchema": { "type": "object" } });
+    let says = json!({ "capabilities": { "tools": {} }, "tools/list": { "tools": [tool] },
+        "tools/call t": { "content": [{ "type": "text", "text": "x".repeat(600_000) }] } });
+    place.registry(&json!({ "fix": place.library("fix", LEGACY, json!({}), &says) }));
+    let daemon = place.start(&["--write", "--cost-mode", "fast"]);
+    let mut client = daemon.legacy(LEGACY);
+    set(&mut client, "max");
+    let whole = client.call("fix__t", json!({}));
+    assert_eq!(text_of(&whole).len(), 600_000);
+    let told = set(&mut client, "default");
+    assert!(text_of(&told).contains("before the mode was chosen at"), "{told}");
+    let (said, mode) = spending(&mut client);
+    let (spent, before) = (&said["spent_bytes"], &said["before_bytes"]);
+    assert!(
+        before.as_u64() > Some(600_000) && spent.as_u64() >= before.as_u64() && mode == "fast",
+        "{said}"
+    );
+    assert!(said["left_bytes"].as_u64() > Some(490_000), "{said}");
+    assert_eq!(code_of(&client.call("fix__t", json!({}))), None, "not locked");
+    let shown = place.colibri_mcp(&["status"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let words: Vec<_> = shown.split_whitespace().collect();
+    assert!(
+        words.join(" ").contains("of them before the mode was chosen at"),
+        "{shown}"
+    );
+    daemon.stop();
+    let daemon = place.start(&["--write", "--cost-mode", "fast"]);
+    let mut client = daemon.legacy(LEGACY);
+    assert!(
+        spending(&mut client).0["left_bytes"].as_u64() > Some(480_000),
+        "the choice is kept"
+    );
+    daemon.stop();
+
+    // Nothing is left, and what costs nothing is there whole: what is kept could not be read.
+    let spend_all = "UPDATE cost SET bytes = 900000, bytes_before = 0";
+    store(&place).execute(spend_all, []).unwrap();
+    let daemon = place.start(&["--write", "--cost-mode", "fast"]);
+    let mut client = daemon.legacy(LEGACY);
+    assert_eq!(code_of(&client.call("fix__t", json!({}))), Some("BUDGET_SPENT"));
+    let schema = client.call("colibri_tool_schema", json!({ "tool": "fix__t" }));
+    assert!(text_of(&schema).contains(&"d".repeat(6_000)), "{schema}");
+    daemon.stop();
+}
+
+#[test]
 fn two_people_have_a_day_each_and_a_reload_changes_both() {
     let place = Place::of_fixture(&[], json!({}));
     place.open_to_group();

@@ -3,6 +3,7 @@
 use super::arguments::{Members, quoted};
 use super::facts::{ExternalTool, Offered, View};
 use crate::board::origin;
+use crate::relay::cost::time_of_today;
 use crate::results::Piece;
 use colibri_api::{
     CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
@@ -526,13 +527,23 @@ fn cost(daemon: &DaemonFacts) -> String {
     if spending.set != mode {
         text.push_str(&format!("; went up from {}, whose budget is spent", spending.set));
     }
-    let since = if spending.until.is_some() { " today (UTC)" } else { "" };
-    text.push_str(&format!("; {} bytes spent{since}", spending.spent_bytes));
+    let today = if spending.until.is_some() { " today (UTC)" } else { "" };
+    text.push_str(&format!("; {} bytes spent{today}", spending.spent_bytes));
+    if spending.before_bytes > 0 {
+        let at = spending.chosen_at.and_then(time_of_today);
+        let at = at.map_or_else(String::new, |at| format!(" at {at} UTC"));
+        let before = spending.before_bytes;
+        text.push_str(&format!(
+            ", {before} of them before the mode was chosen{at}, which do not count"
+        ));
+    }
     match spending.left_bytes {
-        Some(0) if spending.until.is_some() => text.push_str(
-            ", nothing left: until 00:00 UTC tools of servers are refused, Colibri's own tools are not; a larger mode \
-             (colibri_set_cost_mode) acts at once",
-        ),
+        Some(0) if spending.until.is_some() => {
+            text.push_str(", nothing left: until 00:00 UTC tools of servers are refused, Colibri's own tools are not");
+            if let Some(larger) = spending.larger {
+                text.push_str(&format!("; cost mode {larger} (colibri_set_cost_mode) acts at once"));
+            }
+        }
         Some(left) => text.push_str(&format!(", {left} left")),
         None => text.push_str(", and nothing is held back: no mode is set"),
     }

@@ -75,6 +75,7 @@ fn view(open: bool, mode: CostMode) -> View {
                 spent_bytes: 1,
                 left_bytes: Some(mode.budgets().session_bytes - 1),
                 until: Some(1_795_000_000_000),
+                ..Spending::default()
             },
             registry: RegistryFacts {
                 path: "/usr/local/etc/colibri/external-mcp.json".to_owned(),
@@ -1016,6 +1017,31 @@ fn a_cost_mode_is_set_and_taken_back() {
         (&json!("smart"), &json!(1_999_999))
     );
     assert!(text.contains("1 bytes spent today (UTC), 1999999 left"), "{text}");
+    let stands = |before, left, larger| {
+        let mut view = view(false, CostMode::Fast).daemon;
+        view.spending = Spending {
+            spent_bytes: 3_200_000,
+            before_bytes: before,
+            chosen_at: Some(crate::store::now_ms()),
+            left_bytes: Some(left),
+            larger,
+            ..view.spending
+        };
+        let told: Value = serde_json::from_slice(&answer::cost_mode(&view).unwrap().result).unwrap();
+        told["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let text = stands(3_200_000, 500_000, Some(CostMode::Smart));
+    let says = "3200000 bytes spent today (UTC), 3200000 of them before the mode was chosen at ";
+    assert!(
+        text.contains(says) && text.ends_with(" UTC, which do not count, 500000 left"),
+        "{text}"
+    );
+    let advice = "cost mode smart (colibri_set_cost_mode) acts at once";
+    assert!(stands(0, 0, Some(CostMode::Smart)).ends_with(advice));
+    assert!(
+        stands(0, 0, None).ends_with("Colibri's own tools are not"),
+        "a larger mode that there is not"
+    );
     let (_, text) = bench.refused("colibri_set_cost_mode", b"{\"mode\":\"cheap\"}");
     assert!(
         text.contains("one of fast, smart, max, default, not \"cheap\""),

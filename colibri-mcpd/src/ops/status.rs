@@ -96,7 +96,11 @@ impl CallerFacts {
             set: terms.mode.unwrap_or_default(),
             escalates: terms.escalates,
             spent_bytes: standing.spent,
+            before_bytes: standing.before,
+            chosen_at: terms.counts_from(),
             left_bytes: standing.left(),
+            larger: (terms.mode.filter(|_| self.client.door.is_none()))
+                .and_then(|_| self.rights.cost.larger(standing.mode()?, standing.spent)),
             until: self.client.door.is_none().then(|| Day::of(SystemTime::now()).end_ms()),
         };
         (standing.mode().unwrap_or_default(), spending)

@@ -52,6 +52,16 @@ impl CostRule {
     pub fn lets(&self, wanted: CostMode) -> bool {
         self.escalates || self.mode.is_none_or(|given| wanted <= given)
     }
+
+    /// The least mode above this one that a caller may choose now, and that leaves something where so many bytes are
+    /// spent on this day.
+    pub fn larger(&self, mode: CostMode, spent: u64) -> Option<CostMode> {
+        let leaves = |wanted: &CostMode| {
+            let most = Terms::of(*self, Some(*wanted), None).most(spent);
+            *wanted > mode && self.lets(*wanted) && most > Some(spent)
+        };
+        CostMode::ALL.into_iter().find(leaves)
+    }
 }
 
 /// The mode that is set for a caller, and whether it goes up.
@@ -402,6 +412,24 @@ mod tests {
             spending.terms(SAYS_NOTHING).chosen_at > first.chosen_at,
             "each choice is later"
         );
+    }
+
+    #[test]
+    fn a_larger_mode_is_one_that_leaves_something() {
+        assert_eq!(SAYS_NOTHING.larger(Fast, 500_000), Some(Smart));
+        assert_eq!(SAYS_NOTHING.larger(Max, 8_000_000), None);
+        assert_eq!(
+            rule(Some(Fast), false).larger(Fast, 500_000),
+            None,
+            "above what policy gives"
+        );
+        assert_eq!(rule(Some(Max), false).larger(Fast, 2_500_000), Some(Smart));
+        assert_eq!(
+            rule(Some(Smart), false).larger(Fast, 2_000_000),
+            None,
+            "policy's day is spent"
+        );
+        assert_eq!(rule(Some(Fast), true).larger(Smart, 2_000_000), Some(Max));
     }
 
     #[test]

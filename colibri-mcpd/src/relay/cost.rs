@@ -145,10 +145,10 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
     if door.is_some() {
         return Err(failure);
     }
-    let more = match mode {
-        CostMode::Max => "ask for less from then on",
-        _ if rights.cost.lets(CostMode::Max) => "or set a larger mode now with colibri_set_cost_mode (write gate)",
-        _ => "or ask the operator for a larger mode: cost in clients.json",
+    let more = match (rights.cost.larger(mode, spent), mode) {
+        (Some(larger), _) => format!("or set cost mode {larger} now with colibri_set_cost_mode (write gate)"),
+        (None, CostMode::Max) => "ask for less from then on".to_owned(),
+        (None, _) => "or ask the operator for a larger mode: cost in clients.json".to_owned(),
     };
     Err(failure.advising(format!("go on after 00:00 UTC, {more}")))
 }
@@ -157,7 +157,7 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
 const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's own tools are not";
 
 /// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
-fn time_of_today(at: u64) -> Option<String> {
+pub fn time_of_today(at: u64) -> Option<String> {
     let minutes = at / 60_000 % (24 * 60);
     let is_today = Day::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)) == today();
     is_today.then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))

@@ -123,7 +123,7 @@ async fn a_mode_that_its_person_chooses_counts_an_instance_from_then_on() {
     );
     let (said, mode) = spending(&mut peer).await;
     let spent = said["spent_bytes"].as_u64().unwrap();
-    assert_eq!(mode, "fast");
+    assert_eq!((&said["before_bytes"], mode.as_str()), (&json!(640_000), "fast"));
     assert_eq!(said["left_bytes"], 640_000 + 500_000 - spent);
     // Its entry counts all of its life.
     assert_eq!(spending(&mut other).await.0["left_bytes"], 60_000);

@@ -78,8 +78,17 @@ pub struct Spending {
     pub escalates: bool,
     /// Bytes of answers: of a person today (UTC), of an agent's instance since its start.
     pub spent_bytes: u64,
+    /// Of these, bytes that the mode does not count: those from before it was chosen.
+    #[serde(default)]
+    pub before_bytes: u64,
+    /// When the mode was chosen, if it counts from then on, in milliseconds since the epoch; null: it counts all.
+    #[serde(default)]
+    pub chosen_at: Option<u64>,
     /// Bytes that are left in all; null: any number.
     pub left_bytes: Option<u64>,
+    /// The least larger mode that the caller may set now, and that leaves more; null: none.
+    #[serde(default)]
+    pub larger: Option<CostMode>,
     /// When the count begins anew, in milliseconds since the epoch; null: never, as with an agent's instance.
     pub until: Option<u64>,
 }

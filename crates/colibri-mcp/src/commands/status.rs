@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::context::Context;
 use crate::failure::Failure;
-use crate::terminal::{Style, Table, bytes, duration};
+use crate::terminal::{Style, Table, bytes, clock, duration};
 use colibri_api::{Status, UNBOUNDED_MOUNT};
 use colibri_text::counted;
 
@@ -38,16 +38,24 @@ fn show(status: &Status) -> String {
     );
     let spending = &daemon.spending;
     let left = match spending.left_bytes {
-        Some(0) => (
-            ", nothing left: tools of servers are refused until 00:00 UTC, or until a larger mode is set \
-             (colibri_set_cost_mode)"
-                .to_owned(),
-            Style::Bad,
-        ),
+        Some(0) => {
+            let larger = spending.larger.map_or_else(String::new, |larger| {
+                format!(", or until cost mode {larger} is set (colibri_set_cost_mode)")
+            });
+            let left = format!(", nothing left: tools of servers are refused until 00:00 UTC{larger}");
+            (left, Style::Bad)
+        }
         Some(left) => (format!(", {} left", bytes(left)), Style::Plain),
         None => (", nothing is held back".to_owned(), Style::Plain),
     };
-    let spent = format!("{} today (UTC){}", bytes(spending.spent_bytes), left.0);
+    let before = match (spending.before_bytes, spending.chosen_at) {
+        (0, _) | (_, None) => String::new(),
+        (before, Some(at)) => {
+            let at = &clock(at)[.."HH:MM".len()];
+            format!(", {} of them before the mode was chosen at {at} UTC", bytes(before))
+        }
+    };
+    let spent = format!("{} today (UTC){before}{}", bytes(spending.spent_bytes), left.0);
     let mut table = Table::new(&["colibri-mcpd", &daemon.version]);
     table.row(&[("up", Style::Plain), (&duration(daemon.uptime_s), Style::Plain)]);
     table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
@@ -155,5 +163,41 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn says_since_when_a_mode_counts_and_advises_a_larger_one_where_there_is_one() {
+        let shown = |spending| {
+            let status: Status = serde_json::from_value(json!({
+                "version": "0.1.0", "uptime_s": 1, "socket": "/s", "gates": {"write": false, "external_call": true},
+                "require_jail": false, "clients": 1, "clients_http": 0, "http_sessions": 0, "cost_mode": "fast",
+                "budgets": {"session_bytes": 500_000, "uncompacted_turns": 5, "tool_result_bytes": 4_000},
+                "spending": spending, "servers": {"total": 0, "by_state": {}, "tools_blocked": 0,
+                                                  "instructions_blocked": 0, "unbounded": 0},
+                "registry": {"path": "/r", "error": null}, "collisions": [], "look_alikes": [],
+            }))
+            .unwrap();
+            // However wide the table is.
+            show(&status).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let mut spending = json!({"acts": true, "set_by": "user", "set": "fast", "escalates": false,
+            "spent_bytes": 3_200_000, "before_bytes": 3_200_000, "chosen_at": 50_700_000, "left_bytes": 500_000,
+            "until": 86_400_000});
+        let text = shown(spending.clone());
+        let says = "3,200,000 bytes today (UTC), 3,200,000 bytes of them before the mode was chosen at 14:05 UTC, \
+                    500,000 bytes left";
+        assert!(text.contains(says), "{text}");
+        spending["left_bytes"] = json!(0);
+        let text = shown(spending.clone());
+        assert!(
+            text.contains("refused until 00:00 UTC registry") && !text.contains("colibri_set_cost_mode"),
+            "{text}"
+        );
+        spending["larger"] = json!("smart");
+        let text = shown(spending);
+        assert!(
+            text.contains("or until cost mode smart is set (colibri_set_cost_mode)"),
+            "{text}"
+        );
     }
 }
