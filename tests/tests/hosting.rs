@@ -64,8 +64,10 @@ fn nobody_sees_another_users_failures() {
         assert_eq!(code_of(&died), Some("SERVER_DIED"), "{died}");
         assert!(text_of(&died).contains("the words of root"), "{died}");
     }
-    let own = daemon.server("fix");
-    assert_eq!(own["state"], "backing off", "{own}");
+    let own = wait_for("the end of the process", || {
+        let own = daemon.server("fix");
+        (own["state"] == "backing off").then_some(own)
+    });
     assert!(own["reason"].as_str().unwrap().contains("the words of root"), "{own}");
     for args in [
         &["servers"][..],
