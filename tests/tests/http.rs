@@ -1180,8 +1180,11 @@ fn connections_of_a_user_are_bounded_and_told_so() {
     let daemon = place.start(&["--max-clients", "20"]);
     let mut clients: Vec<_> = (0..30).map(|_| daemon.http()).collect();
     let mut turned_away = 0;
+    // All at once: who is turned away is waited for a short while only.
     for client in &mut clients {
         client.ask(json!(1), "server/discover", json!({}));
+    }
+    for client in &mut clients {
         let response = client.response();
         match response.status {
             200 => {}
