@@ -176,7 +176,8 @@ impl Listener {
                 caller,
                 stream,
             };
-            match daemon.host.shares().admit(caller.uid, caller.uid == 0) {
+            let is_operator = daemon.chain.rules.clients.load().operates_anyway(&caller);
+            match daemon.host.shares().admit(caller.uid, is_operator) {
                 Ok(place) => drop(tokio::spawn(newcomer.serve(place))),
                 Err(full) => {
                     if let Some(turned_away) = daemon.host.shares().of(caller.uid).turn_away() {

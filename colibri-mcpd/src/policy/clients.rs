@@ -291,6 +291,12 @@ impl Clients {
         remembered(&self.kept, caller, || Arc::new(self.judge(caller)))
     }
 
+    /// Whether the caller is an operator whatever the user database says: root, and where there are no rules the daemon's
+    /// own user.
+    pub fn operates_anyway(&self, caller: &Caller) -> bool {
+        caller.uid == 0 || (self.rules.is_none() && caller.uid == nix::unistd::geteuid().as_raw())
+    }
+
     /// The groups of this caller: those of the user database, and the one that they connected with.
     pub fn groups(&self, caller: &Caller) -> Arc<[u32]> {
         remembered(&self.groups, caller, || {
@@ -324,7 +330,7 @@ impl Clients {
         let nobody = Rules::default();
         let rules = match &self.rules {
             Some(rules) => rules,
-            None => match root || caller.uid == nix::unistd::geteuid().as_raw() {
+            None => match self.operates_anyway(caller) {
                 // Who can open the socket of a user's own daemon, by whatever mode of a directory, is not the user.
                 false if self.alone => &nobody,
                 operator => return all(operator),
