@@ -52,7 +52,7 @@ async fn a_door_is_a_socket_of_its_own_and_says_whose_calls_they_are() {
     assert_eq!(entered["pid"], std::process::id());
     assert_eq!(
         (&entered["agent"], &entered["session"], &entered["for"]),
-        (&json!("coder"), &json!(SESSION), &json!(1001))
+        (&json!("coder"), &json!(SESSION), &json!(91001))
     );
 
     agent.close();

@@ -44,7 +44,7 @@ fn said(answer: &Value, name: &str) -> String {
 
 #[tokio::test]
 async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
-    let clients = r#"{"users":{"1001":{"gates":["external-call"],"servers":{"git":["*"]},"deny":{"git":["status"]}}},
+    let clients = r#"{"users":{"91001":{"gates":["external-call"],"servers":{"git":["*"]},"deny":{"git":["status"]}}},
         "others":{"gates":["write","external-call"],"servers":{"*":["*"]}}}"#;
     let world = World::new(REGISTRY, clients).await;
     let agent = world.agent(
@@ -320,7 +320,7 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
         let shown = waiting(&mut operator, 1).await.remove(0);
         assert_eq!(
             (&shown["agent"], &shown["session"], &shown["uid"], &shown["rule"]),
-            (&json!("coder"), &json!(SESSION), &json!(1001), &json!(rule))
+            (&json!("coder"), &json!(SESSION), &json!(91001), &json!(rule))
         );
         assert_eq!(agent.door.spent.waiting.load(Ordering::Relaxed), 1);
         let approved = operator.ask("colibri/approve", json!({"id": shown["id"]})).await;
