@@ -271,7 +271,8 @@ fn a_killed_daemon_loses_and_doubles_no_result() {
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {TASKS})
              INSERT INTO tasks (id, title, description, source, status, required_capabilities, priority, created_by,
                  created_at, updated_at)
-             SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n"
+             SELECT i, 't', '', 's', 'queued', '[]', 5, {}, 0, 0 FROM n",
+            nix::unistd::geteuid()
         ),
     );
     let mut recorded: BTreeMap<u64, String> = BTreeMap::new();
