@@ -700,12 +700,14 @@ fn the_adapter_answers_whatever_it_is_sent() {
 
 #[test]
 fn a_call_that_is_cancelled_ends_its_request() {
+    let asked: Arc<AtomicUsize> = Arc::default();
     let ended: Arc<AtomicUsize> = Arc::default();
-    let counting = ended.clone();
+    let (asking, ending) = (asked.clone(), ended.clone());
     let port = Port::answering(move |_: &Request, stream: &mut TcpStream| {
+        asking.fetch_add(1, Ordering::SeqCst);
         // Says nothing until the other side goes.
         let _ = std::io::Read::read(stream, &mut [0; 1]);
-        counting.fetch_add(1, Ordering::SeqCst);
+        ending.fetch_add(1, Ordering::SeqCst);
         false
     });
     let place = Place::new();
@@ -726,7 +728,7 @@ fn a_call_that_is_cancelled_ends_its_request() {
     for id in [1, 2] {
         writeln!(stdin, "{}", call(id)).unwrap();
     }
-    wait_for("both requests", || (port.connections() == 2).then_some(()));
+    wait_for("both requests", || (asked.load(Ordering::SeqCst) == 2).then_some(()));
     writeln!(
         stdin,
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":1}}}}"#
