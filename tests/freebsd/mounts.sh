@@ -194,7 +194,7 @@ pool_made
 make_place "$places/pool/zfs"
 is "zfs: it is a dataset below that of the directory above" "colibritest/zfs $place 64M off" \
 	"$(zfs list -H -o name,mountpoint,quota,setuid colibritest/zfs | tr '\t' ' ')"
-again_at_boot zfs "zpool export colibritest && zpool import -d /var/tmp colibritest"
+again_at_boot zfs "zpool export colibritest" "zpool import -d /var/tmp colibritest"
 hold zfs
 # As bsdinstall(8) makes it: /usr/local is in the boot environment.
 zfs create -o mountpoint=none colibritest/ROOT
