@@ -85,6 +85,11 @@ def compare_list(version, kind, through, got, expected):
         if re.search(r"new_client", wanted[key]):
             continue
         name = through(wanted[key])
+        # Colibri hides what can be called as a task of 2025-11-25 only (docs/later.md).
+        if (wanted.get("execution") or {}).get("taskSupport") == "required":
+            if name in entries:
+                return f"{kind}: {name} is listed, and can be called as a task only"
+            continue
         entry = entries.get(name) or (shortened.get(wanted[key]) if kind in ("tools", "prompts") and len(name) > 46 else None)
         if entry is None:
             return f"{kind}: {name} is missing"
