@@ -372,6 +372,16 @@ put_back() {
 	done
 }
 
+# What new jails may where nobody says otherwise, as an administrator can have set it: all. Put back by `tighten`.
+loosen() {
+	sysctl -e security.jail | grep -E '(_allowed|raw_sockets|unixiproute_only|enforce_statfs)=' >"$work/jail-defaults"
+	sed -E 's/=.*/=1/; s/(unixiproute_only|enforce_statfs)=1/\1=0/' "$work/jail-defaults" | xargs sysctl >/dev/null
+}
+
+tighten() {
+	[ ! -f "$work/jail-defaults" ] || xargs sysctl <"$work/jail-defaults" >/dev/null
+}
+
 restore() {
 	trap - EXIT INT TERM
 	tighten
@@ -843,7 +853,7 @@ registry "$(entry '"name": "colibritest", "user": "one"' "(sleep 600 & sleep 600
 daemon_start
 has "daemon: a server in a persistent jail answers" hello-there "$(ask one)"
 out=$(servers_json)
-has "colibri-mcp servers shows the persistent jail's name and jid" "\"jail\":\"colibritest\",\"jid\":$(jls -j colibritest jid)}" "$out"
+has "colibri-mcp servers shows the persistent jail's name and jid" "\"jail\":\"colibritest\",\"jid\":$(jls -j colibritest jid)," "$out"
 has "and counts the processes of one server in it" '"count":3' "$out"
 supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
 inside=$(our_processes)
@@ -1343,16 +1353,6 @@ report $? "restart without all that" "$out"
 }
 
 # --- 11: hardening ----------------------------------------------------------------------------------------------------
-
-# What new jails may where nobody says otherwise, as an administrator can have set it: all. Put back by `tighten`.
-loosen() {
-	sysctl -e security.jail | grep -E '(_allowed|raw_sockets|unixiproute_only|enforce_statfs)=' >"$work/jail-defaults"
-	sed -E 's/=.*/=1/; s/(unixiproute_only|enforce_statfs)=1/\1=0/' "$work/jail-defaults" | xargs sysctl >/dev/null
-}
-
-tighten() {
-	[ ! -f "$work/jail-defaults" ] || xargs sysctl <"$work/jail-defaults" >/dev/null
-}
 
 descriptors() {
 	procstat -hf "$1" | awk '$3 ~ /^[0-9]+$/ {print $4}' | sort | uniq -c | awk '{print $2 "=" $1}' | tr '\n' ' '
