@@ -138,10 +138,10 @@ class Installed:
         [entry], policy = sample["registry"]["agents"].values(), sample["policy"]
         self.uid = policy["users"][name]["uid"]
         work = PLACE / f"work-{name}"
-        self.remove(work)
         work.mkdir()
-        os.chown(work, self.uid, self.uid)
-        mounts = [{"path": str(self.agents), "owner": 0, "at": "/agents", "write": False},
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"uid={self.uid},gid={self.uid},mode=755", "tmpfs", work], check=True)
+        self.stack.callback(subprocess.run, ["umount", work], check=True)
+        mounts = [{"path": str(self.agents), "owner": 0, "at": "/agents", "write": False, "bounded": False},
                   {"path": str(work), "owner": self.uid, "at": "/work", "write": True}]
         if name == "codex":
             # Its newest models write programs that call the tools, for which the scripted one is not clever enough.
