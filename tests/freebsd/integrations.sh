@@ -583,12 +583,12 @@ for _ in $(jot 30); do
 done
 touch "$work/enough"
 wait $swapper
+rm "$work/enough"
 is "thirty runs while a directory of docs/ is swapped for a link to /etc: all end well" 30 "$good"
 [ "$(cat "$work/swapped")" -ge 2000 ]
 report $? "it was swapped" "$(cat "$work/swapped") times"
 is "nothing was read through the link" "" "$(find "$vault" -name marker)"
 has "the next run has all of it" '"files":3' "$(sync_notes)"
-rm "$work/enough"
 while [ ! -e "$work/enough" ]; do
 	mv -h "$vault/sub" "$vault/aside"
 	ln -s /tmp "$vault/sub"
@@ -603,6 +603,7 @@ for _ in $(jot 30); do
 done
 touch "$work/enough"
 wait $swapper
+rm "$work/enough"
 is "thirty runs while a directory of the vault is swapped for a link to /tmp: nothing was written through it" "" "$(ls -A "$state"/*/root/tmp)"
 report 0 "and what they said" "$(grep -o -e '"error":{.*' -e '"written":[0-9]*' "$work/vault-swapped" | sort | uniq -c)"
 rm -rf "$vault/aside"

@@ -198,10 +198,10 @@ for _ in $(jot 300); do
 done
 touch "$work/enough"
 wait $writer
+rm "$work/enough"
 is "a file that changes while it is read is not taken" noticed "$changed"
 root_asks plan one
 is "once it rests it is" 0 "$rc"
-rm -f "$work/enough"
 
 sed -i '' 's/"max_per_server": 55/"max_per_server": 1/' "$etc/jail-policy.json"
 registry "$(entry "$one" "$echo_script")" "$second"

@@ -1062,6 +1062,7 @@ for _ in $(jot 30); do
 done
 touch "$work/enough"
 wait $swapper
+rm "$work/enough"
 is "swapped $(cat "$work/rounds") times during thirty starts, $refused of them refused: never another directory" 0 "$wrong"
 clean "swapped sources"
 }
