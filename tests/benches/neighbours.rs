@@ -13,7 +13,7 @@
 #[path = "../../colibri-mcpd/benches/support/echo.rs"]
 mod echo;
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
@@ -48,6 +48,10 @@ const MOST: f64 = 3.0;
 /// The daemon's budget for messages, and 64 MB, in megabytes.
 const MEMORY: f64 = (256 << 20) as f64 / 1e6 + 64.0;
 
+/// The bytes after which the sink closes a connection with a line that does not end: the daemon's budget, shared by as
+/// many as attack. Otherwise the sink would have nothing to do once each has sent its line.
+const MOST_OF_A_LINE: u64 = (256 << 20) / 30;
+
 /// An attack, how many of it, and what that is.
 const ATTACKS: [(&str, usize, &str); 8] = [
     ("bodies", 250, "250 slow HTTP bodies of 1 MiB"),
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
         Some("echo-server") => echo::echo_server(echo::ECHO, || ()),
         Some("wide-server") => echo::echo_server(&wide_tools(), || ()),
         Some("noise-server") => echo::echo_server(echo::ECHO, shout),
-        Some("sink") => sink(Path::new(&arguments[1])),
+        Some("sink") => sink(Path::new(&arguments[1]), arguments[2].parse().unwrap()),
         Some("caller") => call(Path::new(&arguments[1]), arguments[2].parse().unwrap(), &arguments[3]),
         _ => return measure_all(&arguments),
     }
@@ -175,12 +179,14 @@ fn shout() {
 }
 
 /// Reads everything that anybody writes to this socket, and throws it away.
-fn sink(socket: &Path) {
+fn sink(socket: &Path, most: u64) {
     let listener = UnixListener::bind(socket).unwrap();
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
-    for mut stream in listener.incoming().flatten() {
+    for stream in listener.incoming().flatten() {
         let reader = thread::Builder::new().stack_size(64 * 1024);
-        reader.spawn(move || io::copy(&mut stream, &mut io::sink())).unwrap();
+        reader
+            .spawn(move || io::copy(&mut stream.take(most), &mut io::sink()))
+            .unwrap();
     }
 }
 
@@ -191,10 +197,12 @@ struct Sink {
 }
 
 impl Sink {
-    fn start(directory: &Path) -> Sink {
+    /// One that closes a connection once it has read so many bytes.
+    fn start(directory: &Path, most: u64) -> Sink {
         let socket = directory.join("sink.sock");
         let mut command = Command::new(std::env::current_exe().unwrap());
-        let child = command.arg("sink").arg(&socket).stdin(Stdio::null()).spawn().unwrap();
+        command.arg("sink").arg(&socket).arg(most.to_string());
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
         wait_for("the sink", || UnixStream::connect(&socket).ok());
         Sink { child, socket }
     }
@@ -262,7 +270,8 @@ fn beside(name: &str, count: usize) -> Seen {
         _ => place.socket(),
     };
     copy_program(&std::env::current_exe().unwrap(), &place.path("caller"));
-    let sink = Sink::start(place.directory());
+    let most = if name == "lines" { MOST_OF_A_LINE } else { u64::MAX };
+    let sink = Sink::start(place.directory(), most);
     let mut seen = Seen::default();
     let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
