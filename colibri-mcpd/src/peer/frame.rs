@@ -105,10 +105,16 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
+    /// Whether a line that has not ended is longer than one read.
+    pub fn is_long(&self) -> bool {
+        self.buffer.len() > LARGEST_READ
+    }
+
     /// Whether a line has come whose reading may take long.
     pub fn has_much(&self) -> bool {
         const MUCH: usize = 1024 * 1024;
-        self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some()
+        let in_buffer = || self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some();
+        self.lines.iter().any(|line| line.len() >= MUCH) || in_buffer()
     }
 
     /// Reads more, if all was taken that was read; `false` at the end of the stream. Frames are then taken with
@@ -147,11 +153,16 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Takes over what was read.
     fn take(&mut self, read: &[u8]) -> usize {
-        let rest = if self.buffer.is_empty() && self.overlong.is_none() {
-            self.few_lines(read)
-        } else {
-            read
-        };
+        let mut rest = self.end_of_long(read);
+        if self.buffer.is_empty() && self.overlong.is_none() {
+            rest = self.few_lines(rest);
+        }
+        self.keep(rest);
+        read.len()
+    }
+
+    /// Keeps bytes until their line ends.
+    fn keep(&mut self, rest: &[u8]) {
         let (length, most) = (self.buffer.len(), self.limit + LARGEST_READ);
         if length + rest.len() > self.buffer.capacity() && length > most / 4 && length < self.limit {
             // For a line that may end within the limit never much more than the limit.
@@ -160,7 +171,25 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.buffer = whole;
         }
         self.buffer.extend_from_slice(rest);
-        read.len()
+    }
+
+    /// Ends a long line with its last piece, if that was read; tells what is left. The line is kept, perhaps for long,
+    /// without the beginning of the next in its memory.
+    fn end_of_long<'r>(&mut self, read: &'r [u8]) -> &'r [u8] {
+        if !self.is_long() || self.searched < self.buffer.len() || self.overlong.is_some() {
+            return read;
+        }
+        let ends_in_time = |end: &usize| self.buffer.len() + end <= self.limit;
+        let Some(end) = memchr::memchr(b'\n', read).filter(ends_in_time) else {
+            return read;
+        };
+        self.keep(&read[..end]);
+        let line = std::mem::take(&mut self.buffer);
+        self.searched = 0;
+        if let Some(Frame::Line(line)) = self.line(line) {
+            self.lines.push_back(line);
+        }
+        &read[end + 1..]
     }
 
     /// Takes the lines out of what was read, if they are few; tells what is left.
@@ -278,6 +307,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_long_line_shares_no_memory_with_the_next() {
+        let (mut near, far) = tokio::io::duplex(4 * LARGEST_READ);
+        let mut reader = FrameReader::new(far, 8 * LARGEST_READ);
+        let long = vec![b'x'; 3 * LARGEST_READ + 1];
+        near.write_all(&long).await.unwrap();
+        while reader.kept() < long.len() {
+            reader.fill().await.unwrap();
+            assert_eq!(reader.pop(), None);
+        }
+        near.write_all(b"x\ny\nz").await.unwrap();
+        reader.fill().await.unwrap();
+        let Some(Frame::Line(line)) = reader.pop() else {
+            panic!("it has ended");
+        };
+        assert_eq!(line.len(), long.len() + 1);
+        assert!(line.is_unique());
+        assert_eq!(reader.pop(), Some(Frame::Line(Bytes::from_static(b"y"))));
+        assert_eq!(reader.pop(), None);
+        drop(near);
+        while reader.fill().await.unwrap() {}
+        assert_eq!(reader.pop(), Some(Frame::Line(Bytes::from_static(b"z"))));
+    }
 
     #[tokio::test]
     async fn a_peer_that_says_much_lets_others_go_first() {
