@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -102,6 +103,8 @@ pub struct Daemon {
     pub tools: Turns,
     /// Turns at reading long messages.
     pub long_messages: Turns,
+    /// Turns at taking over what was read of long lines, for each user alone.
+    pub long_lines: Turns,
     /// Where it is told what happens.
     pub notices: Notices,
     lists: Lists,
@@ -146,6 +149,7 @@ impl Daemon {
             searches: Turns::new(4),
             tools: Turns::new(8),
             long_messages: Turns::new(2),
+            long_lines: Turns::new(Semaphore::MAX_PERMITS),
             notices: Notices::default(),
             lists: Lists::default(),
             connections,

@@ -138,6 +138,12 @@ pub async fn serve(
                     if !more {
                         break "it closed its side";
                     }
+                    if reader.is_long() {
+                        // Of all such lines of a user one read is made before others have their turn.
+                        let Owner { uid, session } = client.owner();
+                        let _turn = daemon.long_lines.of(uid, session).await;
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Err(error) => {
                     debug!(connection = client.connection, "reading failed: {error}");
