@@ -43,16 +43,12 @@ for class in colibri-developers colibri-deadbeefdeadbeef; do
 	report $? "a person's process in the login class $class outlives a sweep" "$(ps -o pid,class,command -p $person)"
 	kill -9 $person 2>/dev/null
 done
-new_session() {
-	counter=$((counter + 1))
-	session=$next_session
-	[ -z "$session" ] || return
-	session=abcdef012$(printf '%07x' $((counter + $$ * 256)))
-}
-start a one
-until_true 20 started a
-start b one
-until_true 20 started b
+for name in a b; do
+	next_session=abcdef012$(printf '%07x' $((counter + $$ * 256)))
+	start $name one
+	until_true 20 started $name
+done
+next_session=
 kill -9 "$(supervisor_of a)"
 until_true 20 ended a
 root_asks stop --session "$(cat "$work/a.session")"
