@@ -15,7 +15,7 @@ pub mod catalog;
 pub mod config;
 pub mod confine;
 pub mod daemon;
-pub mod door;
+pub mod inbound;
 pub mod ledger;
 mod log;
 pub mod model;

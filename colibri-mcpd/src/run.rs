@@ -22,7 +22,7 @@ use crate::daemon::idle;
 use crate::daemon::sources::{self, Files, Sources};
 use crate::daemon::spending;
 use crate::daemon::{Daemon, MAX_QUEUED};
-use crate::door::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
+use crate::inbound::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
 use crate::ledger;
 use crate::log;
 use crate::model::{self, ModelRelays};

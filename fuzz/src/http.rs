@@ -2,7 +2,7 @@
 //! reading of it; where its body ends does not depend on the pieces it came in; and what head and body say twice is the
 //! same.
 
-use colibri_mcpd::door::http::head::{self, Length};
+use colibri_mcpd::inbound::http::head::{self, Length};
 use colibri_protocol::compare_request;
 use colibri_wire::{Envelope, Kind};
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::api::error_body;
 use super::refusal::Refusal;
-use crate::door::http::head::{self, Length, MAX_HEAD};
+use crate::inbound::http::head::{self, Length, MAX_HEAD};
 use crate::peer::{Outbox, Unfinished};
 use crate::registry::ModelApi;
 

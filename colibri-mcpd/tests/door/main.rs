@@ -13,8 +13,8 @@ mod world;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use colibri_mcpd::agents::Doors as _;
-use colibri_mcpd::door::Visitor;
-use colibri_mcpd::door::lines::serve;
+use colibri_mcpd::inbound::Visitor;
+use colibri_mcpd::inbound::lines::serve;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -210,7 +210,7 @@ async fn what_an_earlier_daemon_left_is_removed_and_nothing_else_is() {
 async fn a_directory_that_another_daemon_has_is_left_alone() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
-    let second = colibri_mcpd::door::AgentDoors::new(&world.daemon);
+    let second = colibri_mcpd::inbound::AgentDoors::new(&world.daemon);
     let error = second.open(agent.door.clone(), world::PERSON).err().unwrap();
     assert!(error.to_string().contains("another daemon"), "{error}");
     agent.connect().await;

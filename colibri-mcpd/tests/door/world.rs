@@ -15,7 +15,7 @@ use colibri_mcpd::config::Flags;
 use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::Sources;
-use colibri_mcpd::door::{AgentDoors, Listener};
+use colibri_mcpd::inbound::{AgentDoors, Listener};
 use colibri_mcpd::peer::{Budget, Frame, FrameReader};
 use colibri_mcpd::policy::{AgentTools, Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares, SystemAccounts};
 use colibri_mcpd::registry::secrets::Secrets;

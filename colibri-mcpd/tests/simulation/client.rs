@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_mcpd::daemon::Daemon;
-use colibri_mcpd::door::Visitor;
-use colibri_mcpd::door::lines::serve;
+use colibri_mcpd::inbound::Visitor;
+use colibri_mcpd::inbound::lines::serve;
 use colibri_mcpd::policy::Caller;
 use colibri_protocol::uri::exposed;
 use serde_json::{Value, json};

@@ -20,7 +20,7 @@ use super::reply::{Events, Reply};
 use super::session::Sessions;
 use super::wire::Turn;
 use crate::daemon::Daemon;
-use crate::door::visitor::Visitor;
+use crate::inbound::visitor::Visitor;
 use crate::peer::{Outbox, Unfinished};
 use colibri_protocol::Version;
 
@@ -39,14 +39,14 @@ const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
 /// What all connections that speak HTTP share.
-pub(in crate::door) struct Front {
+pub(in crate::inbound) struct Front {
     daemon: Arc<Daemon>,
     sessions: Arc<Sessions>,
 }
 
 impl Front {
     /// That of a daemon.
-    pub(in crate::door) fn new(daemon: Arc<Daemon>) -> Arc<Front> {
+    pub(in crate::inbound) fn new(daemon: Arc<Daemon>) -> Arc<Front> {
         Arc::new(Front {
             sessions: Sessions::new(daemon.clone()),
             daemon,

@@ -18,7 +18,7 @@ use super::front::Front;
 use super::head::MAX_HEAD;
 use super::refusal::Refusal;
 use super::wire::{Busy, Turn, Wire, is_gone};
-use crate::door::visitor::Visitor;
+use crate::inbound::visitor::Visitor;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ enum Event {
 }
 
 /// Serves a connection until the client is gone or told to go.
-pub(in crate::door) async fn serve(front: Arc<Front>, visitor: Visitor, stream: UnixStream) {
+pub(in crate::inbound) async fn serve(front: Arc<Front>, visitor: Visitor, stream: UnixStream) {
     visitor.connection.speaks_http();
     let (stream, turn, visitor) = (Arc::new(stream), Arc::new(Turn::default()), Arc::new(visitor));
     let why = drive(front, &visitor, &stream, &turn).await;
@@ -126,12 +126,12 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
 }
 
 /// Tells a client that there is no place for it.
-pub(in crate::door) async fn turn_away(stream: UnixStream, why: String) {
+pub(in crate::inbound) async fn turn_away(stream: UnixStream, why: String) {
     finish(stream, Some(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
 }
 
 /// Answers the one who speaks HTTP at an agent's door.
-pub(in crate::door) async fn refuse_at_door(stream: UnixStream) {
+pub(in crate::inbound) async fn refuse_at_door(stream: UnixStream) {
     let why = "an agent's door takes JSON-RPC, one message a line, and no HTTP: connect as colibri-mcp does";
     finish(stream, Some(Refusal::new(StatusCode::FORBIDDEN, why))).await;
 }

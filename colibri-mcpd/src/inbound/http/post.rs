@@ -17,7 +17,7 @@ use super::stream::Reader;
 use super::wire::Turn;
 use crate::daemon::Daemon;
 use crate::daemon::connections::Kind as Entered;
-use crate::door::messages::{Messages, split_batch};
+use crate::inbound::messages::{Messages, split_batch};
 use crate::ops::own::Own;
 use crate::peer::{Taken, Tenant, aside};
 use crate::policy::Caller;
