@@ -9,7 +9,7 @@
 use std::io::{Cursor, Write as _};
 use std::path::Path;
 
-use colibri_mcp::bring::{Program, Proposal, Runs, Source, bundle, command, map_names, read};
+use colibri_mcp::importers::{ImportSource, Proposal, ProposedProgram, Runs, bundle, command, map_names, read};
 use colibri_registry::is_server_id;
 use serde_json::Value;
 use zip::ZipWriter;
@@ -75,14 +75,14 @@ fn check(proposals: &[Proposal]) {
         assert!(missing.iter().all(|key| proposal.wants.contains_key(*key)));
         let Runs::Process(process) = runs else { continue };
         match &process.program {
-            Program::Command(word) => {
+            ProposedProgram::Command(word) => {
                 let name = word.plain().unwrap_or_default().rsplit(['/', '\\']).next();
                 assert!(
                     !matches!(name, Some("npx" | "uvx" | "bunx" | "docker")),
                     "a runner is a command"
                 );
             }
-            Program::Package(package) => {
+            ProposedProgram::Package(package) => {
                 let words = [&package.name].into_iter().chain(&package.with).chain(&package.version);
                 for word in words {
                     assert!(
@@ -91,7 +91,7 @@ fn check(proposals: &[Proposal]) {
                     );
                 }
             }
-            Program::Bundled { .. } => {}
+            ProposedProgram::Bundled { .. } => {}
         }
     }
 }
@@ -114,7 +114,7 @@ fn check_bundle(bytes: &[u8], manifest: &str) {
 }
 
 /// A file means the same each time, whether its source is told or found out.
-fn check_file(source: Option<Source>, name: &str, text: &str) {
+fn check_file(source: Option<ImportSource>, name: &str, text: &str) {
     let path = Path::new(name);
     match read(source, path, text) {
         Ok((found, proposals)) => {
@@ -136,7 +136,7 @@ pub fn run(data: &[u8]) {
         return check_bundle(rest, "");
     }
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    match Source::ALL.get(usize::from(which)) {
+    match ImportSource::ALL.get(usize::from(which)) {
         Some(source) => check_file(Some(*source), "file", text),
         None if which == 0x7f => check_bundle(&bundled(text), text),
         None if which < 0x80 => {

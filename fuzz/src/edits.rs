@@ -3,7 +3,7 @@
 //!
 //! Input: what the file is written in and whose keys (1 byte), the file.
 
-use colibri_mcp::edit::{Kind, Value};
+use colibri_mcp::edit::{FileFormat, Value};
 use serde_json::Value as Plain;
 
 /// What `connect` and `add` write.
@@ -44,7 +44,11 @@ pub fn run(data: &[u8]) {
         return;
     };
     let Ok(text) = std::str::from_utf8(text) else { return };
-    let kind = if which & 1 == 0 { Kind::Json } else { Kind::Toml };
+    let kind = if which & 1 == 0 {
+        FileFormat::Json
+    } else {
+        FileFormat::Toml
+    };
     let servers = ["mcpServers", "mcp_servers", "context_servers", "colibri"][usize::from(which >> 1) % 4];
     let keys = [servers, "colibri"];
     let (Ok(before), Ok(there)) = (kind.get(text, &[]), kind.get(text, &keys)) else {
@@ -95,7 +99,7 @@ pub fn run(data: &[u8]) {
         let was_empty = there_before
             .as_ref()
             .is_some_and(|one| one.as_object().is_none_or(|one| one.is_empty()));
-        if kind == Kind::Json && is_laid_out && has_one_end && !was_empty && text.trim_end().ends_with("\n}") {
+        if kind == FileFormat::Json && is_laid_out && has_one_end && !was_empty && text.trim_end().ends_with("\n}") {
             assert_eq!(back, text);
         }
     }

@@ -14,7 +14,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use colibri_mcp::bring::{Source, bundle, read};
+use colibri_mcp::importers::{ImportSource, bundle, read};
 
 #[path = "../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -155,7 +155,7 @@ fn every_target_has_a_program() {
 #[test]
 fn every_source_of_servers_has_a_seed_with_servers_that_run() {
     let seeds = seeds("bring");
-    for (at, source) in Source::ALL.into_iter().enumerate() {
+    for (at, source) in ImportSource::ALL.into_iter().enumerate() {
         let mut files = seeds.iter().filter(|(_, seed)| usize::from(seed[0]) == at);
         let runs = files.any(|(_, seed)| {
             let text = String::from_utf8_lossy(&seed[1..]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use colibri_api::paths;
 use colibri_client::lock;
-use colibri_mcp::bring::map_names;
+use colibri_mcp::importers::map_names;
 use colibri_registry::{Agent, Entry, Registry};
 use serde_json::{Map, Value, json};
 use toml_edit::{Document, Item, TableLike};

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{private, sandbox};
 use colibri_api::paths;
 
-use super::lines::{LineBuffer, MAX_LINE, Piece};
+use super::lines::{LineBuffer, LinePiece, MAX_LINE};
 
 /// The protocol version that commands speak.
 pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
@@ -57,31 +57,31 @@ pub(crate) struct Unavailable {
 
 /// Where the daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DaemonAddress {
     /// Its socket.
     pub socket: PathBuf,
     /// It is the user's own, and is started when it does not run.
     pub private: bool,
 }
 
-impl From<PathBuf> for Place {
-    fn from(socket: PathBuf) -> Place {
+impl From<PathBuf> for DaemonAddress {
+    fn from(socket: PathBuf) -> DaemonAddress {
         let private = false;
-        Place { socket, private }
+        DaemonAddress { socket, private }
     }
 }
 
-impl Place {
+impl DaemonAddress {
     /// What a flag or the environment names; else the service, where it is installed; else the user's own.
-    pub(crate) fn find(flag: Option<PathBuf>) -> Place {
-        Place::choose(paths::named_socket(flag), paths::service())
+    pub(crate) fn find(flag: Option<PathBuf>) -> DaemonAddress {
+        DaemonAddress::choose(paths::named_socket(flag), paths::service())
     }
 
-    fn choose(named: Option<PathBuf>, service: Option<&str>) -> Place {
+    fn choose(named: Option<PathBuf>, service: Option<&str>) -> DaemonAddress {
         match (named, service) {
             (Some(named), _) => named.into(),
             (None, Some(_)) => PathBuf::from(paths::SERVICE_SOCKET).into(),
-            (None, None) => Place {
+            (None, None) => DaemonAddress {
                 socket: paths::private().socket,
                 private: true,
             },
@@ -198,7 +198,7 @@ pub(crate) enum RequestError {
 
 /// How far a request has come (`notifications/progress`).
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Progress {
+pub(crate) struct RequestProgress {
     /// The request's, which is its id.
     #[serde(rename = "progressToken")]
     pub token: u64,
@@ -223,7 +223,7 @@ pub(crate) struct ProgressMeta {
 
 /// The result of a `tools/call`.
 #[derive(Debug)]
-pub(crate) struct ToolResult {
+pub(crate) struct ToolCallResult {
     /// The whole result, as it came.
     pub raw: Box<RawValue>,
     /// The tool says that it failed.
@@ -236,7 +236,7 @@ pub(crate) struct ToolResult {
     pub structured: Option<Box<RawValue>>,
 }
 
-impl ToolResult {
+impl ToolCallResult {
     /// What a person reads: the texts, without the copy of the structured content that many tools add for old clients.
     pub(crate) fn readable(&self) -> String {
         let structured = self.structured.as_ref().map(|structured| structured.get());
@@ -252,7 +252,7 @@ impl ToolResult {
 
 /// A connection for commands: one request at a time, blocking.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct DaemonConnection {
     stream: UnixStream,
     buffer: LineBuffer,
     current: Arc<AtomicU64>,
@@ -283,10 +283,10 @@ impl Canceller {
     }
 }
 
-impl Connection {
+impl DaemonConnection {
     /// Connects and says hello.
-    pub(crate) fn open(place: &Place, read_only: bool) -> Result<Connection, Unavailable> {
-        Ok(Connection {
+    pub(crate) fn open(place: &DaemonAddress, read_only: bool) -> Result<DaemonConnection, Unavailable> {
+        Ok(DaemonConnection {
             stream: place.dial(&Hello { read_only, only: None })?,
             buffer: LineBuffer::new(MAX_LINE),
             current: Arc::new(AtomicU64::new(0)),
@@ -334,25 +334,25 @@ impl Connection {
         self.stream.write_all(&line).map_err(lost)?;
         loop {
             let (done, answer) = match self.buffer.read(&mut self.stream).map_err(lost)? {
-                Piece::Nothing => (0, None),
-                Piece::Lines(piece) => {
+                LinePiece::Nothing => (0, None),
+                LinePiece::Lines(piece) => {
                     let mut answer = None;
                     for (_, line) in super::lines::each_line(piece) {
                         answer = match read_line(line, id, method)? {
-                            Said::Notification(name, params) => match on_notification(id, &name, params)? {
+                            DaemonMessage::Notification(name, params) => match on_notification(id, &name, params)? {
                                 ControlFlow::Continue(()) => answer,
                                 ControlFlow::Break(()) => return Ok(None),
                             },
-                            Said::Answer(result) => answer.or(Some(result.to_owned())),
-                            Said::Nothing => answer,
+                            DaemonMessage::Answer(result) => answer.or(Some(result.to_owned())),
+                            DaemonMessage::Nothing => answer,
                         };
                     }
                     (piece.len(), answer)
                 }
-                Piece::TooLong(_) => {
+                LinePiece::TooLong(_) => {
                     return Err(unreadable(method, format!("a line is longer than {MAX_LINE} bytes")).into());
                 }
-                Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into()).into()),
+                LinePiece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into()).into()),
             };
             self.buffer.consume(done);
             if answer.is_some() {
@@ -366,17 +366,17 @@ impl Connection {
         &mut self,
         name: &str,
         arguments: &RawValue,
-        on_progress: &mut dyn FnMut(&Progress),
-    ) -> Result<ToolResult, RequestError> {
+        on_progress: &mut dyn FnMut(&RequestProgress),
+    ) -> Result<ToolCallResult, RequestError> {
         #[derive(Serialize)]
-        struct Call<'a> {
+        struct ToolCallParams<'a> {
             name: &'a str,
             arguments: &'a RawValue,
         }
         let answer: Result<_, RequestError> =
-            self.listen("tools/call", &Call { name, arguments }, |id, name, params| {
+            self.listen("tools/call", &ToolCallParams { name, arguments }, |id, name, params| {
                 if name == "notifications/progress"
-                    && let Ok(progress) = read::<Progress>(name, params)
+                    && let Ok(progress) = read::<RequestProgress>(name, params)
                     && progress.token == id
                 {
                     on_progress(&progress);
@@ -418,7 +418,7 @@ pub(crate) fn unreadable(method: &str, why: impl ToString) -> RequestError {
 
 fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Serialize)]
-    struct Request<'a, P> {
+    struct RequestLine<'a, P> {
         jsonrpc: &'static str,
         id: u64,
         method: &'a str,
@@ -438,7 +438,7 @@ fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8
         "io.modelcontextprotocol/clientCapabilities": {},
         "progressToken": id,
     });
-    let mut line = serde_json::to_vec(&Request {
+    let mut line = serde_json::to_vec(&RequestLine {
         jsonrpc: "2.0",
         id,
         method,
@@ -449,7 +449,7 @@ fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8
 }
 
 /// What one line from the daemon is.
-enum Said<'a> {
+enum DaemonMessage<'a> {
     /// A notification: its name and parameters.
     Notification(Cow<'a, str>, &'a RawValue),
     /// The result that was asked for.
@@ -459,9 +459,9 @@ enum Said<'a> {
 }
 
 /// Reads one line from the daemon while the answer to the request `id` is awaited.
-fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<Said<'a>, RequestError> {
+fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<DaemonMessage<'a>, RequestError> {
     #[derive(Deserialize)]
-    struct Line<'a> {
+    struct DaemonLine<'a> {
         #[serde(borrow)]
         id: Option<&'a RawValue>,
         #[serde(borrow)]
@@ -478,9 +478,9 @@ fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<Said<'a>, Requ
         message: String,
         data: Option<Value>,
     }
-    let line: Line<'a> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
+    let line: DaemonLine<'a> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
     if let (Some(name), Some(params), None) = (&line.method, line.params, line.id) {
-        return Ok(Said::Notification(name.clone(), params));
+        return Ok(DaemonMessage::Notification(name.clone(), params));
     }
     if let Some(error) = line.error {
         // An error without an id can only be about the one request in flight.
@@ -498,29 +498,29 @@ fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<Said<'a>, Requ
                 message,
             });
         }
-        return Ok(Said::Nothing);
+        return Ok(DaemonMessage::Nothing);
     }
     match (line.id, line.result) {
         (Some(given), Some(result)) if given.get() == id.to_string() => {
             #[derive(Deserialize)]
-            struct Kind {
+            struct ResultKind {
                 #[serde(rename = "resultType")]
                 kind: Option<String>,
             }
-            let kind: Kind = serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
+            let kind: ResultKind = serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
             match kind.kind.as_deref() {
-                None | Some("complete") => Ok(Said::Answer(result)),
+                None | Some("complete") => Ok(DaemonMessage::Answer(result)),
                 Some("input_required") => Err(RequestError::InputRequired),
                 Some(other) => Err(unreadable(method, format!("its resultType is {other:?}"))),
             }
         }
-        _ => Ok(Said::Nothing),
+        _ => Ok(DaemonMessage::Nothing),
     }
 }
 
-fn read_tool_result(raw: Box<RawValue>) -> Result<ToolResult, RequestError> {
+fn read_tool_result(raw: Box<RawValue>) -> Result<ToolCallResult, RequestError> {
     #[derive(Deserialize)]
-    struct Shape<'a> {
+    struct ResponseShape<'a> {
         #[serde(borrow, default)]
         content: Vec<&'a RawValue>,
         #[serde(rename = "isError", default)]
@@ -531,7 +531,7 @@ fn read_tool_result(raw: Box<RawValue>) -> Result<ToolResult, RequestError> {
         meta: Option<&'a RawValue>,
     }
     #[derive(Deserialize)]
-    struct Meta {
+    struct ClientMeta {
         #[serde(rename = "org.colibri/error")]
         error: OwnError,
     }
@@ -539,13 +539,13 @@ fn read_tool_result(raw: Box<RawValue>) -> Result<ToolResult, RequestError> {
     struct OwnError {
         code: String,
     }
-    let shape: Shape<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
+    let shape: ResponseShape<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
     let (is_error, structured) = (shape.is_error, shape.structured.map(ToOwned::to_owned));
     let meta = shape
         .meta
-        .and_then(|meta| serde_json::from_str::<Meta>(meta.get()).ok());
+        .and_then(|meta| serde_json::from_str::<ClientMeta>(meta.get()).ok());
     let texts = shape.content.iter().map(|item| readable_content(item)).collect();
-    Ok(ToolResult {
+    Ok(ToolCallResult {
         is_error,
         structured,
         texts,
@@ -576,11 +576,11 @@ fn readable_content(item: &RawValue) -> String {
             uri: String,
         },
         Resource {
-            resource: Resource,
+            resource: EmbeddedResource,
         },
     }
     #[derive(Deserialize)]
-    struct Resource {
+    struct EmbeddedResource {
         uri: String,
         text: Option<String>,
     }
@@ -628,7 +628,7 @@ mod tests {
     #[test]
     fn says_hello_then_requests_with_what_the_protocol_demands() {
         let (_dir, socket, daemon) = daemon(vec![vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#]]);
-        let mut connection = Connection::open(&socket.clone().into(), true).unwrap();
+        let mut connection = DaemonConnection::open(&socket.clone().into(), true).unwrap();
         let result = connection.request("tools/list", &json!({})).unwrap();
         assert_eq!(result.get(), r#"{"n":1e400}"#);
         let seen = daemon.join().unwrap();
@@ -650,7 +650,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":"ID","result":{"content":[]}}"#,
             r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"},{"type":"new","x":1}],"isError":true}}"#,
         ]]);
-        let mut connection = Connection::open(&socket.clone().into(), false).unwrap();
+        let mut connection = DaemonConnection::open(&socket.clone().into(), false).unwrap();
         let mut seen = Vec::new();
         let arguments = to_raw_value(&json!({})).unwrap();
         let result = connection
@@ -664,7 +664,7 @@ mod tests {
 
     #[test]
     fn people_are_spared_the_copy_of_the_structured_content() {
-        let result = |texts: &[&str]| ToolResult {
+        let result = |texts: &[&str]| ToolCallResult {
             raw: to_raw_value(&0).unwrap(),
             is_error: false,
             texts: texts.iter().map(|text| text.to_string()).collect(),
@@ -684,7 +684,7 @@ mod tests {
             vec!["garbage"],
             vec![],
         ]);
-        let mut connection = Connection::open(&socket.clone().into(), false).unwrap();
+        let mut connection = DaemonConnection::open(&socket.clone().into(), false).unwrap();
         let mut next = || connection.request("m", &json!({})).unwrap_err();
         assert!(matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool"));
         assert!(matches!(next(), RequestError::InputRequired));
@@ -696,12 +696,15 @@ mod tests {
 
     #[test]
     fn where_the_service_is_installed_nothing_else_is_started() {
-        let named = Place::choose(Some("/s".into()), None);
+        let named = DaemonAddress::choose(Some("/s".into()), None);
         assert_eq!(named, PathBuf::from("/s").into());
-        assert_eq!(Place::choose(Some("/s".into()), Some("/rc.d/colibri_mcp")), named);
-        let service = Place::choose(None, Some("/rc.d/colibri_mcp"));
+        assert_eq!(
+            DaemonAddress::choose(Some("/s".into()), Some("/rc.d/colibri_mcp")),
+            named
+        );
+        let service = DaemonAddress::choose(None, Some("/rc.d/colibri_mcp"));
         assert_eq!(service, PathBuf::from(paths::SERVICE_SOCKET).into());
-        assert!(Place::choose(None, None).private);
+        assert!(DaemonAddress::choose(None, None).private);
         // One that is down says how it is started.
         let down = Unavailable {
             socket: service.socket,
@@ -714,7 +717,7 @@ mod tests {
     #[test]
     fn says_how_to_start_the_daemon() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Connection::open(&dir.path().join("none").into(), false).unwrap_err();
+        let error = DaemonConnection::open(&dir.path().join("none").into(), false).unwrap_err();
         assert!(error.to_string().contains("is not running"), "{error}");
         assert!(error.to_string().contains(START), "{error}");
         let denied = Unavailable {

@@ -10,7 +10,7 @@ use colibri_trail::ProofError;
 
 /// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CommandError {
     /// The tool answered that it failed, and its answer has been printed.
     #[error("the tool answered with an error")]
     ToolError,
@@ -41,7 +41,7 @@ pub(crate) enum Failure {
     },
     /// A daemon that was named does not say where its state is.
     #[error("{0}; name its state directory with --state-dir")]
-    StateUnknown(Box<Failure>),
+    StateUnknown(Box<CommandError>),
     /// A proof cannot be made, or does not hold.
     #[error(transparent)]
     Proof(#[from] ProofError),
@@ -74,7 +74,7 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-impl Failure {
+impl CommandError {
     /// `EX_USAGE`
     pub(crate) const USAGE: u8 = 64;
     /// `EX_UNAVAILABLE`
@@ -83,44 +83,44 @@ impl Failure {
     /// The exit status.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Failure::ToolError
-            | Failure::Declined(_)
-            | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
-            Failure::Usage(_) => Self::USAGE,
-            Failure::Interrupted | Failure::Left(_) => 130,
-            Failure::Request(RequestError::Refused { .. }) | Failure::Data(_) => 65,
-            Failure::File { source, .. } | Failure::Proof(ProofError::Io(source)) => match source.kind() {
+            CommandError::ToolError
+            | CommandError::Declined(_)
+            | CommandError::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
+            CommandError::Usage(_) => Self::USAGE,
+            CommandError::Interrupted | CommandError::Left(_) => 130,
+            CommandError::Request(RequestError::Refused { .. }) | CommandError::Data(_) => 65,
+            CommandError::File { source, .. } | CommandError::Proof(ProofError::Io(source)) => match source.kind() {
                 io::ErrorKind::NotFound => 66,
                 io::ErrorKind::PermissionDenied => 77,
                 // It was read, and is not what it should be: no text, another format.
                 io::ErrorKind::InvalidData => 65,
                 _ => 74,
             },
-            Failure::Proof(ProofError::NoAnchor) => Self::USAGE,
-            Failure::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
-            Failure::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
-            Failure::Unavailable(unavailable) if unavailable.is_denied() => 77,
-            Failure::NotRoot | Failure::Refused(_) => 77,
-            Failure::DeadServer(_) | Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => {
-                Self::UNAVAILABLE
-            }
-            Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
-            Failure::StateUnknown(why) => why.exit_code(),
-            Failure::Output(_) => 74,
-            Failure::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Failure::Metrics { .. } => Self::UNAVAILABLE,
+            CommandError::Proof(ProofError::NoAnchor) => Self::USAGE,
+            CommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
+            CommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
+            CommandError::Unavailable(unavailable) if unavailable.is_denied() => 77,
+            CommandError::NotRoot | CommandError::Refused(_) => 77,
+            CommandError::DeadServer(_)
+            | CommandError::Unavailable(_)
+            | CommandError::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
+            CommandError::Request(RequestError::Unreadable { .. }) | CommandError::Machine(_) => 70,
+            CommandError::StateUnknown(why) => why.exit_code(),
+            CommandError::Output(_) => 74,
+            CommandError::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            CommandError::Metrics { .. } => Self::UNAVAILABLE,
         }
     }
 }
 
 /// Says why a command failed, and returns the exit status.
-pub(crate) fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
+pub(crate) fn finish(outcome: Result<ExitCode, CommandError>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::ToolError) {
+            if !matches!(failure, CommandError::ToolError) {
                 eprintln!("colibri-mcp: {}", visible_lines(&failure.to_string()));
             }
             ExitCode::from(failure.exit_code())

@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::commands::signals::on_signals;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
@@ -21,7 +21,7 @@ const PAUSE_MS: u8 = 100;
 ///
 /// # Errors
 /// Signals cannot be held back.
-pub(crate) fn hold_back() -> Result<(), Failure> {
+pub(crate) fn hold_back() -> Result<(), CommandError> {
     on_signals(&SIGNALS, |_| {
         TOLD.store(true, Ordering::Relaxed);
     })
@@ -31,10 +31,10 @@ pub(crate) fn hold_back() -> Result<(), Failure> {
 ///
 /// # Errors
 /// Signals cannot be let through.
-pub(crate) fn release() -> Result<(), Failure> {
+pub(crate) fn release() -> Result<(), CommandError> {
     let set: SigSet = SIGNALS.iter().copied().collect();
     set.thread_unblock()
-        .map_err(|error| Failure::Machine(format!("cannot unblock signals: {error}")))
+        .map_err(|error| CommandError::Machine(format!("cannot unblock signals: {error}")))
 }
 
 /// Whether this is to end.
@@ -44,15 +44,19 @@ pub(crate) fn is_told() -> bool {
 
 /// # Errors
 /// This is to end.
-pub(crate) fn check() -> Result<(), Failure> {
-    if is_told() { Err(Failure::Interrupted) } else { Ok(()) }
+pub(crate) fn check() -> Result<(), CommandError> {
+    if is_told() {
+        Err(CommandError::Interrupted)
+    } else {
+        Ok(())
+    }
 }
 
 /// A line of the terminal.
 ///
 /// # Errors
 /// It cannot be read, or this is to end.
-pub(crate) fn read_line() -> Result<String, Failure> {
+pub(crate) fn read_line() -> Result<String, CommandError> {
     let stdin = io::stdin();
     let mut line = String::new();
     loop {

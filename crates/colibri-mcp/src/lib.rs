@@ -2,5 +2,5 @@
 //! place: a library of its own, so that the fuzzer can reach it. The program stands beside it, in `main.rs`.
 #![forbid(unsafe_code)]
 
-pub mod bring;
 pub mod edit;
+pub mod importers;

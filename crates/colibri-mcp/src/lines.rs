@@ -25,7 +25,7 @@ pub(crate) struct LineBuffer {
 
 /// What one read brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum LinePiece<'a> {
     /// One line or more, each with its newline. [`LineBuffer::consume`] them before the next read.
     Lines(&'a [u8]),
     /// No line has ended yet.
@@ -49,7 +49,7 @@ impl LineBuffer {
     }
 
     /// Reads once (again if interrupted) and says what is there now.
-    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<Piece<'_>> {
+    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<LinePiece<'_>> {
         if self.filled == self.bytes.len() || self.full && self.bytes.len() < BUSY {
             self.bytes.resize((self.bytes.len() * 2).min(self.limit + 1), 0);
         }
@@ -62,7 +62,7 @@ impl LineBuffer {
         if got == 0 {
             let rest = if self.skipping { 0 } else { self.filled };
             self.filled = 0;
-            return Ok(Piece::End(&self.bytes[..rest]));
+            return Ok(LinePiece::End(&self.bytes[..rest]));
         }
         let old = self.filled;
         self.filled += got;
@@ -70,13 +70,13 @@ impl LineBuffer {
         if self.skipping {
             let Some(newline) = memchr::memchr(b'\n', &self.bytes[..self.filled]) else {
                 self.filled = 0;
-                return Ok(Piece::Nothing);
+                return Ok(LinePiece::Nothing);
             };
             self.skipping = false;
             self.consume(newline + 1);
             return Ok(match self.complete(0) {
-                0 => Piece::Nothing,
-                length => Piece::Lines(&self.bytes[..length]),
+                0 => LinePiece::Nothing,
+                length => LinePiece::Lines(&self.bytes[..length]),
             });
         }
         match self.complete(old) {
@@ -84,10 +84,10 @@ impl LineBuffer {
                 let length = self.filled;
                 self.filled = 0;
                 self.skipping = true;
-                Ok(Piece::TooLong(&self.bytes[..length]))
+                Ok(LinePiece::TooLong(&self.bytes[..length]))
             }
-            0 => Ok(Piece::Nothing),
-            length => Ok(Piece::Lines(&self.bytes[..length])),
+            0 => Ok(LinePiece::Nothing),
+            length => Ok(LinePiece::Lines(&self.bytes[..length])),
         }
     }
 
@@ -146,16 +146,16 @@ mod tests {
         let mut seen = Vec::new();
         loop {
             let length = match buffer.read(&mut from).unwrap() {
-                Piece::Lines(piece) => {
+                LinePiece::Lines(piece) => {
                     seen.extend(each_line(piece).map(|(_, line)| Some(line[..line.len() - 1].to_vec())));
                     piece.len()
                 }
-                Piece::Nothing => 0,
-                Piece::TooLong(_) => {
+                LinePiece::Nothing => 0,
+                LinePiece::TooLong(_) => {
                     seen.push(None);
                     0
                 }
-                Piece::End(rest) => return (seen, rest.to_vec()),
+                LinePiece::End(rest) => return (seen, rest.to_vec()),
             };
             buffer.consume(length);
         }
@@ -202,7 +202,7 @@ mod tests {
         let mut from = &input[..];
         let mut buffer = LineBuffer::new(MAX_LINE);
         loop {
-            if let Piece::Lines(piece) = buffer.read(&mut from).unwrap() {
+            if let LinePiece::Lines(piece) = buffer.read(&mut from).unwrap() {
                 let length = piece.len();
                 assert_eq!(length, input.len());
                 buffer.consume(length);

@@ -8,7 +8,7 @@ mod install;
 mod integration;
 mod interrupt;
 mod lines;
-mod owned;
+mod owned_file;
 mod private;
 mod records;
 mod sandbox;
@@ -25,8 +25,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use colibri_text::visible;
 use commands::Command;
 use commands::context::Context;
-use connection::{Connection, Hello, Place};
-use failure::Failure;
+use connection::{DaemonAddress, DaemonConnection, Hello};
+use failure::CommandError;
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
 ///
@@ -89,7 +89,7 @@ Exit status:
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some((socket, hello)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
-        return bridge::run(Place::find(socket), hello);
+        return bridge::run(DaemonAddress::find(socket), hello);
     }
     let parsed = command_line()
         .try_get_matches()
@@ -99,14 +99,14 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors; nothing is left to do if the message itself cannot be written.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 });
+            return ExitCode::from(if error.use_stderr() { CommandError::USAGE } else { 0 });
         }
     };
-    let place = Place::find(cli.socket.clone());
+    let place = DaemonAddress::find(cli.socket.clone());
     match cli.command {
         Some(_) if cli.only.is_some() => {
             eprintln!("colibri-mcp: --only is for the bridge, which has no command: leave one of the two out");
-            ExitCode::from(Failure::USAGE)
+            ExitCode::from(CommandError::USAGE)
         }
         Some(command) => {
             let context = Context {
@@ -167,8 +167,8 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
 
 /// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another
 /// registry. Silent if the daemon cannot be asked: then the bridge says so.
-fn warn(place: &Place, wanted: &OpenGates, registry: Option<&Path>) {
-    let Ok(mut connection) = Connection::open(place, false) else {
+fn warn(place: &DaemonAddress, wanted: &OpenGates, registry: Option<&Path>) {
+    let Ok(mut connection) = DaemonConnection::open(place, false) else {
         return;
     };
     let Ok((status, _)) = connection.own_tool::<Status>("colibri_status", &serde_json::json!({})) else {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::{counted, visible};
 use colibri_trail::{
@@ -26,16 +26,16 @@ const MAX_KEY: u64 = 4096;
 /// Longest proof that is read, bytes.
 const MAX_PROOF: u64 = 256 << 20;
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+fn at(path: &Path) -> impl FnOnce(io::Error) -> CommandError {
     let path = path.to_owned();
-    move |source| Failure::File { path, source }
+    move |source| CommandError::File { path, source }
 }
 
 /// The key in the state directory that checks the checkpoints, if there is one.
 ///
 /// # Errors
 /// Where the file cannot be read, or holds no key.
-pub(crate) fn verifier(state_dir: &Path) -> Result<Option<Verifier>, Failure> {
+pub(crate) fn verifier(state_dir: &Path) -> Result<Option<Verifier>, CommandError> {
     let path = verifier_path(state_dir);
     // A file in the daemon's directory must not hold who reads it.
     match open_regular(&path) {
@@ -48,16 +48,16 @@ pub(crate) fn verifier(state_dir: &Path) -> Result<Option<Verifier>, Failure> {
 ///
 /// # Errors
 /// Where the file is not there, cannot be read, or holds no key.
-pub(crate) fn named_verifier(file: &Path) -> Result<Verifier, Failure> {
+pub(crate) fn named_verifier(file: &Path) -> Result<Verifier, CommandError> {
     read_verifier(file, File::open(file))
 }
 
-fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, Failure> {
+fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, CommandError> {
     let mut text = String::new();
     let read = opened.and_then(|file| file.take(MAX_KEY).read_to_string(&mut text));
     read.map_err(at(path))?;
     let key = text.trim().parse();
-    key.map_err(|source: NoteError| Failure::Data(format!("{}: {source}", path.display())))
+    key.map_err(|source: NoteError| CommandError::Data(format!("{}: {source}", path.display())))
 }
 
 /// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
@@ -73,7 +73,7 @@ pub(crate) fn report(
     archive: Option<&Path>,
     log: Option<&Path>,
     key: Option<&Verifier>,
-) -> Result<Report, Failure> {
+) -> Result<Report, CommandError> {
     // Log and note before the trail: what a running daemon adds between the two is in the trail already.
     let mut heads = match log {
         Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
@@ -106,7 +106,7 @@ pub(crate) fn print_verify(
     key: Option<&Verifier>,
     json: bool,
     out: &mut dyn Write,
-) -> Result<u8, Failure> {
+) -> Result<u8, CommandError> {
     let report = report(state_dir, archive, log, key)?;
     let own = directory(state_dir);
     let (dir, extent) = match archive {
@@ -220,7 +220,7 @@ pub(crate) fn print_show(
     follow: Option<&AtomicBool>,
     json: bool,
     out: &mut dyn Write,
-) -> Result<u64, Failure> {
+) -> Result<u64, CommandError> {
     check_times(filter)?;
     let mut failed = None;
     let mut users = HashMap::new();
@@ -264,10 +264,10 @@ pub(crate) fn print_show(
     }
 }
 
-fn check_times(filter: &Filter) -> Result<(), Failure> {
+fn check_times(filter: &Filter) -> Result<(), CommandError> {
     let mut times = [&filter.since, &filter.until].into_iter().flatten();
     match times.find(|time| !Filter::is_time(time)) {
-        Some(time) => Err(Failure::Usage(format!(
+        Some(time) => Err(CommandError::Usage(format!(
             "{time:?} is not a time: write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)"
         ))),
         None => Ok(()),
@@ -275,7 +275,7 @@ fn check_times(filter: &Filter) -> Result<(), Failure> {
 }
 
 /// Nothing passed the filter: a server that was never called is a mistake worth telling.
-fn check_server(dir: &Path, filter: &Filter) -> Result<(), Failure> {
+fn check_server(dir: &Path, filter: &Filter) -> Result<(), CommandError> {
     let Some(server) = &filter.server else {
         return Ok(());
     };
@@ -290,7 +290,7 @@ fn check_server(dir: &Path, filter: &Filter) -> Result<(), Failure> {
     } else {
         known.join(", ")
     };
-    Err(Failure::Data(format!(
+    Err(CommandError::Data(format!(
         "the trail has no call of a server {server:?}; it has calls of: {known}"
     )))
 }
@@ -351,7 +351,7 @@ fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
 ///
 /// # Errors
 /// Where there is no such record, or no seal after it.
-pub(crate) fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), CommandError> {
     let proof = prove(dir, n)?;
     writeln!(
         out,
@@ -370,7 +370,7 @@ pub(crate) fn print_check_proof(
     root: Option<&str>,
     key: Option<&Verifier>,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut text = String::new();
     let opened = File::open(file).map_err(at(file))?;
     opened.take(MAX_PROOF).read_to_string(&mut text).map_err(at(file))?;
@@ -390,7 +390,7 @@ pub(crate) fn print_check_proof(
 ///
 /// # Errors
 /// Where the trail cannot be read or a time is none.
-pub(crate) fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<(), CommandError> {
     check_times(filter)?;
     let stats = stats(dir, filter).map_err(at(dir))?;
     if stats.rows.is_empty() {
@@ -461,7 +461,7 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// Where the directory cannot be read.
-pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), CommandError> {
     for name in sealed_segments(dir).map_err(at(dir))? {
         writeln!(out, "{name}")?;
     }
@@ -473,9 +473,9 @@ pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Fail
 ///
 /// # Errors
 /// Where there is no such segment or it cannot be read.
-pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<(), CommandError> {
     let unknown = || {
-        Failure::Data(format!(
+        CommandError::Data(format!(
             "{name:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them"
         ))
     };
@@ -498,7 +498,7 @@ pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) ->
 ///
 /// # Errors
 /// Where a segment cannot be read or removed.
-pub(crate) fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<(), CommandError> {
     let dir = directory(state_dir);
     let keep = Duration::from_secs(u64::from(keep_days) * 86_400);
     let dropped = drop_segments(&dir, keep, SystemTime::now()).map_err(at(&dir))?;
@@ -690,7 +690,7 @@ mod tests {
         };
         assert!(matches!(
             print_show(&segments, &filter, None, None, true, &mut Vec::new()),
-            Err(Failure::Usage(_))
+            Err(CommandError::Usage(_))
         ));
     }
 
@@ -868,7 +868,7 @@ mod tests {
         for bad in ["../../etc/passwd", "x", "0000000099-20261121", ""] {
             assert!(matches!(
                 export(&segments, bad, false, &mut Vec::new()),
-                Err(Failure::Data(_))
+                Err(CommandError::Data(_))
             ));
         }
     }

@@ -4,7 +4,7 @@
 use std::io;
 
 /// An agent with a sandbox.
-struct Agent {
+struct SandboxedAgent {
     /// The variable that it sets there.
     sets: &'static str,
     /// The socket is not even seen there.
@@ -16,22 +16,22 @@ struct Agent {
 /// What an agent sets for the commands that it confines, and what to say there. Codex: codex-rs/core, `spawn.rs`;
 /// Claude Code: its sandbox runtime; Gemini CLI, which confines itself, with the MCP servers that it starts:
 /// docs/cli/sandbox.md, and `sandbox.ts` of packages/cli. OpenCode has no sandbox.
-const AGENTS: &[Agent] = &[
-    Agent {
+const AGENTS: &[SandboxedAgent] = &[
+    SandboxedAgent {
         sets: "CODEX_SANDBOX_NETWORK_DISABLED",
         hides: false,
         said: "Codex runs this command in its sandbox without network, which keeps it from Unix sockets too; \
          sandbox_workspace_write.network_access = true in ~/.codex/config.toml would change that for every command. \
          Colibri's tools do not need it: Codex starts the bridge outside the sandbox (colibri-mcp connect codex)",
     },
-    Agent {
+    SandboxedAgent {
         sets: "SANDBOX_RUNTIME",
         hides: false,
         said: "Claude Code runs this command in its sandbox, which keeps it from Unix sockets; sandbox.network.allowUnixSockets \
          (macOS) or allowAllUnixSockets (Linux) in ~/.claude/settings.json would change that for every command. Colibri's \
          tools do not need it: Claude Code starts the bridge outside the sandbox (colibri-mcp connect claude-code)",
     },
-    Agent {
+    SandboxedAgent {
         sets: "SANDBOX",
         hides: true,
         said: "SANDBOX is set, as Gemini CLI does in the container in which it runs itself and all that it starts: \
@@ -62,7 +62,7 @@ fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
-fn around(is_set: impl Fn(&str) -> bool) -> Option<&'static Agent> {
+fn around(is_set: impl Fn(&str) -> bool) -> Option<&'static SandboxedAgent> {
     AGENTS.iter().find(|agent| is_set(agent.sets))
 }
 

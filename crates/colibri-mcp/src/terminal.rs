@@ -8,14 +8,14 @@ use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement};
 use nix::unistd::{Group, User};
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use colibri_text::visible;
 
 /// Columns of a table when nothing says how wide the terminal is.
 const WIDTH: u16 = 80;
 
 /// Writes to stdout, with a newline. A reader that has gone is a [`Failure`], not a panic.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)
@@ -36,13 +36,13 @@ pub(crate) enum Style {
 
 /// A table without lines, as wide as the terminal at most.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     table: comfy_table::Table,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these headings.
-    pub(crate) fn new(headings: &[&str]) -> Table {
+    pub(crate) fn new(headings: &[&str]) -> TextTable {
         let mut table = comfy_table::Table::new();
         table
             .load_style(comfy_table::presets::NOTHING)
@@ -60,7 +60,7 @@ impl Table {
         if !io::stdout().is_terminal() || table.width().is_none_or(|width| width == 0) {
             table.set_width(columns().unwrap_or(WIDTH).max(40));
         }
-        Table { table }
+        TextTable { table }
     }
 
     /// Adds a row. Unsafe characters are escaped here, so no caller can forget it.
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_table_is_never_wider_than_its_terminal() {
-        let mut table = Table::new(&["name", "what it does"]);
+        let mut table = TextTable::new(&["name", "what it does"]);
         table.row(&[
             ("github__create_issue", Style::Plain),
             (&"words and more words ".repeat(20), Style::Good),
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_id_that_is_copied_into_a_command_stands_on_one_line() {
-        let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+        let mut table = TextTable::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
         table.keep_first_whole();
         let (state, user) = ("done, ended 12 s ago after 140 min", "somebody-with-a-long-name");
         table.row(

@@ -26,14 +26,14 @@ use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{Hello, Place, Unavailable};
-use crate::failure::Failure;
-use crate::lines::{LineBuffer, MAX_LINE, Piece, each_line};
+use crate::connection::{DaemonAddress, Hello, Unavailable};
+use crate::failure::CommandError;
+use crate::lines::{LineBuffer, LinePiece, MAX_LINE, each_line};
 use colibri_protocol::error::Code;
 use colibri_text::visible;
 use own_answer::{error_line, refusal};
-use peek::{Message, comparable};
-use restart::{InFlight, Opened, Sent, Session};
+use peek::{PeekedMessage, comparable};
+use restart::{InFlight, InitializeResult, LegacyHandshake, ReplayableRequest};
 
 /// How long requests wait for a daemon that has just gone, before they are told that there is none.
 const GRACE: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// How a bridge ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum BridgeEnd {
     /// The client closed its side, and everything it asked was answered by the daemon.
     Well,
     /// The client closed its side when there was no daemon.
@@ -69,17 +69,17 @@ pub(crate) enum BridgeError {
 
 /// A bridge between a client and the daemon.
 #[derive(Debug)]
-pub(crate) struct Bridge<W> {
-    place: Place,
+pub(crate) struct StdioBridge<W> {
+    place: DaemonAddress,
     hello: Hello,
     output: Mutex<W>,
-    state: Mutex<State>,
+    state: Mutex<StdioBridgeState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
-    link: Link,
+struct StdioBridgeState {
+    link: DaemonLink,
     /// Somebody waits for the next attempt to connect.
     wanted: bool,
     input_ended: bool,
@@ -87,7 +87,7 @@ struct State {
 }
 
 #[derive(Debug)]
-enum Link {
+enum DaemonLink {
     Up(Arc<UnixStream>),
     Down {
         /// When it broke, if it was ever up.
@@ -99,11 +99,11 @@ enum Link {
     },
 }
 
-impl<W: Write + Send> Bridge<W> {
+impl<W: Write + Send> StdioBridge<W> {
     /// A bridge to the daemon at a place, which writes to `output`.
-    pub(crate) fn new(place: impl Into<Place>, hello: Hello, output: W) -> Bridge<W> {
-        let state = State {
-            link: Link::Down {
+    pub(crate) fn new(place: impl Into<DaemonAddress>, hello: Hello, output: W) -> StdioBridge<W> {
+        let state = StdioBridgeState {
+            link: DaemonLink::Down {
                 since: None,
                 failures: 0,
                 why: String::new(),
@@ -112,7 +112,7 @@ impl<W: Write + Send> Bridge<W> {
             input_ended: false,
             in_flight: InFlight::default(),
         };
-        Bridge {
+        StdioBridge {
             place: place.into(),
             hello,
             output: Mutex::new(output),
@@ -123,7 +123,7 @@ impl<W: Write + Send> Bridge<W> {
 
     /// The direction from the daemon to the client, and the connection itself. Returns when the client has closed its
     /// side and is served, or when it no longer reads. [`Bridge::send`] runs beside it, in another thread.
-    pub(crate) fn receive(&self) -> Result<Ended, BridgeError> {
+    pub(crate) fn receive(&self) -> Result<BridgeEnd, BridgeError> {
         let mut pause = BACKOFF.0;
         loop {
             let mut buffer = LineBuffer::new(MAX_LINE);
@@ -132,21 +132,21 @@ impl<W: Write + Send> Bridge<W> {
                     pause = BACKOFF.0;
                     self.relay(&stream, &mut buffer)?;
                     if self.disconnected()? {
-                        return Ok(Ended::Well);
+                        return Ok(BridgeEnd::Well);
                     }
                 }
                 Err(BridgeError::NoDaemon(error)) => {
                     let mut state = self.state();
                     if state.input_ended {
-                        return Ok(Ended::WithoutDaemon);
+                        return Ok(BridgeEnd::WithoutDaemon);
                     }
-                    if let Link::Down { failures, why, .. } = &mut state.link {
+                    if let DaemonLink::Down { failures, why, .. } = &mut state.link {
                         *failures += 1;
                         *why = error.to_string();
                     }
                     state.wanted = false;
                     self.changed.notify_all();
-                    let wait = |state: &mut State| !state.wanted && !state.input_ended;
+                    let wait = |state: &mut StdioBridgeState| !state.wanted && !state.input_ended;
                     drop(
                         self.changed
                             .wait_timeout_while(state, pause, wait)
@@ -165,18 +165,18 @@ impl<W: Write + Send> Bridge<W> {
         let mut buffer = LineBuffer::new(MAX_LINE);
         loop {
             let done = match buffer.read(&mut input) {
-                Ok(Piece::Lines(piece)) => {
+                Ok(LinePiece::Lines(piece)) => {
                     self.forward(piece)?;
                     piece.len()
                 }
-                Ok(Piece::Nothing) => 0,
-                Ok(Piece::TooLong(beginning)) => {
+                Ok(LinePiece::Nothing) => 0,
+                Ok(LinePiece::TooLong(beginning)) => {
                     let text = format!("this message is longer than the limit of {MAX_LINE} bytes a line");
                     self.answer(&error_line(peek::id_of_beginning(beginning), Code::FrameTooLong, text))?;
                     0
                 }
-                Ok(Piece::End(b"")) | Err(_) => break,
-                Ok(Piece::End(rest)) => {
+                Ok(LinePiece::End(b"")) | Err(_) => break,
+                Ok(LinePiece::End(rest)) => {
                     self.forward(&[rest, b"\n"].concat())?;
                     break;
                 }
@@ -187,7 +187,7 @@ impl<W: Write + Send> Bridge<W> {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StdioBridgeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,7 +205,7 @@ impl<W: Write + Send> Bridge<W> {
         let state = self.state();
         let (mut state, stream) = self.wait_for_link(state);
         let Some(stream) = stream else {
-            let Link::Down { why, .. } = &state.link else {
+            let DaemonLink::Down { why, .. } = &state.link else {
                 return Ok(());
             };
             let errors = each_line(piece)
@@ -226,15 +226,18 @@ impl<W: Write + Send> Bridge<W> {
     }
 
     /// Waits until there is a connection: for the grace period if there was one, else for one attempt.
-    fn wait_for_link<'a>(&self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, Option<Arc<UnixStream>>) {
+    fn wait_for_link<'a>(
+        &self,
+        mut state: MutexGuard<'a, StdioBridgeState>,
+    ) -> (MutexGuard<'a, StdioBridgeState>, Option<Arc<UnixStream>>) {
         let mut failures_before = None;
         loop {
             let (since, failures) = match &state.link {
-                Link::Up(stream) => {
+                DaemonLink::Up(stream) => {
                     let stream = stream.clone();
                     return (state, Some(stream));
                 }
-                Link::Down { since, failures, .. } => (*since, *failures),
+                DaemonLink::Down { since, failures, .. } => (*since, *failures),
             };
             let grace = since.map_or(Duration::ZERO, |since| GRACE.saturating_sub(since.elapsed()));
             if !grace.is_zero() {
@@ -263,17 +266,18 @@ impl<W: Write + Send> Bridge<W> {
         let mut state = self.state();
         state.input_ended = true;
         self.changed.notify_all();
-        let Link::Up(stream) = &state.link else {
+        let DaemonLink::Up(stream) = &state.link else {
             return;
         };
         let stream = stream.clone();
         let _ = stream.shutdown(Shutdown::Write);
-        let waits = |state: &mut State| matches!(state.link, Link::Up(_)) && state.in_flight.has_calls();
+        let waits =
+            |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_)) && state.in_flight.has_calls();
         let state = self
             .changed
             .wait_while(state, waits)
             .unwrap_or_else(PoisonError::into_inner);
-        let up = |state: &mut State| matches!(state.link, Link::Up(_));
+        let up = |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_));
         let (state, _) = self
             .changed
             .wait_timeout_while(state, LINGER, up)
@@ -293,7 +297,7 @@ impl<W: Write + Send> Bridge<W> {
         let again = state.in_flight.again();
         (&stream).write_all(&again).map_err(|error| self.broken(error))?;
         let stream = Arc::new(stream);
-        state.link = Link::Up(stream.clone());
+        state.link = DaemonLink::Up(stream.clone());
         state.wanted = false;
         if state.input_ended {
             // Nobody asks any more, and what was asked before has been answered.
@@ -309,10 +313,15 @@ impl<W: Write + Send> Bridge<W> {
     }
 
     /// Opens a legacy session again.
-    fn replay(&self, mut stream: &UnixStream, buffer: &mut LineBuffer, session: &Session) -> Result<(), BridgeError> {
+    fn replay(
+        &self,
+        mut stream: &UnixStream,
+        buffer: &mut LineBuffer,
+        session: &LegacyHandshake,
+    ) -> Result<(), BridgeError> {
         let deadline = Instant::now() + REPLAY_LIMIT;
         let answer = self.exchange(stream, buffer, &session.initialize, deadline)?;
-        let opened = Opened::read(&answer).map_err(BridgeError::Replay)?;
+        let opened = InitializeResult::read(&answer).map_err(BridgeError::Replay)?;
         if opened.version != session.version {
             let why = format!(
                 "it was of protocol {}, and would now be of {}",
@@ -349,7 +358,7 @@ impl<W: Write + Send> Bridge<W> {
         &self,
         mut stream: &UnixStream,
         buffer: &mut LineBuffer,
-        request: &Sent,
+        request: &ReplayableRequest,
         deadline: Instant,
     ) -> Result<Vec<u8>, BridgeError> {
         let broken = |error| self.broken(error);
@@ -362,11 +371,11 @@ impl<W: Write + Send> Bridge<W> {
                 .set_read_timeout(Some(left))
                 .and_then(|()| buffer.read(&mut stream));
             let (done, answer) = match read.map_err(broken)? {
-                Piece::End(_) | Piece::TooLong(_) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
-                Piece::Nothing => (0, None),
-                Piece::Lines(piece) => {
+                LinePiece::End(_) | LinePiece::TooLong(_) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+                LinePiece::Nothing => (0, None),
+                LinePiece::Lines(piece) => {
                     let is_answer = |line: &[u8]| match peek::message(line) {
-                        Message::Answer { id: given } => comparable(given) == request.id,
+                        PeekedMessage::Answer { id: given } => comparable(given) == request.id,
                         _ => false,
                     };
                     match each_line(piece).find(|(_, line)| is_answer(line)) {
@@ -392,21 +401,21 @@ impl<W: Write + Send> Bridge<W> {
     fn relay(&self, mut stream: &UnixStream, buffer: &mut LineBuffer) -> Result<(), BridgeError> {
         loop {
             let done = match buffer.read(&mut stream) {
-                Ok(Piece::Lines(piece)) => {
+                Ok(LinePiece::Lines(piece)) => {
                     self.deliver(piece)?;
                     piece.len()
                 }
-                Ok(Piece::Nothing) => 0,
-                Ok(Piece::TooLong(beginning)) => {
+                Ok(LinePiece::Nothing) => 0,
+                Ok(LinePiece::TooLong(beginning)) => {
                     let text = format!("the answer is longer than the limit of {MAX_LINE} bytes a line");
-                    if let Message::Answer { id } = peek::message(beginning)
+                    if let PeekedMessage::Answer { id } = peek::message(beginning)
                         && self.state().in_flight.is_answered(id)
                     {
                         self.answer(&error_line(id, Code::FrameTooLong, text))?;
                     }
                     0
                 }
-                Ok(Piece::End(_)) | Err(_) => return Ok(()),
+                Ok(LinePiece::End(_)) | Err(_) => return Ok(()),
             };
             buffer.consume(done);
         }
@@ -436,7 +445,7 @@ impl<W: Write + Send> Bridge<W> {
     fn disconnected(&self) -> Result<bool, BridgeError> {
         let mut state = self.state();
         let ended = state.input_ended;
-        state.link = Link::Down {
+        state.link = DaemonLink::Down {
             since: Some(Instant::now()),
             failures: 0,
             why: String::new(),
@@ -460,23 +469,23 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
 }
 
 /// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
-pub(crate) fn run(place: Place, hello: Hello) -> ExitCode {
+pub(crate) fn run(place: DaemonAddress, hello: Hello) -> ExitCode {
     match bridge_stdio(place, hello) {
         // A client that closes stdout is gone: there is nobody to tell.
-        Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
-        Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
+        Ok(BridgeEnd::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
+        Ok(BridgeEnd::WithoutDaemon) => ExitCode::from(CommandError::UNAVAILABLE),
         Err(error) => {
             eprintln!("colibri-mcp: {}", visible(&error.to_string()));
-            ExitCode::from(Failure::UNAVAILABLE)
+            ExitCode::from(CommandError::UNAVAILABLE)
         }
     }
 }
 
-fn bridge_stdio(place: Place, hello: Hello) -> Result<Ended, BridgeError> {
+fn bridge_stdio(place: DaemonAddress, hello: Hello) -> Result<BridgeEnd, BridgeError> {
     // Plain files: the standard library's own handles buffer, and split output at newlines.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
-    let bridge = Arc::new(Bridge::new(place, hello, output));
+    let bridge = Arc::new(StdioBridge::new(place, hello, output));
     let sender = bridge.clone();
     std::thread::spawn(move || {
         if sender.send(input).is_err() {

@@ -1,6 +1,6 @@
 //! What the bridge answers itself.
 
-use super::peek::{self, Message};
+use super::peek::{self, PeekedMessage};
 use colibri_protocol::error::{Code, Failure};
 use colibri_protocol::rpc_error::RpcError;
 
@@ -29,7 +29,7 @@ pub(super) fn refusal(line: &[u8], why: &str) -> Vec<u8> {
     let errors: Vec<_> = peek::messages(line)
         .into_iter()
         .filter_map(|message| match peek::message(message) {
-            Message::Request { id, .. } => Some(error_line(id, Code::DaemonUnreachable, why)),
+            PeekedMessage::Request { id, .. } => Some(error_line(id, Code::DaemonUnreachable, why)),
             _ => None,
         })
         .collect();

@@ -6,7 +6,7 @@
 
 /// What a line is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Message<'a> {
+pub(super) enum PeekedMessage<'a> {
     /// It has a method and an id.
     Request {
         /// The id's bytes.
@@ -29,13 +29,13 @@ pub(super) enum Message<'a> {
 }
 
 /// Reads one message; see the module's text for what it is not.
-pub(super) fn message(text: &[u8]) -> Message<'_> {
+pub(super) fn message(text: &[u8]) -> PeekedMessage<'_> {
     let found = fields(text);
     match (found.id, found.method) {
-        (Some(id), Some(method)) => Message::Request { id, method },
-        (None, Some(method)) => Message::Notification { method },
-        (Some(id), None) if found.answer => Message::Answer { id },
-        _ => Message::Other,
+        (Some(id), Some(method)) => PeekedMessage::Request { id, method },
+        (None, Some(method)) => PeekedMessage::Notification { method },
+        (Some(id), None) if found.answer => PeekedMessage::Answer { id },
+        _ => PeekedMessage::Other,
     }
 }
 
@@ -95,14 +95,14 @@ pub(super) fn at<'a>(text: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
 }
 
 #[derive(Default)]
-struct Fields<'a> {
+struct PeekedFields<'a> {
     id: Option<&'a [u8]>,
     method: Option<&'a [u8]>,
     answer: bool,
 }
 
-fn fields(text: &[u8]) -> Fields<'_> {
-    let mut found = Fields::default();
+fn fields(text: &[u8]) -> PeekedFields<'_> {
+    let mut found = PeekedFields::default();
     let mut at = object_start(text);
     while let Some((key, value)) = at.and_then(|at| next_key(text, at)) {
         // That an answer is one shows in the key alone: its value may be long, and need not be looked at.
@@ -205,8 +205,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn request<'a>(id: &'a str, method: &'a str) -> Message<'a> {
-        Message::Request {
+    fn request<'a>(id: &'a str, method: &'a str) -> PeekedMessage<'a> {
+        PeekedMessage::Request {
             id: id.as_bytes(),
             method: method.as_bytes(),
         }
@@ -225,21 +225,21 @@ mod tests {
             ),
             (
                 r#"{"method":"n","params":[{},[],"]"]}"#,
-                Message::Notification { method: b"n" },
+                PeekedMessage::Notification { method: b"n" },
             ),
             (
                 r#"{"jsonrpc":"2.0","id":-3,"result":{"a":1}}"#,
-                Message::Answer { id: b"-3" },
+                PeekedMessage::Answer { id: b"-3" },
             ),
             (
                 r#"{"error":{"code":1,"message":"id"},"id":"x\"y"}"#,
-                Message::Answer { id: br#""x\"y""# },
+                PeekedMessage::Answer { id: br#""x\"y""# },
             ),
-            (r#"{"id":1}"#, Message::Other),
-            (r#"{"params":{"id":1,"method":"x"}}"#, Message::Other),
-            (r#"[1]"#, Message::Other),
-            ("", Message::Other),
-            ("}{", Message::Other),
+            (r#"{"id":1}"#, PeekedMessage::Other),
+            (r#"{"params":{"id":1,"method":"x"}}"#, PeekedMessage::Other),
+            (r#"[1]"#, PeekedMessage::Other),
+            ("", PeekedMessage::Other),
+            ("}{", PeekedMessage::Other),
         ] {
             assert_eq!(message(line.as_bytes()), expected, "{line}");
         }
@@ -249,7 +249,7 @@ mod tests {
     fn an_answer_is_known_before_its_result_is_read() {
         assert_eq!(
             message(br#"{"jsonrpc":"2.0","id":7,"result":{"text":"cut o"#),
-            Message::Answer { id: b"7" }
+            PeekedMessage::Answer { id: b"7" }
         );
     }
 

@@ -3,61 +3,61 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::own_answer::error_line;
-use super::peek::{self, Message, comparable};
+use super::peek::{self, PeekedMessage, comparable};
 use colibri_protocol::error::Code;
 
 /// What waits for an answer, on either side, and the session.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    pending: BTreeMap<Id, Pending>,
-    session: Option<Session>,
+    pending: BTreeMap<ComparableId, PendingRequest>,
+    session: Option<LegacyHandshake>,
     /// Requests from the daemon that the client has not answered.
-    asked: BTreeSet<Id>,
+    asked: BTreeSet<ComparableId>,
     /// Those of a daemon that is gone.
-    stale: BTreeSet<Id>,
+    stale: BTreeSet<ComparableId>,
     /// Subscriptions that were sent again: the client already knows that they are acknowledged.
-    resubscribed: BTreeSet<Id>,
+    resubscribed: BTreeSet<ComparableId>,
     /// Requests that were sent again: the client already has their answers.
-    repeated: BTreeSet<Id>,
+    repeated: BTreeSet<ComparableId>,
 }
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-enum Pending {
+enum PendingRequest {
     Call,
     /// The line is kept: it can be sent again.
-    Initialize(Line),
+    Initialize(OwnedLine),
     /// The line is kept: it can be sent again.
-    Listen(Line),
+    Listen(OwnedLine),
 }
 
 /// A line with its newline.
-type Line = Box<[u8]>;
+type OwnedLine = Box<[u8]>;
 /// A request's id, in the form that [`comparable`] gives it.
-type Id = Box<[u8]>;
+type ComparableId = Box<[u8]>;
 
 /// A request that can be sent again.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
-    pub id: Id,
-    pub line: Line,
+pub(super) struct ReplayableRequest {
+    pub id: ComparableId,
+    pub line: OwnedLine,
 }
 
 /// A legacy session, as the client opened it.
 #[derive(Debug, Clone)]
-pub(super) struct Session {
-    pub initialize: Sent,
-    pub initialized: Option<Line>,
-    pub set_level: Option<Sent>,
+pub(super) struct LegacyHandshake {
+    pub initialize: ReplayableRequest,
+    pub initialized: Option<OwnedLine>,
+    pub set_level: Option<ReplayableRequest>,
     /// The subscriptions to resources, by the URIs as they are written.
-    pub subscribed: BTreeMap<Box<[u8]>, Sent>,
+    pub subscribed: BTreeMap<Box<[u8]>, ReplayableRequest>,
     pub version: String,
     pub lists_change: Vec<&'static str>,
 }
 
 impl InFlight {
     /// The session to open again.
-    pub(super) fn session(&self) -> Option<Session> {
+    pub(super) fn session(&self) -> Option<LegacyHandshake> {
         self.session.clone()
     }
 
@@ -66,12 +66,12 @@ impl InFlight {
         let mut again = Vec::new();
         for (id, pending) in &self.pending {
             match pending {
-                Pending::Initialize(line) => again.extend_from_slice(line),
-                Pending::Listen(line) => {
+                PendingRequest::Initialize(line) => again.extend_from_slice(line),
+                PendingRequest::Listen(line) => {
                     self.resubscribed.insert(id.clone());
                     again.extend_from_slice(line);
                 }
-                Pending::Call => {}
+                PendingRequest::Call => {}
             }
         }
         for sent in self.session.iter().flat_map(|session| session.subscribed.values()) {
@@ -90,9 +90,9 @@ impl InFlight {
     pub(super) fn lost(&mut self, ended: bool) -> Vec<u8> {
         let mut lines = Vec::new();
         self.pending.retain(|id, pending| {
-            let keep = !ended && !matches!(pending, Pending::Call);
+            let keep = !ended && !matches!(pending, PendingRequest::Call);
             // A subscription that ends with the session needs no error.
-            if !keep && !matches!(pending, Pending::Listen(_)) {
+            if !keep && !matches!(pending, PendingRequest::Listen(_)) {
                 let text = "colibri-mcpd restarted, or was stopped, while this request was in flight: it may have run, \
                             or not";
                 lines.extend(error_line(id, Code::ConnectionLost, text));
@@ -116,50 +116,50 @@ impl InFlight {
         if peek::is_batch(line) {
             // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic: lifecycle).
             for message in peek::messages(line) {
-                if let Message::Request { id, .. } = peek::message(message) {
-                    self.pending.insert(comparable(id), Pending::Call);
+                if let PeekedMessage::Request { id, .. } = peek::message(message) {
+                    self.pending.insert(comparable(id), PendingRequest::Call);
                 }
             }
             return true;
         }
         match peek::message(line) {
-            Message::Request { id, method } => {
+            PeekedMessage::Request { id, method } => {
                 let id = comparable(id);
                 let pending = match method {
-                    b"initialize" => Pending::Initialize(line.into()),
-                    b"subscriptions/listen" => Pending::Listen(line.into()),
+                    b"initialize" => PendingRequest::Initialize(line.into()),
+                    b"subscriptions/listen" => PendingRequest::Listen(line.into()),
                     b"logging/setLevel" => {
                         if let Some(session) = &mut self.session {
-                            session.set_level = Some(Sent {
+                            session.set_level = Some(ReplayableRequest {
                                 id: id.clone(),
                                 line: line.into(),
                             });
                         }
-                        Pending::Call
+                        PendingRequest::Call
                     }
                     b"resources/subscribe" | b"resources/unsubscribe" => {
                         self.note_subscription(method == b"resources/subscribe", &id, line);
-                        Pending::Call
+                        PendingRequest::Call
                     }
-                    _ => Pending::Call,
+                    _ => PendingRequest::Call,
                 };
                 self.pending.insert(id, pending);
             }
-            Message::Notification {
+            PeekedMessage::Notification {
                 method: b"notifications/initialized",
             } => {
                 if let Some(session) = &mut self.session {
                     session.initialized = Some(line.into());
                 }
             }
-            Message::Notification {
+            PeekedMessage::Notification {
                 method: b"notifications/cancelled",
             } => {
                 if let Some(id) = peek::cancelled_request(line) {
                     self.pending.remove(&id);
                 }
             }
-            Message::Answer { id } if !(self.stale.is_empty() && self.asked.is_empty()) => {
+            PeekedMessage::Answer { id } if !(self.stale.is_empty() && self.asked.is_empty()) => {
                 let id = comparable(id);
                 if self.stale.remove(&id) {
                     return false;
@@ -172,14 +172,14 @@ impl InFlight {
     }
 
     /// Notes that the client subscribes to a resource, or does not want to any more.
-    fn note_subscription(&mut self, subscribes: bool, id: &Id, line: &[u8]) {
+    fn note_subscription(&mut self, subscribes: bool, id: &ComparableId, line: &[u8]) {
         let (Some(session), Some(uri)) = (&mut self.session, peek::at(line, &["params", "uri"])) else {
             return;
         };
         let uri = comparable(uri);
         if subscribes {
             let (id, line) = (id.clone(), line.into());
-            session.subscribed.insert(uri, Sent { id, line });
+            session.subscribed.insert(uri, ReplayableRequest { id, line });
         } else {
             session.subscribed.remove(&uri);
         }
@@ -189,23 +189,23 @@ impl InFlight {
     pub(super) fn note_received(&mut self, line: &[u8]) -> bool {
         if peek::is_batch(line) {
             for message in peek::messages(line) {
-                if let Message::Answer { id } = peek::message(message) {
+                if let PeekedMessage::Answer { id } = peek::message(message) {
                     self.pending.remove(&comparable(id));
                 }
             }
             return true;
         }
         match peek::message(line) {
-            Message::Answer { id } => {
+            PeekedMessage::Answer { id } => {
                 let id = comparable(id);
                 if self.repeated.remove(&id) {
                     return false;
                 }
-                if let Some(Pending::Initialize(request)) = self.pending.remove(&id)
-                    && let Ok(opened) = Opened::read(line)
+                if let Some(PendingRequest::Initialize(request)) = self.pending.remove(&id)
+                    && let Ok(opened) = InitializeResult::read(line)
                 {
-                    self.session = Some(Session {
-                        initialize: Sent { id, line: request },
+                    self.session = Some(LegacyHandshake {
+                        initialize: ReplayableRequest { id, line: request },
                         initialized: None,
                         set_level: None,
                         subscribed: BTreeMap::new(),
@@ -214,17 +214,17 @@ impl InFlight {
                     });
                 }
             }
-            Message::Request { id, .. } => {
+            PeekedMessage::Request { id, .. } => {
                 self.asked.insert(comparable(id));
             }
-            Message::Notification {
+            PeekedMessage::Notification {
                 method: b"notifications/cancelled",
             } if !self.asked.is_empty() => {
                 if let Some(id) = peek::cancelled_request(line) {
                     self.asked.remove(&id);
                 }
             }
-            Message::Notification {
+            PeekedMessage::Notification {
                 method: b"notifications/subscriptions/acknowledged",
             } if !self.resubscribed.is_empty() => {
                 return !peek::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
@@ -238,19 +238,19 @@ impl InFlight {
     pub(super) fn has_calls(&self) -> bool {
         self.pending
             .values()
-            .any(|pending| !matches!(pending, Pending::Listen(_)))
+            .any(|pending| !matches!(pending, PendingRequest::Listen(_)))
     }
 }
 
 /// What an answer to `initialize` says of the session.
-pub(super) struct Opened {
+pub(super) struct InitializeResult {
     pub version: String,
     /// The lists of which the daemon says that it tells when they change.
     pub lists_change: Vec<&'static str>,
 }
 
-impl Opened {
-    pub(super) fn read(line: &[u8]) -> Result<Opened, String> {
+impl InitializeResult {
+    pub(super) fn read(line: &[u8]) -> Result<InitializeResult, String> {
         let Some(version) = peek::at(line, &["result", "protocolVersion"]) else {
             let why = peek::at(line, &["error", "message"]).and_then(|text| serde_json::from_slice(text).ok());
             return Err(why.unwrap_or_else(|| "no result".to_owned()));
@@ -258,7 +258,7 @@ impl Opened {
         let changes = |list: &&str| {
             peek::at(line, &["result", "capabilities", list, "listChanged"]).is_some_and(|changes| changes == b"true")
         };
-        Ok(Opened {
+        Ok(InitializeResult {
             version: String::from_utf8_lossy(version).trim_matches('"').to_owned(),
             lists_change: ["tools", "prompts", "resources"].into_iter().filter(changes).collect(),
         })

@@ -51,15 +51,15 @@ impl Peer {
 /// A client with a bridge of its own.
 struct Client {
     peer: Peer,
-    bridge: Arc<Bridge<UnixStream>>,
-    receive: JoinHandle<Result<Ended, BridgeError>>,
+    bridge: Arc<StdioBridge<UnixStream>>,
+    receive: JoinHandle<Result<BridgeEnd, BridgeError>>,
     send: JoinHandle<Result<(), BridgeError>>,
 }
 
 impl Client {
     fn start(socket: &Path) -> Client {
         let (stream, inside) = UnixStream::pair().unwrap();
-        let bridge = Arc::new(Bridge::new(
+        let bridge = Arc::new(StdioBridge::new(
             socket.to_owned(),
             Hello::default(),
             inside.try_clone().unwrap(),
@@ -83,12 +83,12 @@ impl Client {
 
     /// Returns once the bridge has noticed that its daemon is gone.
     fn wait_until_down(&self) {
-        let up = |state: &mut State| matches!(state.link, Link::Up(_));
+        let up = |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_));
         drop(self.bridge.changed.wait_while(self.bridge.state(), up).unwrap());
     }
 
     /// Closes stdin, and returns how the bridge ended and what was still delivered.
-    fn finish(mut self) -> (Ended, String) {
+    fn finish(mut self) -> (BridgeEnd, String) {
         self.peer.stream.shutdown(Shutdown::Write).unwrap();
         self.send.join().unwrap().unwrap();
         let ended = self.receive.join().unwrap().unwrap();
@@ -218,7 +218,7 @@ fn the_end_of_stdin_passes_on_and_pending_answers_still_arrive() {
     });
     assert_eq!(
         client.finish(),
-        (Ended::Well, format!("{}\n{}\n", answer("1"), answer("2")))
+        (BridgeEnd::Well, format!("{}\n{}\n", answer("1"), answer("2")))
     );
     daemon.join().unwrap();
 }
@@ -228,7 +228,7 @@ fn a_daemon_that_never_closes_does_not_keep_the_bridge() {
     let (_place, _listener, mut client, mut daemon) = connected();
     client.say(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#);
     daemon.expect(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#);
-    assert_eq!(client.finish(), (Ended::Well, String::new()));
+    assert_eq!(client.finish(), (BridgeEnd::Well, String::new()));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn ends_without_a_daemon_when_stdin_ends() {
     let mut client = Client::start(&place.socket());
     client.say(&call("1"));
     let (ended, rest) = client.finish();
-    assert_eq!(ended, Ended::WithoutDaemon);
+    assert_eq!(ended, BridgeEnd::WithoutDaemon);
     assert!(rest.contains("\"code\":106"), "{rest}");
 }
 
@@ -450,7 +450,7 @@ fn a_closed_stdout_ends_the_bridge() {
     daemon.say(CHANGED);
     let ended = client.receive.join().unwrap();
     assert!(
-        matches!(ended, Err(BridgeError::Output(_)) | Ok(Ended::Well)),
+        matches!(ended, Err(BridgeError::Output(_)) | Ok(BridgeEnd::Well)),
         "{ended:?}"
     );
 }

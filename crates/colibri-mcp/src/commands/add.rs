@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::context::Context;
 use super::tool_list::OWN;
-use crate::failure::Failure;
-use crate::install::{self, Answers, Options, Plan, Registered, Scope};
+use crate::failure::CommandError;
+use crate::install::{self, InputAnswers, InstallOptions, InstallPlan, InstallScope, RegistryFile};
 use crate::interrupt;
-use crate::owned::agree;
+use crate::owned_file::agree;
 use colibri_api::{ServerState, ServerTools};
-use colibri_mcp::bring::{self, Proposal, Runs};
+use colibri_mcp::importers::{self, Proposal, Runs};
 use colibri_registry::is_server_id;
 use colibri_text::{counted, visible, visible_lines};
 
@@ -67,24 +67,24 @@ pub(crate) struct Choices {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
     let name = &arguments.name;
     if !is_server_id(name) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "{}: a server's id is 1 to 32 characters of a-z, 0-9 and -, and begins with a letter",
             visible(name)
         )));
     }
     let proposal = match &arguments.url {
-        Some(url) => bring::url(name, url, pairs(&arguments.header, "--header")?, arguments.sse),
+        Some(url) => importers::url(name, url, pairs(&arguments.header, "--header")?, arguments.sse),
         None => {
             let env = pairs(&arguments.env, "--env")?;
             let command = from_here(&arguments.command);
-            bring::command(name, &command, env, arguments.cwd.as_deref())
+            importers::command(name, &command, env, arguments.cwd.as_deref())
         }
     };
     let offers = vec![(name.clone(), proposal, None)];
-    bring_in(offers, &Answers::default(), &arguments.choices, context)
+    bring_in(offers, &InputAnswers::default(), &arguments.choices, context)
 }
 
 /// The words of a command: a relative path is one from where the person is.
@@ -101,7 +101,7 @@ fn from_here(words: &[String]) -> Vec<String> {
     words
 }
 
-fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Failure> {
+fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, CommandError> {
     let mut pairs = BTreeMap::new();
     for pair in given {
         let (key, value) = match pair.split_once('=') {
@@ -109,7 +109,7 @@ fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Failu
             None => match std::env::var(pair) {
                 Ok(value) => (pair.as_str(), value),
                 Err(_) => {
-                    return Err(Failure::Usage(format!(
+                    return Err(CommandError::Usage(format!(
                         "{flag} {}: your environment has no such variable",
                         visible(pair)
                     )));
@@ -130,17 +130,17 @@ pub(crate) type Offer = (String, Proposal, Option<Rc<[u8]>>);
 /// None of them became an entry, the person does not want it, or the registry cannot be written.
 pub(crate) fn bring_in(
     offers: Vec<Offer>,
-    answers: &Answers,
+    answers: &InputAnswers,
     choices: &Choices,
     context: &Context,
-) -> Result<ExitCode, Failure> {
-    let scope = Scope::find(choices.service)?;
+) -> Result<ExitCode, CommandError> {
+    let scope = InstallScope::find(choices.service)?;
     interrupt::hold_back()?;
-    let options = Options {
+    let options = InstallOptions {
         scripts: choices.scripts,
     };
     let known = install::registered(&scope)?.entries;
-    let (mut plans, mut refused): (Vec<Plan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    let (mut plans, mut refused): (Vec<InstallPlan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     for (id, mut proposal, mut bundle) in offers {
         let name = proposal.name.clone();
         if let Ok(Runs::Published(published)) = &proposal.runs {
@@ -179,7 +179,9 @@ pub(crate) fn bring_in(
         eprintln!("colibri-mcp: {} is refused: {}", visible(name), visible_lines(why));
     }
     if plans.is_empty() {
-        return Err(Failure::Data("no server can be added; nothing was written".to_owned()));
+        return Err(CommandError::Data(
+            "no server can be added; nothing was written".to_owned(),
+        ));
     }
     let what = counted(plans.len() as u64, "server");
     agree(&format!("Write {what} into {}?", scope.registry.display()), choices.yes)?;
@@ -188,7 +190,9 @@ pub(crate) fn bring_in(
         eprintln!("colibri-mcp: {id} was not written: {}", visible_lines(why));
     }
     if written.ids.is_empty() {
-        return Err(Failure::Data("no server was added; nothing of them stays".to_owned()));
+        return Err(CommandError::Data(
+            "no server was added; nothing of them stays".to_owned(),
+        ));
     }
     let said = format!("Added {} to {}.", written.ids.join(", "), scope.registry.display());
     refused.extend(written.failed);
@@ -200,7 +204,7 @@ pub(crate) fn bring_in(
     told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
     interrupt::release()?;
     // What is turned off where it comes from stays so.
-    let Registered { entries, .. } = install::registered(&scope)?;
+    let RegistryFile { entries, .. } = install::registered(&scope)?;
     let is_on = |id: &&String| {
         entries
             .get(*id)
@@ -217,13 +221,13 @@ pub(crate) fn bring_in(
 ///
 /// # Errors
 /// One of them does not work: a script that adds it must not go on as if it did.
-pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Failure> {
+pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), CommandError> {
     let until = Instant::now() + INTRODUCTION;
     let (mut told, mut dead) = (Vec::new(), Vec::new());
     for id in ids {
         match introduce(id, context, until) {
             Ok(text) => told.push(format!("{id} {text}")),
-            Err(why) if context.place.private || matches!(why, Failure::DeadServer(_)) => dead.push(format!(
+            Err(why) if context.place.private || matches!(why, CommandError::DeadServer(_)) => dead.push(format!(
                 "{id} is there and does not work: {}",
                 visible_lines(&why.to_string())
             )),
@@ -235,14 +239,14 @@ pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Failur
     }
     match dead.is_empty() {
         true => Ok(()),
-        false => Err(Failure::DeadServer(format!(
+        false => Err(CommandError::DeadServer(format!(
             "{}; what starts then: colibri-mcp servers. To take one out: colibri-mcp remove NAME",
             dead.join("; ")
         ))),
     }
 }
 
-fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Failure> {
+fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, CommandError> {
     let mut connection = context.connect()?;
     loop {
         let asked = json!({ "server": id });
@@ -255,7 +259,7 @@ fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Fail
 }
 
 /// The tools that a server offers, or why it offers none. `None`: it still starts, and may.
-fn introduction(answer: &ServerTools, is_late: bool) -> Option<Result<String, Failure>> {
+fn introduction(answer: &ServerTools, is_late: bool) -> Option<Result<String, CommandError>> {
     let Some(unseen) = answer.not_seen.first() else {
         let tools = answer.tools.len() as u64 + answer.left_out;
         return Some(Ok(format!("offers {}.", counted(tools, "tool"))));
@@ -268,7 +272,7 @@ fn introduction(answer: &ServerTools, is_late: bool) -> Option<Result<String, Fa
             format!("{state}: {reason}")
         }
     };
-    Some(Err(Failure::DeadServer(why)))
+    Some(Err(CommandError::DeadServer(why)))
 }
 
 #[cfg(test)]
@@ -289,7 +293,7 @@ mod tests {
             let failure = introduction(&unseen(state), is_late).unwrap().unwrap_err();
             assert_eq!(
                 (failure.exit_code(), &*failure.to_string()),
-                (Failure::UNAVAILABLE, wanted)
+                (CommandError::UNAVAILABLE, wanted)
             );
         }
     }

@@ -18,9 +18,9 @@ use serde_json::value::RawValue;
 use super::agent_event::describe_event;
 use super::context::Context;
 use super::signals::on_signals;
-use crate::connection::{Connection, RequestError, read};
-use crate::failure::Failure;
-use crate::terminal::{self, Style, Table, clock, duration, since, user};
+use crate::connection::{DaemonConnection, RequestError, read};
+use crate::failure::CommandError;
+use crate::terminal::{self, Style, TextTable, clock, duration, since, user};
 
 /// Digits of an instance's id.
 const WHOLE_ID: usize = 16;
@@ -75,7 +75,7 @@ pub(crate) struct Log {
 }
 
 /// Runs the command.
-pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, CommandError> {
     match command {
         Command::Run(arguments) => start(arguments, context),
         Command::List => {
@@ -99,7 +99,7 @@ fn status(seen: &AgentInstance) -> ExitCode {
     ExitCode::from(u8::from(seen.state != AgentState::Done || !has_task_done))
 }
 
-fn start(arguments: &Run, context: &Context) -> Result<ExitCode, Failure> {
+fn start(arguments: &Run, context: &Context) -> Result<ExitCode, CommandError> {
     let asked = SpawnAsked {
         agent: arguments.name.clone(),
         task: arguments.task,
@@ -126,7 +126,7 @@ fn start(arguments: &Run, context: &Context) -> Result<ExitCode, Failure> {
 ///
 /// # Errors
 /// Several instances begin so.
-fn whole_id(connection: &mut Connection, digits: &str) -> Result<String, Failure> {
+fn whole_id(connection: &mut DaemonConnection, digits: &str) -> Result<String, CommandError> {
     if digits.is_empty() || digits.len() >= WHOLE_ID {
         return Ok(digits.to_owned());
     }
@@ -134,14 +134,14 @@ fn whole_id(connection: &mut Connection, digits: &str) -> Result<String, Failure
     resolve_id(&instances, digits)
 }
 
-fn resolve_id(instances: &[AgentInstance], digits: &str) -> Result<String, Failure> {
+fn resolve_id(instances: &[AgentInstance], digits: &str) -> Result<String, CommandError> {
     let ids = instances.iter().map(|instance| instance.id.as_str());
     let begun: Vec<&str> = ids.filter(|id| id.starts_with(digits)).collect();
     match begun[..] {
         // The daemon refuses what is none.
         [] => Ok(digits.to_owned()),
         [id] => Ok(id.to_owned()),
-        _ => Err(Failure::Data(format!(
+        _ => Err(CommandError::Data(format!(
             "{} instances begin with {}: {}; give more digits",
             begun.len(),
             visible(digits),
@@ -150,7 +150,7 @@ fn resolve_id(instances: &[AgentInstance], digits: &str) -> Result<String, Failu
     }
 }
 
-fn stop(id: &str, context: &Context) -> Result<ExitCode, Failure> {
+fn stop(id: &str, context: &Context) -> Result<ExitCode, CommandError> {
     let mut connection = context.connect()?;
     let id = whole_id(&mut connection, id)?;
     let stopping: OneAgent = connection.ask("colibri/stop-agent", &StopAsked { id: id.clone() })?.0;
@@ -169,7 +169,12 @@ fn stop(id: &str, context: &Context) -> Result<ExitCode, Failure> {
 }
 
 /// Shows what an instance wrote and, with `follow`, writes. Returns it as it was at the end.
-fn watch(mut connection: Connection, id: &str, follow: bool, context: &Context) -> Result<AgentInstance, Failure> {
+fn watch(
+    mut connection: DaemonConnection,
+    id: &str,
+    follow: bool,
+    context: &Context,
+) -> Result<AgentInstance, CommandError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     if follow {
         let (canceller, told) = (connection.canceller()?, interrupted.clone());
@@ -195,15 +200,15 @@ fn watch(mut connection: Connection, id: &str, follow: bool, context: &Context) 
         shown.tell(name, params).map(ControlFlow::Continue)
     });
     let result = match outcome {
-        Err(Failure::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
+        Err(CommandError::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
             let id = visible(id);
-            return Err(Failure::Left(format!(
+            return Err(CommandError::Left(format!(
                 "{id} goes on: colibri-mcp agent log {id} --follow shows it, colibri-mcp agent stop {id} ends it"
             )));
         }
         other => other?,
     };
-    let result = result.ok_or_else(|| Failure::Machine("the daemon's answer is missing".to_owned()))?;
+    let result = result.ok_or_else(|| CommandError::Machine("the daemon's answer is missing".to_owned()))?;
     // Where the stream was ended for another reason, that is said instead.
     let OneAgent { instance } = read("colibri/agent-events", &result)?;
     if instance.ended_at.is_some() || !follow {
@@ -226,7 +231,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn tell(&mut self, name: &str, params: &RawValue) -> Result<(), Failure> {
+    fn tell(&mut self, name: &str, params: &RawValue) -> Result<(), CommandError> {
         let is_known = matches!(name, "colibri/agent-event" | "colibri/agent-state");
         match name {
             _ if is_known && self.json => terminal::print(&colibri_text::json(params.get())),
@@ -249,7 +254,7 @@ impl Shown {
     }
 
     /// Says that the state is another one, or another reason for it.
-    fn state(&mut self, at: u64, state: AgentState, reason: Option<&str>) -> Result<(), Failure> {
+    fn state(&mut self, at: u64, state: AgentState, reason: Option<&str>) -> Result<(), CommandError> {
         if self.state == Some(state) && (reason.is_none() || self.reason.as_deref() == reason) {
             return Ok(());
         }
@@ -325,7 +330,7 @@ fn agents(agents: &[AgentFacts]) -> String {
     if agents.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["agent", "running", "runs", "model", "can"]);
+    let mut table = TextTable::new(&["agent", "running", "runs", "model", "can"]);
     let mut reasons = String::new();
     for agent in agents {
         let style = if agent.refusal.is_some() {
@@ -369,8 +374,8 @@ fn instances(instances: &[AgentInstance]) -> String {
     }
 }
 
-fn instance_table(instances: &[AgentInstance]) -> Table {
-    let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+fn instance_table(instances: &[AgentInstance]) -> TextTable {
+    let mut table = TextTable::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
     table.keep_first_whole();
     for instance in instances {
         let style = match instance.state {

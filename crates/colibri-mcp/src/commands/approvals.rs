@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use serde_json::json;
 
 use super::context::Context;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_api::{Approval, Approvals, Decided, DecisionAsked, Reloaded};
 use colibri_text::visible;
@@ -18,7 +18,7 @@ pub(crate) struct Decide {
 }
 
 /// Lists the calls that wait.
-pub(crate) fn list(context: &Context) -> Result<(), Failure> {
+pub(crate) fn list(context: &Context) -> Result<(), CommandError> {
     let (waiting, raw): (Approvals, _) = context.ask("colibri/approvals", &json!({}))?;
     context.print(&raw, || {
         show(
@@ -77,9 +77,9 @@ fn arguments(arguments: &str, width: usize) -> String {
 }
 
 /// Approves or denies a call.
-pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), Failure> {
+pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), CommandError> {
     if approve && context.place.private && !io::stdin().is_terminal() {
-        return Err(Failure::Refused(
+        return Err(CommandError::Refused(
             "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \
              approval"
                 .to_owned(),
@@ -95,7 +95,7 @@ pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Resul
 }
 
 /// Has the daemon read registry and client policy again.
-pub(crate) fn reload(context: &Context) -> Result<(), Failure> {
+pub(crate) fn reload(context: &Context) -> Result<(), CommandError> {
     let (reloaded, raw): (Reloaded, _) = context.ask("colibri/reload", &json!({}))?;
     context.print(&raw, || {
         let blocked = reloaded.blocked.iter().map(|blocked| {

@@ -14,8 +14,8 @@ use super::context::Context;
 use super::missing;
 use super::signals::on_signals;
 use super::tool_list::{OWN, Tool, exposed, of_server};
-use crate::connection::{Canceller, Connection, Progress, RequestError, ToolResult, unreadable};
-use crate::failure::Failure;
+use crate::connection::{Canceller, DaemonConnection, RequestError, RequestProgress, ToolCallResult, unreadable};
+use crate::failure::CommandError;
 use colibri_protocol::Code;
 use colibri_text::{visible, visible_lines};
 
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     cancel_on_signals(connection.canceller()?)?;
     let whole = match &arguments.args {
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         visible_lines(&result.readable()).trim_end_matches('\n').to_owned()
     })?;
     if result.is_error {
-        Err(Failure::ToolError)
+        Err(CommandError::ToolError)
     } else {
         Ok(())
     }
@@ -81,12 +81,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
 
 /// Calls a tool of a server, or one of Colibri's own.
 pub(crate) fn call(
-    connection: &mut Connection,
+    connection: &mut DaemonConnection,
     server: &str,
     tool: &str,
     arguments: &RawValue,
-    on_progress: &mut dyn FnMut(&Progress),
-) -> Result<ToolResult, RequestError> {
+    on_progress: &mut dyn FnMut(&RequestProgress),
+) -> Result<ToolCallResult, RequestError> {
     if server == OWN {
         return connection.call_tool(tool, arguments, on_progress);
     }
@@ -106,7 +106,11 @@ pub(crate) fn call(
 }
 
 /// A tool's definition. A name that is not there fails with the reason.
-fn definition(connection: &mut Connection, arguments: &Arguments, context: &Context) -> Result<Tool, Failure> {
+fn definition(
+    connection: &mut DaemonConnection,
+    arguments: &Arguments,
+    context: &Context,
+) -> Result<Tool, CommandError> {
     let Arguments { server, tool, .. } = arguments;
     let listed = if server == OWN {
         exposed(connection, true)
@@ -116,7 +120,7 @@ fn definition(connection: &mut Connection, arguments: &Arguments, context: &Cont
     let otherwise = match listed {
         Ok((tools, _)) => match tools.into_iter().find(|listed| listed.name == *tool) {
             Some(found) => return Ok(found),
-            None => Failure::Machine(format!("the tools of {server} changed just now: call again")),
+            None => CommandError::Machine(format!("the tools of {server} changed just now: call again")),
         },
         // So it is said of a server that is not there; what is asked next says more.
         Err(error @ RequestError::Tool(_)) => error.into(),
@@ -126,51 +130,51 @@ fn definition(connection: &mut Connection, arguments: &Arguments, context: &Cont
 }
 
 /// The text of `--args`, which must be an object.
-fn json_object(text: &str) -> Result<Box<RawValue>, Failure> {
+fn json_object(text: &str) -> Result<Box<RawValue>, CommandError> {
     let mut piped = String::new();
     let text = if text == "-" {
         io::stdin()
             .read_to_string(&mut piped)
-            .map_err(|error| Failure::Usage(format!("--args -: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("--args -: {error}")))?;
         piped.as_str()
     } else {
         text
     };
     let raw = RawValue::from_string(text.trim().to_owned())
-        .map_err(|error| Failure::Usage(format!("--args is not JSON: {error}")))?;
+        .map_err(|error| CommandError::Usage(format!("--args is not JSON: {error}")))?;
     // One line a message: JSON may hold newlines only outside of strings, where they mean nothing.
     let raw = if raw.get().contains(['\n', '\r']) {
         RawValue::from_string(raw.get().replace(['\n', '\r'], " "))
-            .map_err(|error| Failure::Usage(error.to_string()))?
+            .map_err(|error| CommandError::Usage(error.to_string()))?
     } else {
         raw
     };
     if raw.get().starts_with('{') {
         Ok(raw)
     } else {
-        Err(Failure::Usage("--args must be a JSON object".to_owned()))
+        Err(CommandError::Usage("--args must be a JSON object".to_owned()))
     }
 }
 
 /// `KEY=VALUE` pairs as an object. Numbers keep their digits: they are never parsed into a float.
-fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, Failure> {
+fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, CommandError> {
     let mut object = BTreeMap::new();
     for pair in pairs {
         let (key, value) = pair
             .split_once('=')
-            .ok_or_else(|| Failure::Usage(format!("{pair:?} is not KEY=VALUE (for JSON, use --args)")))?;
+            .ok_or_else(|| CommandError::Usage(format!("{pair:?} is not KEY=VALUE (for JSON, use --args)")))?;
         let types = types(&schema["properties"][key]);
         let value = typed_value(value, &types).ok_or_else(|| {
             let types = types.join(" or ");
-            Failure::Usage(format!("{key}={value:?}: the tool's schema wants {types}"))
+            CommandError::Usage(format!("{key}={value:?}: the tool's schema wants {types}"))
         })?;
         if object.insert(key, value).is_some() {
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "{key} is given twice; a list is written {key}='[1,2]'"
             )));
         }
     }
-    to_raw_value(&object).map_err(|error| Failure::Usage(error.to_string()))
+    to_raw_value(&object).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
 /// Whether the value of a pair can be nothing but a string. Without a value it is wrong, which needs no schema either.
@@ -234,7 +238,7 @@ fn typed_value(text: &str, types: &[String]) -> Option<Box<RawValue>> {
 }
 
 /// From now on SIGINT and SIGTERM cancel the call at the server and end this process with 128 and the signal's number.
-fn cancel_on_signals(mut canceller: Canceller) -> Result<(), Failure> {
+fn cancel_on_signals(mut canceller: Canceller) -> Result<(), CommandError> {
     on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |signal| {
         // If the daemon is gone there is nothing left to cancel.
         let _ = canceller.cancel();
@@ -262,7 +266,7 @@ impl Bar {
         }
     }
 
-    fn show(&mut self, progress: &Progress) {
+    fn show(&mut self, progress: &RequestProgress) {
         // Whole, and also where nobody can see a bar: whoever waits should know for what.
         if let (Some(_), Some(message)) = (&progress.meta.approval, &progress.message) {
             self.finish();
@@ -292,7 +296,7 @@ impl Bar {
 }
 
 /// Where the bar stands; at the start if the tool does not say how much there is to do.
-fn position(progress: &Progress) -> usize {
+fn position(progress: &RequestProgress) -> usize {
     let share = progress
         .total
         .filter(|total| *total > 0.0)
@@ -300,7 +304,7 @@ fn position(progress: &Progress) -> usize {
     (share.clamp(0.0, 1.0) * STEPS as f64) as usize
 }
 
-fn message(progress: &Progress) -> String {
+fn message(progress: &RequestProgress) -> String {
     let mut text = match progress.total {
         Some(total) => format!("{}/{total}", progress.progress),
         None => progress.progress.to_string(),
@@ -397,10 +401,10 @@ mod tests {
     #[test]
     fn progress_beyond_its_bounds_moves_nothing_beyond_the_bar() {
         let at = |progress, total| {
-            position(&Progress {
+            position(&RequestProgress {
                 progress,
                 total,
-                ..Progress::default()
+                ..RequestProgress::default()
             })
         };
         assert_eq!(
@@ -408,10 +412,10 @@ mod tests {
             (15, STEPS, 0)
         );
         assert_eq!((at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))), (0, 0, 0));
-        let odd = Progress {
+        let odd = RequestProgress {
             progress: 1.0,
             message: Some(format!("\x1b]0;x\x07{}", "y".repeat(999))),
-            ..Progress::default()
+            ..RequestProgress::default()
         };
         assert!(message(&odd).starts_with("1 \\u{1b}") && message(&odd).len() < 60);
     }

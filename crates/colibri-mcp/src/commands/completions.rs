@@ -3,7 +3,7 @@
 use clap::Command;
 use clap_complete::Shell;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 
 /// For which shell.
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command: completes this command line.
-pub(crate) fn run(arguments: &Arguments, command_line: &Command) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, command_line: &Command) -> Result<(), CommandError> {
     terminal::print(script(arguments.shell, command_line).trim_end())
 }
 

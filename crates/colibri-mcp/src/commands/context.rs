@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::connection::{Connection, Place};
-use crate::failure::Failure;
+use crate::connection::{DaemonAddress, DaemonConnection};
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_api::{Overview, paths};
 
@@ -17,7 +17,7 @@ use colibri_api::{Overview, paths};
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     /// Where the daemon is.
-    pub place: Place,
+    pub place: DaemonAddress,
     /// The socket that a flag names.
     pub chosen: Option<PathBuf>,
     /// Whether this client keeps both gates closed for itself.
@@ -28,13 +28,13 @@ pub(crate) struct Context {
 
 impl Context {
     /// The flags with which a bridge reaches the same daemon with the same gates.
-    pub(crate) fn flags(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) fn flags(&self) -> Result<Vec<String>, CommandError> {
         let mut flags = Vec::new();
         if let Some(socket) = &self.chosen {
             let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.clone());
             let socket = absolute.into_os_string().into_string();
             let socket = socket.map_err(|path| {
-                Failure::Usage(format!(
+                CommandError::Usage(format!(
                     "--socket {path:?} is not UTF-8, so no settings file can name it"
                 ))
             })?;
@@ -52,11 +52,12 @@ impl Context {
     ///
     /// # Errors
     /// [`Failure::StateUnknown`]: a socket is named, and its daemon does not say. No other directory is taken for it.
-    pub(crate) fn state_dir(&self, given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    pub(crate) fn state_dir(&self, given: Option<PathBuf>) -> Result<PathBuf, CommandError> {
         if let Some(given) = given {
             return Ok(given);
         }
-        let untold = || Failure::Machine("the daemon is of a version that does not say where its state is".to_owned());
+        let untold =
+            || CommandError::Machine("the daemon is of a version that does not say where its state is".to_owned());
         let is_named = paths::named_socket(self.chosen.clone()).is_some();
         let answer = match self.place.private {
             true => return Ok(paths::state_dir_of_clients()),
@@ -64,14 +65,14 @@ impl Context {
         };
         match answer.and_then(|(overview, _)| overview.state_dir.ok_or_else(untold)) {
             Ok(told) => Ok(told.into()),
-            Err(why) if is_named => Err(Failure::StateUnknown(Box::new(why))),
+            Err(why) if is_named => Err(CommandError::StateUnknown(Box::new(why))),
             Err(_) => Ok(paths::state_dir_of_clients()),
         }
     }
 
     /// Connects to the daemon.
-    pub(crate) fn connect(&self) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.place, self.read_only)?)
+    pub(crate) fn connect(&self) -> Result<DaemonConnection, CommandError> {
+        Ok(DaemonConnection::open(&self.place, self.read_only)?)
     }
 
     /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
@@ -80,7 +81,7 @@ impl Context {
         tool: &str,
         arguments: &Value,
         show: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let (answer, raw) = self.connect()?.own_tool::<T>(tool, arguments)?;
         self.print(&raw, || show(&answer))
     }
@@ -90,7 +91,7 @@ impl Context {
         &self,
         method: &str,
         params: &impl Serialize,
-    ) -> Result<(T, Box<RawValue>), Failure> {
+    ) -> Result<(T, Box<RawValue>), CommandError> {
         Ok(self.connect()?.ask(method, params)?)
     }
 
@@ -98,7 +99,7 @@ impl Context {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn tell(&self, text: &str) -> Result<(), CommandError> {
         match self.json {
             true => Ok(writeln!(io::stderr(), "{text}")?),
             false => terminal::print(text),
@@ -109,7 +110,7 @@ impl Context {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn answer(&self, facts: &Value, text: &str) -> Result<(), Failure> {
+    pub(crate) fn answer(&self, facts: &Value, text: &str) -> Result<(), CommandError> {
         match self.json {
             true => terminal::print(&colibri_text::json(&facts.to_string())),
             false => terminal::print(text),
@@ -117,7 +118,7 @@ impl Context {
     }
 
     /// Prints an answer: as it came, or as `show` makes it.
-    pub(crate) fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), CommandError> {
         terminal::print(&if self.json {
             colibri_text::json(raw.get()).into_owned()
         } else {

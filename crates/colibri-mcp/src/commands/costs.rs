@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use super::context::Context;
-use crate::failure::Failure;
-use crate::terminal::{self, Style, Table};
+use crate::failure::CommandError;
+use crate::terminal::{self, Style, TextTable};
 use colibri_api::{Cost, CostRow, Costs, CostsAsked, CostsBy, Day};
 use colibri_text::{counted, visible};
 
@@ -33,7 +33,7 @@ fn since(text: &str) -> Result<Day, String> {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let asked = CostsAsked {
         since: arguments.since,
         by: arguments.by.clone(),
@@ -82,7 +82,7 @@ fn table(costs: &Costs, unused: bool) -> String {
         (false, true) => &["calls", "failed", "bytes", "~tokens", "ms", "listed", "model"],
     };
     let headings: Vec<&str> = names.iter().chain(figures).copied().collect();
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for row in &costs.rows {
         let mut cells: Vec<(String, Style)> = names.iter().map(|name| (named(row, name), Style::Plain)).collect();
         cells.extend(shown(&row.cost, unused));

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 
 /// The most connections at a time.
 const MAX_CONNECTIONS: usize = 64;
@@ -63,19 +63,19 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command; its exit status is ours.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     if !arguments.listen.ip().is_loopback() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "--listen {}: must be an address of loopback, such as 127.0.0.1:8377",
             arguments.listen
         )));
     }
-    let machine = |what: String| move |error: io::Error| Failure::Machine(format!("{what}: {error}"));
+    let machine = |what: String| move |error: io::Error| CommandError::Machine(format!("{what}: {error}"));
     let listener =
         TcpListener::bind(arguments.listen).map_err(machine(format!("cannot listen on {}", arguments.listen)))?;
     let address = listener.local_addr().map_err(machine("listening".to_owned()))?;
     let [program, rest @ ..] = &arguments.command[..] else {
-        return Err(Failure::Usage("the command is missing".to_owned()));
+        return Err(CommandError::Usage("the command is missing".to_owned()));
     };
     let mut command = Command::new(program);
     command.args(rest);

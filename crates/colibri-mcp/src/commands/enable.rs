@@ -5,11 +5,11 @@ use std::slice;
 use super::add::introduced;
 use super::context::Context;
 use super::remove::no_server;
-use crate::failure::Failure;
-use crate::install::{self, Registered, Scope};
-use crate::owned::agree;
+use crate::failure::CommandError;
+use crate::install::{self, InstallScope, RegistryFile};
+use crate::owned_file::agree;
 use colibri_api::{RestartAsked, Restarted};
-use colibri_mcp::edit::{Kind, Value};
+use colibri_mcp::edit::{FileFormat, Value};
 use colibri_text::{counted, visible};
 use serde_json::json;
 
@@ -34,18 +34,18 @@ pub(crate) struct Restart {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Result<(), Failure> {
-    let scope = Scope::find(arguments.service)?;
+pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Result<(), CommandError> {
+    let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
-    let Registered { file, entries } = install::registered(&scope)?;
+    let RegistryFile { file, entries } = install::registered(&scope)?;
     let (list, entry) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
     let keys = [*list, id, "disabled"];
     let text = match enable {
         true => {
-            install::check_installed(&scope.prefix(id)).map_err(Failure::Data)?;
-            Kind::Json.remove(file.text(), &keys)
+            install::check_installed(&scope.prefix(id)).map_err(CommandError::Data)?;
+            FileFormat::Json.remove(file.text(), &keys)
         }
-        false => Kind::Json.set(file.text(), &keys, &Value::Bool(true)),
+        false => FileFormat::Json.set(file.text(), &keys, &Value::Bool(true)),
     };
     let text = text.map_err(|fault| file.fault(fault))?;
     let (doing, done) = if enable {
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
 }
 
 /// Ends a server's processes.
-pub(crate) fn restart(arguments: &Restart, context: &Context) -> Result<(), Failure> {
+pub(crate) fn restart(arguments: &Restart, context: &Context) -> Result<(), CommandError> {
     let asked = RestartAsked {
         server: arguments.name.clone(),
     };

@@ -12,11 +12,11 @@ use nix::fcntl::OFlag;
 
 use super::add::{Choices, Offer, bring_in};
 use super::context::Context;
-use crate::failure::Failure;
-use crate::install::Answers;
+use crate::failure::CommandError;
+use crate::install::InputAnswers;
 use colibri_api::paths;
 use colibri_json::nearest;
-use colibri_mcp::bring::{self, Homes, Proposal, Source, map_names};
+use colibri_mcp::importers::{self, Homes, ImportSource, Proposal, map_names};
 use colibri_text::visible;
 
 /// From where.
@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
 type Found = (Vec<Proposal>, Option<Rc<[u8]>>);
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
-    let answers = Answers::new(&arguments.set, &arguments.set_file)?;
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+    let answers = InputAnswers::new(&arguments.set, &arguments.set_file)?;
     let mut found: Vec<(Proposal, Option<Rc<[u8]>>)> = Vec::new();
     let files = files(arguments.from.as_deref())?;
     let alone = files.len() == 1;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     }
     let names: Vec<String> = found.iter().map(|(proposal, _)| proposal.name.clone()).collect();
     if let Some(name) = arguments.server.iter().find(|name| !names.contains(name)) {
-        return Err(Failure::Data(format!(
+        return Err(CommandError::Data(format!(
             "there is no server {} to be imported{}; nothing was written",
             visible(name),
             if names.is_empty() {
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
             || "the settings of the editors that are known here".to_owned(),
             |from| visible(from).into_owned(),
         );
-        return Err(Failure::Data(format!(
+        return Err(CommandError::Data(format!(
             "no server is there to be imported, in {from}; nothing was written"
         )));
     }
@@ -100,37 +100,37 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
 
 /// Whether it is Colibri itself, as an editor has it.
 fn is_our_own(proposal: &Proposal) -> bool {
-    let Ok(bring::Runs::Process(process)) = &proposal.runs else {
+    let Ok(importers::Runs::Process(process)) = &proposal.runs else {
         return false;
     };
     match &process.program {
-        bring::Program::Command(command) => command
+        importers::ProposedProgram::Command(command) => command
             .plain()
             .is_some_and(|path| path.rsplit('/').next() == Some("colibri-mcp")),
         _ => false,
     }
 }
 
-fn files(from: Option<&str>) -> Result<Vec<(Option<Source>, PathBuf)>, Failure> {
+fn files(from: Option<&str>) -> Result<Vec<(Option<ImportSource>, PathBuf)>, CommandError> {
     let homes = Homes::find(paths::home());
-    let there = |source: Source| {
+    let there = |source: ImportSource| {
         let files = source.files(&homes).into_iter().filter(|path| path.is_file());
         files.map(move |path| (Some(source), path)).collect::<Vec<_>>()
     };
     let Some(from) = from else {
-        return Ok(Source::ALL.into_iter().flat_map(there).collect());
+        return Ok(ImportSource::ALL.into_iter().flat_map(there).collect());
     };
     // The command of Gemini CLI is gemini.
     let name = if from == "gemini-cli" { "gemini" } else { from };
-    let editors = Source::ALL
+    let editors = ImportSource::ALL
         .into_iter()
         .filter(|source| !source.files(&homes).is_empty());
     match editors.clone().find(|source| source.name() == name) {
         None if from.contains(['/', '.']) || Path::new(from).exists() => Ok(vec![(None, PathBuf::from(from))]),
         None => {
-            let known: Vec<&str> = editors.map(Source::name).collect();
+            let known: Vec<&str> = editors.map(ImportSource::name).collect();
             let near = nearest(from, &known).map(|near| format!("; did you mean {near}?"));
-            Err(Failure::Data(format!(
+            Err(CommandError::Data(format!(
                 "{} is neither a file here nor an editor that is known{}",
                 visible(from),
                 near.unwrap_or_else(|| format!(": {}", known.join(", ")))
@@ -143,7 +143,7 @@ fn files(from: Option<&str>) -> Result<Vec<(Option<Source>, PathBuf)>, Failure> 
                     .iter()
                     .map(|path| path.display().to_string())
                     .collect();
-                Err(Failure::Data(format!(
+                Err(CommandError::Data(format!(
                     "{from} has no settings here: there is no {}",
                     places.join(", no ")
                 )))
@@ -161,22 +161,22 @@ fn bytes_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
         .open(path)?;
     let mut bytes = Vec::new();
     let facts = open.metadata()?;
-    let fits = |length: u64| length <= bring::MAX_ARCHIVE as u64;
+    let fits = |length: u64| length <= importers::MAX_ARCHIVE as u64;
     if !facts.is_file() || !fits(facts.len()) {
         return Ok(None);
     }
-    open.take(bring::MAX_ARCHIVE as u64 + 1).read_to_end(&mut bytes)?;
+    open.take(importers::MAX_ARCHIVE as u64 + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes).filter(|bytes| fits(bytes.len() as u64)))
 }
 
-fn read(source: Option<Source>, path: &Path, sha256: Option<&str>) -> Result<Found, Failure> {
-    let at = |why: String| Failure::Data(format!("{}: {why}; nothing was written", path.display()));
+fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Result<Found, CommandError> {
+    let at = |why: String| CommandError::Data(format!("{}: {why}; nothing was written", path.display()));
     let bytes = match bytes_of(path) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(at("it is not a regular file of at most 256 MiB".to_owned())),
         Err(source) => {
             let path = path.to_owned();
-            return Err(Failure::File { path, source });
+            return Err(CommandError::File { path, source });
         }
     };
     let hash = colibri_registry::sha256_hex(&bytes);
@@ -186,10 +186,10 @@ fn read(source: Option<Source>, path: &Path, sha256: Option<&str>) -> Result<Fou
         )));
     }
     if bytes.starts_with(b"PK") {
-        let proposal = bring::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
+        let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
         return Ok((vec![proposal], Some(bytes.into())));
     }
     let text = String::from_utf8(bytes).map_err(|_| at("it is not UTF-8".to_owned()))?;
-    let (_, proposals) = bring::read(source, path, &text).map_err(at)?;
+    let (_, proposals) = importers::read(source, path, &text).map_err(at)?;
     Ok((proposals, None))
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_api::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked, authority};
 use colibri_text::visible;
@@ -39,7 +39,7 @@ pub(crate) struct Logout {
 }
 
 impl Login {
-    pub(crate) fn run(&self, context: &Context) -> Result<(), Failure> {
+    pub(crate) fn run(&self, context: &Context) -> Result<(), CommandError> {
         let id_token = self.id_token.then(line).transpose()?;
         let asked = LoginAsked {
             server: self.server.clone(),
@@ -71,7 +71,7 @@ impl Login {
 }
 
 impl Logout {
-    pub(crate) fn run(&self, context: &Context) -> Result<(), Failure> {
+    pub(crate) fn run(&self, context: &Context) -> Result<(), CommandError> {
         let asked = LogoutAsked {
             server: self.server.clone(),
         };
@@ -145,7 +145,7 @@ fn listener(redirect: &str) -> Option<TcpListener> {
 
 /// The address to which the browser was sent: from the browser, if it runs here, or as it is pasted; whichever is
 /// first.
-fn came_back(url: &str, redirect: String, listener: Option<TcpListener>) -> Result<String, Failure> {
+fn came_back(url: &str, redirect: String, listener: Option<TcpListener>) -> Result<String, CommandError> {
     let (tell, told) = channel();
     // Ours is the last: the page may have one of its own.
     let state = url.split(['?', '&']).rfind(|field| field.starts_with("state="));
@@ -156,14 +156,14 @@ fn came_back(url: &str, redirect: String, listener: Option<TcpListener>) -> Resu
     thread::spawn(move || tell.send(line()));
     match told.recv() {
         Ok(address) => address,
-        Err(_) => Err(Failure::Data(
+        Err(_) => Err(CommandError::Data(
             "nobody said to which address the browser was sent".to_owned(),
         )),
     }
 }
 
 /// A line of standard input.
-fn line() -> Result<String, Failure> {
+fn line() -> Result<String, CommandError> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         write!(std::io::stderr(), "> ")?;
@@ -171,7 +171,7 @@ fn line() -> Result<String, Failure> {
     let mut line = String::new();
     let read = stdin.lock().take(MAX_ADDRESS).read_line(&mut line)?;
     match read {
-        0 => Err(Failure::Data(
+        0 => Err(CommandError::Data(
             "standard input ended before anything was read from it".to_owned(),
         )),
         _ => Ok(line.trim().to_owned()),
@@ -180,7 +180,7 @@ fn line() -> Result<String, Failure> {
 
 /// Waits for the browser that was sent here, and for no other: it brings the `state` of this login. Everybody on this
 /// machine can connect, so nobody is waited for before the next is heard.
-fn serve(listener: &TcpListener, state: &str, redirect: &str, tell: &Sender<Result<String, Failure>>) {
+fn serve(listener: &TcpListener, state: &str, redirect: &str, tell: &Sender<Result<String, CommandError>>) {
     let at_it = Arc::new(());
     for stream in listener.incoming().flatten() {
         if Arc::strong_count(&at_it) > MAX_BROWSERS {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::context::Context;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible_lines;
 
@@ -25,15 +25,15 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     if context.json {
-        return Err(Failure::Usage(
+        return Err(CommandError::Usage(
             "metrics are text for Prometheus: there is no --json".to_owned(),
         ));
     }
     let beside = || context.place.socket.with_file_name("metrics.sock");
     let socket = arguments.metrics_socket.clone().unwrap_or_else(beside);
-    let text = read(&socket).map_err(|source| Failure::Metrics { socket, source })?;
+    let text = read(&socket).map_err(|source| CommandError::Metrics { socket, source })?;
     terminal::print(visible_lines(text.trim_end()).as_ref())
 }
 

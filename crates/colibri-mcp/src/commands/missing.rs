@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::context::Context;
 use super::tool_list::{OWN, exposed, of_server};
-use crate::connection::{Connection, RequestError};
-use crate::failure::Failure;
+use crate::connection::{DaemonConnection, RequestError};
+use crate::failure::CommandError;
 use colibri_api::{ServerFacts, ServerState, Snapshot};
 use colibri_protocol::Code;
 use colibri_text::counted;
@@ -18,7 +18,7 @@ const MAX_NAMES: usize = 40;
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub(crate) fn server(connection: &mut Connection, id: &str) -> Result<Option<Failure>, Failure> {
+pub(crate) fn server(connection: &mut DaemonConnection, id: &str) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     Ok((id != OWN && find(&known, id).is_none()).then(|| no_server(id, &known)))
 }
@@ -29,11 +29,11 @@ pub(crate) fn server(connection: &mut Connection, id: &str) -> Result<Option<Fai
 /// # Errors
 /// The daemon cannot be asked.
 pub(crate) fn tool(
-    connection: &mut Connection,
+    connection: &mut DaemonConnection,
     id: &str,
     name: &str,
     context: &Context,
-) -> Result<Option<Failure>, Failure> {
+) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     let server = find(&known, id);
     if id != OWN && server.is_none() {
@@ -63,7 +63,11 @@ pub(crate) fn tool(
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub(crate) fn tools(connection: &mut Connection, id: &str, context: &Context) -> Result<Option<Failure>, Failure> {
+pub(crate) fn tools(
+    connection: &mut DaemonConnection,
+    id: &str,
+    context: &Context,
+) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     let closed = !known.daemon.gates.external_call;
     Ok(find(&known, id)
@@ -75,7 +79,10 @@ pub(crate) fn tools(connection: &mut Connection, id: &str, context: &Context) ->
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub(crate) fn servers_without_tools(connection: &mut Connection, context: &Context) -> Result<Vec<String>, Failure> {
+pub(crate) fn servers_without_tools(
+    connection: &mut DaemonConnection,
+    context: &Context,
+) -> Result<Vec<String>, CommandError> {
     let known = snapshot(connection)?;
     let closed = !known.daemon.gates.external_call;
     let absent = |server| absent(server, closed, context);
@@ -111,7 +118,7 @@ fn absent(server: &ServerFacts, closed: bool, context: &Context) -> Option<Strin
 }
 
 /// Servers and gates, in one call.
-fn snapshot(connection: &mut Connection) -> Result<Snapshot, Failure> {
+fn snapshot(connection: &mut DaemonConnection) -> Result<Snapshot, CommandError> {
     Ok(connection.own_tool("colibri_snapshot", &json!({}))?.0)
 }
 
@@ -120,11 +127,11 @@ fn find<'a>(known: &'a Snapshot, id: &str) -> Option<&'a ServerFacts> {
 }
 
 /// The daemon's rules, or the state of things, stand against the call.
-fn later(why: String) -> Failure {
+fn later(why: String) -> CommandError {
     RequestError::Tool(why).into()
 }
 
-fn no_server(id: &str, known: &Snapshot) -> Failure {
+fn no_server(id: &str, known: &Snapshot) -> CommandError {
     let ids: Vec<&str> = known.servers.iter().map(|server| server.id.as_str()).collect();
     refused(no_such_server(id, ids))
 }
@@ -138,7 +145,7 @@ fn no_such_tool(id: &str, name: &str, known: &[&str]) -> String {
     format!("server {id} has no tool {name}{}", meant(name, known, "it has"))
 }
 
-fn refused(message: String) -> Failure {
+fn refused(message: String) -> CommandError {
     RequestError::Refused {
         code: Code::NoSuchTool.row().number,
         message,

@@ -39,7 +39,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::integration::Integration;
 use crate::{private, terminal};
 use context::Context;
@@ -165,7 +165,7 @@ impl Command {
         self,
         context: &Context,
         command_line: impl FnOnce() -> clap::Command,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<ExitCode, CommandError> {
         match self {
             Command::Status => status::run(context)?,
             Command::Servers => servers::run(context)?,

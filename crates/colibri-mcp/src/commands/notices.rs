@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 
 use super::context::Context;
 use crate::connection::read;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible;
 
 /// Runs the command until it is interrupted, or the daemon ends it.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let ended = connection.listen("colibri/watch-notices", &json!({}), |_, name, params| {
         tell(name, params, context.json).map(ControlFlow::Continue)
@@ -25,7 +25,7 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell(name: &str, params: &RawValue, json: bool) -> Result<(), Failure> {
+fn tell(name: &str, params: &RawValue, json: bool) -> Result<(), CommandError> {
     let text = match name {
         "colibri/notice" => {
             let NoticeTold { notice, .. } = read(name, params)?;

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::tool_list::{all, summary};
-use crate::connection::{Connection, RequestError, read, unreadable};
-use crate::failure::Failure;
-use crate::terminal::{Style, Table};
+use crate::connection::{DaemonConnection, RequestError, read, unreadable};
+use crate::failure::CommandError;
+use crate::terminal::{Style, TextTable};
 use colibri_text::{counted, visible, visible_lines};
 
 /// What to do with prompts.
@@ -83,7 +83,7 @@ impl Entry {
 }
 
 /// Runs `prompts`.
-pub(crate) fn prompts(arguments: &Prompts, context: &Context) -> Result<(), Failure> {
+pub(crate) fn prompts(arguments: &Prompts, context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     match arguments.command.as_ref().unwrap_or(&PromptsCommand::List) {
         PromptsCommand::List => {
@@ -101,7 +101,7 @@ pub(crate) fn prompts(arguments: &Prompts, context: &Context) -> Result<(), Fail
 }
 
 /// Runs `resources`.
-pub(crate) fn resources(arguments: &Resources, context: &Context) -> Result<(), Failure> {
+pub(crate) fn resources(arguments: &Resources, context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     match arguments.command.as_ref().unwrap_or(&ResourcesCommand::List) {
         ResourcesCommand::List => {
@@ -121,7 +121,7 @@ pub(crate) fn resources(arguments: &Resources, context: &Context) -> Result<(), 
 }
 
 /// Asks, and takes no question for an answer.
-fn ask(connection: &mut Connection, method: &str, params: &Value) -> Result<Box<RawValue>, RequestError> {
+fn ask(connection: &mut DaemonConnection, method: &str, params: &Value) -> Result<Box<RawValue>, RequestError> {
     #[derive(Deserialize)]
     struct Kind {
         #[serde(rename = "resultType")]
@@ -145,14 +145,14 @@ fn whole(lists: &[(&str, &[Box<RawValue>])]) -> Result<Box<RawValue>, RequestErr
 }
 
 /// `KEY=VALUE` pairs: arguments of prompts are text (2026-07-28, schema.ts, `GetPromptRequestParams`).
-fn texts(pairs: &[String]) -> Result<BTreeMap<&str, &str>, Failure> {
+fn texts(pairs: &[String]) -> Result<BTreeMap<&str, &str>, CommandError> {
     let mut texts = BTreeMap::new();
     for pair in pairs {
         let (key, value) = pair
             .split_once('=')
-            .ok_or_else(|| Failure::Usage(format!("{pair:?} is not KEY=VALUE")))?;
+            .ok_or_else(|| CommandError::Usage(format!("{pair:?} is not KEY=VALUE")))?;
         if texts.insert(key, value).is_some() {
-            return Err(Failure::Usage(format!("{key} is given twice")));
+            return Err(CommandError::Usage(format!("{key} is given twice")));
         }
     }
     Ok(texts)
@@ -162,7 +162,7 @@ fn prompt_table(prompts: &[Entry]) -> String {
     if prompts.is_empty() {
         return "No prompts. Servers' are listed while the external-call gate is open.".to_owned();
     }
-    let mut table = Table::new(&["prompt", "arguments", "what it is"]);
+    let mut table = TextTable::new(&["prompt", "arguments", "what it is"]);
     for prompt in prompts {
         let arguments = prompt.arguments.iter().map(|argument| match argument.required {
             true => argument.name.clone(),
@@ -182,7 +182,7 @@ fn resource_table(resources: &[Entry]) -> String {
     if resources.is_empty() {
         return "No resources. Servers' are listed while the external-call gate is open.".to_owned();
     }
-    let mut table = Table::new(&["resource", "type", "what it is"]);
+    let mut table = TextTable::new(&["resource", "type", "what it is"]);
     for resource in resources {
         let uri = resource.uri.as_deref().or(resource.template.as_deref());
         table.row(&[

@@ -10,9 +10,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest as _, Sha256};
 
 use super::context::Context;
-use crate::connection::{Connection, RequestError};
-use crate::failure::Failure;
-use crate::terminal::{self, Style, Table};
+use crate::connection::{DaemonConnection, RequestError};
+use crate::failure::CommandError;
+use crate::terminal::{self, Style, TextTable};
 use colibri_api::{
     PinAcceptAsked, PinDiffAsked, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsAsked,
 };
@@ -95,7 +95,7 @@ impl What {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
     match &arguments.action {
         Action::List { server, waiting } => {
             let params = PinsAsked { server: server.clone() };
@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
         } => {
             let what = what.subject();
             if what.is_none() && !all {
-                return Err(Failure::Usage(
+                return Err(CommandError::Usage(
                     "name what to accept: a tool, --prompt, --resource, --template, --instructions or --all".to_owned(),
                 ));
             }
@@ -134,7 +134,7 @@ fn accept(
     what: Option<&PinSubject>,
     sha256: Option<&str>,
     context: &Context,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let mut connection = context.connect()?;
     let seen = match (what, sha256) {
         (Some(subject), Some(sha256)) => vec![PinSeen {
@@ -155,7 +155,7 @@ fn accept(
         }
         (_, None) => {
             if context.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-                return Err(Failure::Usage(
+                return Err(CommandError::Usage(
                     "name what you have seen with --sha256, as colibri-mcp pin diff shows it; on a terminal you would \
                      be asked instead"
                         .to_owned(),
@@ -191,18 +191,18 @@ fn accept(
 }
 
 /// Asks the person. Everything but a yes is a no.
-fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, Failure> {
+fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, CommandError> {
     let what = if number == 1 { "this" } else { "all of this" };
     terminal::print(&format!("\nAccept {what}? [y/N]"))?;
     let mut answer = String::new();
     input
         .read_line(&mut answer)
-        .map_err(|error| Failure::Machine(format!("standard input: {error}")))?;
+        .map_err(|error| CommandError::Machine(format!("standard input: {error}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn ask_diffs(
-    connection: &mut Connection,
+    connection: &mut DaemonConnection,
     server: &str,
     what: Option<&PinSubject>,
 ) -> Result<(PinDiffs, Box<RawValue>), RequestError> {
@@ -276,7 +276,7 @@ fn show_list(pins: &PinList) -> String {
     let mut text = if pins.pins.is_empty() {
         "No pins to show.".to_owned()
     } else {
-        let mut table = Table::new(&["server", "what", "state", "approved by", "approved", "now"]);
+        let mut table = TextTable::new(&["server", "what", "state", "approved by", "approved", "now"]);
         let short = |hash: &Option<String>| {
             hash.as_deref()
                 .map_or("-".to_owned(), |hash| hash.chars().take(12).collect())
@@ -359,8 +359,8 @@ fn show_diff(pin: &PinRow) -> String {
     text
 }
 
-fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Failure> {
-    to_raw_value(value).map_err(|error| Failure::Machine(error.to_string()))
+fn raw(value: &impl Serialize) -> Result<Box<RawValue>, CommandError> {
+    to_raw_value(value).map_err(|error| CommandError::Machine(error.to_string()))
 }
 
 #[cfg(test)]

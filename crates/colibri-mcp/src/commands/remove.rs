@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use crate::failure::Failure;
-use crate::install::{self, Scope};
-use crate::owned::agree;
+use crate::failure::CommandError;
+use crate::install::{self, InstallScope};
+use crate::owned_file::agree;
 use colibri_json::nearest;
 use colibri_text::visible;
 use serde_json::json;
@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
-    let scope = Scope::find(arguments.service)?;
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+    let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
     let known = install::registered(&scope)?;
     let left = install::belongings(&scope, id, &known.entries);
@@ -49,10 +49,10 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
 }
 
 /// There is no server of this id.
-pub(crate) fn no_server<T>(id: &str, known: &BTreeMap<String, T>, scope: &Scope) -> Failure {
+pub(crate) fn no_server<T>(id: &str, known: &BTreeMap<String, T>, scope: &InstallScope) -> CommandError {
     let known: Vec<&str> = known.keys().map(String::as_str).collect();
     let near = nearest(id, &known).map(|near| format!("; did you mean {near}?"));
-    Failure::Data(format!(
+    CommandError::Data(format!(
         "{} has no server {}{}",
         scope.registry.display(),
         visible(id),

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::context::Context;
-use crate::failure::Failure;
-use crate::terminal::{Style, Table, since};
+use crate::failure::CommandError;
+use crate::terminal::{Style, TextTable, since};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
 use colibri_text::{counted, visible};
 
 /// Runs the command.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
     context.show("colibri_external_mcp_servers", &json!({}), show)
 }
 
@@ -17,7 +17,7 @@ fn show(answer: &Servers) -> String {
     if answer.servers.is_empty() {
         return "No servers: the registry is empty. `colibri-mcp status` says where it is.".to_owned();
     }
-    let mut table = Table::new(&["server", "state", "tools", "runs", "isolation", "processes"]);
+    let mut table = TextTable::new(&["server", "state", "tools", "runs", "isolation", "processes"]);
     let mut reasons = String::new();
     for server in &answer.servers {
         let style = match server.state {

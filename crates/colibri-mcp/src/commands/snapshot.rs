@@ -5,12 +5,12 @@ use serde_json::value::to_raw_value;
 
 use super::context::Context;
 use crate::connection::RequestError;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use colibri_text::visible_lines;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let arguments = to_raw_value(&json!({})).map_err(|error| Failure::Machine(error.to_string()))?;
+pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
+    let arguments = to_raw_value(&json!({})).map_err(|error| CommandError::Machine(error.to_string()))?;
     let result = context
         .connect()?
         .call_tool("colibri_snapshot", &arguments, &mut |_| {})?;

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::tools;
 use crate::bridge;
 use crate::connection::Hello;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use colibri_text::visible;
 
 /// Longest command that is looked at, bytes.
@@ -29,7 +29,7 @@ enum Allowed {
 }
 
 /// Runs the command.
-pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(context: &Context) -> Result<ExitCode, CommandError> {
     match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"))? {
         Allowed::Bridge { read_only } => {
             let hello = Hello {
@@ -51,14 +51,14 @@ pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
 }
 
 /// What the command asks for, if that is allowed. Words are separated by single spaces, and nothing is quoted.
-fn parse(command: Option<OsString>) -> Result<Allowed, Failure> {
+fn parse(command: Option<OsString>) -> Result<Allowed, CommandError> {
     let command = command.unwrap_or_default();
     if command.is_empty() {
         return Ok(Allowed::Bridge { read_only: false });
     }
     let refuse = |why: &str| {
         let shown: String = command.to_string_lossy().chars().take(SHOWN).collect();
-        Failure::Refused(format!(
+        CommandError::Refused(format!(
             "this SSH key may only start the bridge (`{PROGRAM}`, `{PROGRAM} --read-only`) and list tools \
              (`{PROGRAM} tools [SERVER]`); refused, because {why}: {}",
             visible(&shown)

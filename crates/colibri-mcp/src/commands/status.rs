@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::context::Context;
-use crate::failure::Failure;
-use crate::terminal::{Style, Table, bytes, clock, duration};
+use crate::failure::CommandError;
+use crate::terminal::{Style, TextTable, bytes, clock, duration};
 use colibri_api::{Status, UNBOUNDED_MOUNT};
 use colibri_text::counted;
 
 /// Runs the command.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
     context.show("colibri_status", &json!({}), show)
 }
 
@@ -56,7 +56,7 @@ fn show(status: &Status) -> String {
         }
     };
     let spent = format!("{} today (UTC){before}{}", bytes(spending.spent_bytes), left.0);
-    let mut table = Table::new(&["colibri-mcpd", &daemon.version]);
+    let mut table = TextTable::new(&["colibri-mcpd", &daemon.version]);
     table.row(&[("up", Style::Plain), (&duration(daemon.uptime_s), Style::Plain)]);
     table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
     let lines = daemon.clients.saturating_sub(daemon.clients_http);

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::context::Context;
 use super::signals::on_signals;
 use crate::connection::{RequestError, read};
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible;
 
@@ -38,7 +38,7 @@ struct Counts {
 }
 
 /// Runs the command until it is interrupted or the daemon ends it.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let canceller = connection.canceller()?;
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         tell(name, params, context.json, &mut counts).map(ControlFlow::Continue)
     });
     let why = match outcome {
-        Err(Failure::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
+        Err(CommandError::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
             "interrupted".to_owned()
         }
         Err(failure) => return Err(failure),
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
 
 /// Shows what the daemon tells. What is said of the tap itself goes to stderr, so that stdout has frames alone; with
 /// `json`, everything goes to stdout.
-fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Result<(), Failure> {
+fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Result<(), CommandError> {
     match name {
         "colibri/frame" => {
             counts.shown += 1;

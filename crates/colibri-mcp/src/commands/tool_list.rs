@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use crate::connection::{Connection, RequestError, read, unreadable};
+use crate::connection::{DaemonConnection, RequestError, read, unreadable};
 use crate::terminal;
 use colibri_api::ServerTools;
 
@@ -47,7 +47,10 @@ impl Tool {
 }
 
 /// The tools that clients see; with `own`, only Colibri's own.
-pub(crate) fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+pub(crate) fn exposed(
+    connection: &mut DaemonConnection,
+    own: bool,
+) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     let (mut tools, mut kept) = (Vec::new(), Vec::new());
     for text in all(connection, LIST, "tools")? {
         let tool: Tool = read(LIST, &text)?;
@@ -61,7 +64,11 @@ pub(crate) fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Too
 }
 
 /// All entries of a list, which stand under `member` of its pages.
-pub(crate) fn all(connection: &mut Connection, method: &str, member: &str) -> Result<Vec<Box<RawValue>>, RequestError> {
+pub(crate) fn all(
+    connection: &mut DaemonConnection,
+    method: &str,
+    member: &str,
+) -> Result<Vec<Box<RawValue>>, RequestError> {
     let mut entries: Vec<Box<RawValue>> = Vec::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
@@ -94,7 +101,10 @@ struct Listed<'a> {
 }
 
 /// The tools of one external server by its own names, also while the external-call gate is closed.
-pub(crate) fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+pub(crate) fn of_server(
+    connection: &mut DaemonConnection,
+    server: &str,
+) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     let (answer, raw) =
         connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
     let tools = answer.tools.into_iter().map(|entry| Tool {

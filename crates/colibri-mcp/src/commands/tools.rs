@@ -7,8 +7,8 @@ use super::context::Context;
 use super::missing;
 use super::tool_list::{OWN, Tool, exposed, of_server};
 use crate::connection::RequestError;
-use crate::failure::Failure;
-use crate::terminal::{Style, Table};
+use crate::failure::CommandError;
+use crate::terminal::{Style, TextTable};
 use colibri_text::{visible, visible_lines};
 
 /// What to list.
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let (tools, raw) = match arguments.server.as_deref() {
         Some(server) if server != OWN => match of_server(&mut connection, server) {
@@ -36,9 +36,11 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         (Some(server), Some(name)) => {
             let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
                 let why = missing::tool(&mut connection, server, name, context)?;
-                return Err(why.unwrap_or_else(|| Failure::Machine(format!("the tools of {server} changed just now"))));
+                return Err(
+                    why.unwrap_or_else(|| CommandError::Machine(format!("the tools of {server} changed just now")))
+                );
             };
-            let whole = to_raw_value(tool).map_err(|error| Failure::Machine(error.to_string()))?;
+            let whole = to_raw_value(tool).map_err(|error| CommandError::Machine(error.to_string()))?;
             context.print(&whole, || show_one(tool))
         }
         (Some(server), None) if tools.is_empty() => {
@@ -65,7 +67,7 @@ fn show(tools: &[Tool]) -> String {
     if tools.is_empty() {
         return "No tools.".to_owned();
     }
-    let mut table = Table::new(&["tool", "what it does"]);
+    let mut table = TextTable::new(&["tool", "what it does"]);
     for tool in tools {
         table.row(&[(&tool.name, Style::Plain), (&tool.summary(), Style::Plain)]);
     }
@@ -90,7 +92,7 @@ fn show_one(tool: &Tool) -> String {
     else {
         return text + "\n\nIt takes no arguments.";
     };
-    let mut table = Table::new(&["argument", "type", "", "what it is"]);
+    let mut table = TextTable::new(&["argument", "type", "", "what it is"]);
     for (name, schema) in properties {
         let needed = if required.contains(&name.as_str()) {
             "required"

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use nix::unistd::User;
 
 use super::context::Context;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::records;
 use colibri_text::counted;
 use colibri_trail::{Filter, directory};
@@ -123,7 +123,7 @@ struct FilterArguments {
 }
 
 impl FilterArguments {
-    fn filter(&self) -> Result<Filter, Failure> {
+    fn filter(&self) -> Result<Filter, CommandError> {
         Ok(Filter {
             since: self.since.clone(),
             until: self.until.clone(),
@@ -138,13 +138,15 @@ impl FilterArguments {
 }
 
 /// A user's number. As chown(8) does it: a name first, since a name may be made of digits.
-fn uid(user: &str) -> Result<u32, Failure> {
+fn uid(user: &str) -> Result<u32, CommandError> {
     match User::from_name(user) {
         Ok(Some(found)) => Ok(found.uid.as_raw()),
         Ok(None) => user
             .parse()
-            .map_err(|_| Failure::Usage(format!("--user {user:?}: there is no such user, and it is no number"))),
-        Err(error) => Err(Failure::Machine(format!("the user database cannot be read: {error}"))),
+            .map_err(|_| CommandError::Usage(format!("--user {user:?}: there is no such user, and it is no number"))),
+        Err(error) => Err(CommandError::Machine(format!(
+            "the user database cannot be read: {error}"
+        ))),
     }
 }
 
@@ -157,14 +159,14 @@ fn root(text: &str) -> Result<String, String> {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let status = act(arguments, context, &mut out)?;
     out.flush()?;
     Ok(ExitCode::from(status))
 }
 
-fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<u8, CommandError> {
     let json = context.json;
     let state_dir = || context.state_dir(arguments.state_dir.clone());
     let dir = || state_dir().map(|state_dir| directory(&state_dir));

@@ -3,7 +3,7 @@
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstNode, CstObject, CstObjectProp, CstRootNode};
 
-use super::{Fault, Value};
+use super::{TextError, Value};
 
 /// What editors read: JSON, comments, trailing commas, and no more.
 const OPTIONS: ParseOptions = ParseOptions {
@@ -19,8 +19,8 @@ const OPTIONS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-fn parse(text: &str) -> Result<CstRootNode, Fault> {
-    CstRootNode::parse(text, &OPTIONS).map_err(|error| Fault {
+fn parse(text: &str) -> Result<CstRootNode, TextError> {
+    CstRootNode::parse(text, &OPTIONS).map_err(|error| TextError {
         line: error.line_display(),
         column: error.column_display(),
         why: error.kind().to_string(),
@@ -28,31 +28,31 @@ fn parse(text: &str) -> Result<CstRootNode, Fault> {
 }
 
 /// The member of this name. A name that is there twice means one thing to one reader and another to the next.
-fn member(object: &CstObject, name: &str) -> Result<Option<CstObjectProp>, Fault> {
+fn member(object: &CstObject, name: &str) -> Result<Option<CstObjectProp>, TextError> {
     let mut found = object
         .properties()
         .into_iter()
         .filter(|member| member.decoded_name().as_deref() == Some(name));
     let first = found.next();
     if found.next().is_some() {
-        return Err(Fault::of_the_whole(format!(
+        return Err(TextError::of_the_whole(format!(
             "\"{name}\" is there twice: leave one of the two out"
         )));
     }
     Ok(first)
 }
 
-fn not_an_object(name: &str) -> Fault {
-    Fault::of_the_whole(format!("\"{name}\" is no object"))
+fn not_an_object(name: &str) -> TextError {
+    TextError::of_the_whole(format!("\"{name}\" is no object"))
 }
 
 /// The objects on the way to the last key, outermost first, and the member there; `None`: one of them is missing.
-fn find(root: &CstRootNode, keys: &[&str]) -> Result<Option<Vec<CstObjectProp>>, Fault> {
+fn find(root: &CstRootNode, keys: &[&str]) -> Result<Option<Vec<CstObjectProp>>, TextError> {
     let mut object = match root.value() {
         None => return Ok(None),
         Some(value) => value
             .as_object()
-            .ok_or_else(|| Fault::of_the_whole("the file holds no object"))?,
+            .ok_or_else(|| TextError::of_the_whole("the file holds no object"))?,
     };
     let mut way = Vec::new();
     for (at, name) in keys.iter().enumerate() {
@@ -67,7 +67,7 @@ fn find(root: &CstRootNode, keys: &[&str]) -> Result<Option<Vec<CstObjectProp>>,
     Ok(Some(way))
 }
 
-pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, Fault> {
+pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, TextError> {
     let root = parse(text)?;
     if keys.is_empty() {
         return Ok(root.to_serde_value());
@@ -75,12 +75,12 @@ pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>
     Ok(find(&root, keys)?.and_then(|way| way.last().and_then(CstObjectProp::to_serde_value)))
 }
 
-pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, Fault> {
+pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, TextError> {
     let root = parse(text)?;
     let whole = "the file holds no object";
     let mut object = root
         .object_value_or_create()
-        .ok_or_else(|| Fault::of_the_whole(whole))?;
+        .ok_or_else(|| TextError::of_the_whole(whole))?;
     for (at, name) in keys.iter().enumerate() {
         let found = member(&object, name)?;
         if at + 1 == keys.len() {
@@ -96,7 +96,7 @@ pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, Fa
     Ok(root.to_string())
 }
 
-pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, Fault> {
+pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, TextError> {
     let root = parse(text)?;
     let way = find(&root, keys)?.unwrap_or_default();
     for (at, found) in way.into_iter().enumerate().rev() {

@@ -14,7 +14,7 @@ pub use jsonc_parser::cst::CstInputValue as Value;
 
 /// What a file is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileFormat {
     /// JSON, with comments and trailing commas where there are some.
     Json,
     /// TOML.
@@ -23,7 +23,7 @@ pub enum Kind {
 
 /// Where a text is not what it should be, and why: line and column count from 1; 0 where the whole is meant.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct TextError {
     /// The line.
     pub line: usize,
     /// The column, in characters.
@@ -32,9 +32,9 @@ pub struct Fault {
     pub why: String,
 }
 
-impl Fault {
-    fn of_the_whole(why: impl Into<String>) -> Fault {
-        Fault {
+impl TextError {
+    fn of_the_whole(why: impl Into<String>) -> TextError {
+        TextError {
             line: 0,
             column: 0,
             why: why.into(),
@@ -42,15 +42,15 @@ impl Fault {
     }
 }
 
-impl Kind {
+impl FileFormat {
     /// The value at the end of `keys`, if there is one.
     ///
     /// # Errors
     /// The text is not of this kind.
-    pub fn get(self, text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, Fault> {
+    pub fn get(self, text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, TextError> {
         match self {
-            Kind::Json => json::get(text, keys),
-            Kind::Toml => toml::get(text, keys),
+            FileFormat::Json => json::get(text, keys),
+            FileFormat::Toml => toml::get(text, keys),
         }
     }
 
@@ -59,13 +59,13 @@ impl Kind {
     ///
     /// # Errors
     /// The text is not of this kind, or something on the way is not an object.
-    pub fn set(self, text: &str, keys: &[&str], value: &Value) -> Result<String, Fault> {
+    pub fn set(self, text: &str, keys: &[&str], value: &Value) -> Result<String, TextError> {
         if self.get(text, keys)?.as_ref() == Some(&plain(value)) {
             return Ok(text.to_owned());
         }
         match self {
-            Kind::Json => json::set(text, keys, value),
-            Kind::Toml => toml::set(text, keys, value),
+            FileFormat::Json => json::set(text, keys, value),
+            FileFormat::Toml => toml::set(text, keys, value),
         }
     }
 
@@ -74,13 +74,13 @@ impl Kind {
     ///
     /// # Errors
     /// The text is not of this kind.
-    pub fn remove(self, text: &str, keys: &[&str]) -> Result<String, Fault> {
+    pub fn remove(self, text: &str, keys: &[&str]) -> Result<String, TextError> {
         if self.get(text, keys)?.is_none() {
             return Ok(text.to_owned());
         }
         match self {
-            Kind::Json => json::remove(text, keys),
-            Kind::Toml => toml::remove(text, keys),
+            FileFormat::Json => json::remove(text, keys),
+            FileFormat::Toml => toml::remove(text, keys),
         }
     }
 }

@@ -1,6 +1,6 @@
 use jsonc_parser::json;
 
-use super::{Kind, Value};
+use super::{FileFormat, Value};
 
 const SETTINGS: &str = "// Mine.\n{\n\t\"theme\": \"One\", // dark\n\t\"context_servers\": {\n\t\t/* kept */\n\t\t\"other\": { \
                         \"command\": \"x\", },\n\t},\n\t\"last\": [1, 2,],\n}\n";
@@ -12,7 +12,7 @@ fn entry() -> Value {
 #[test]
 fn an_entry_is_added_and_the_rest_stays_byte_for_byte() {
     let keys = ["context_servers", "colibri"];
-    let text = Kind::Json.set(SETTINGS, &keys, &entry()).unwrap();
+    let text = FileFormat::Json.set(SETTINGS, &keys, &entry()).unwrap();
     let (before, after) = SETTINGS.split_once("\n\t},\n\t\"last\"").unwrap();
     let added = text.strip_prefix(before).unwrap();
     assert!(added.ends_with(&format!("\n\t}},\n\t\"last\"{after}")), "{text}");
@@ -20,8 +20,8 @@ fn an_entry_is_added_and_the_rest_stays_byte_for_byte() {
         added.starts_with("\n\t\t\"colibri\": {\n\t\t\t\"command\": \"/bin/colibri-mcp\",\n\t\t\t\"args\": "),
         "{text}"
     );
-    assert_eq!(Kind::Json.set(&text, &keys, &entry()).unwrap(), text);
-    assert_eq!(Kind::Json.remove(&text, &keys).unwrap(), SETTINGS);
+    assert_eq!(FileFormat::Json.set(&text, &keys, &entry()).unwrap(), text);
+    assert_eq!(FileFormat::Json.remove(&text, &keys).unwrap(), SETTINGS);
 }
 
 #[test]
@@ -37,9 +37,9 @@ fn adding_and_removing_leaves_no_trace() {
         "{\n  // nothing yet\n}\n",
         "{\n  \"mcpServers\": {\n    // none yet\n  }\n}\n",
     ] {
-        let set = Kind::Json.set(text, &keys, &entry()).unwrap();
+        let set = FileFormat::Json.set(text, &keys, &entry()).unwrap();
         assert_ne!(set, text);
-        assert_eq!(Kind::Json.remove(&set, &keys).unwrap(), text, "after {set}");
+        assert_eq!(FileFormat::Json.remove(&set, &keys).unwrap(), text, "after {set}");
     }
     let keys = ["mcp_servers", "colibri"];
     for text in [
@@ -51,37 +51,37 @@ fn adding_and_removing_leaves_no_trace() {
         "# mine\n[mcp_servers]\n",
         "[mcp_servers]\na = { command = \"x\" }\n",
     ] {
-        let set = Kind::Toml.set(text, &keys, &entry()).unwrap();
+        let set = FileFormat::Toml.set(text, &keys, &entry()).unwrap();
         assert!(set.contains("[mcp_servers.colibri]"), "{set}");
         assert_eq!(
-            Kind::Toml.get(&set, &["mcp_servers", "colibri", "args"]).unwrap(),
+            FileFormat::Toml.get(&set, &["mcp_servers", "colibri", "args"]).unwrap(),
             Some(serde_json::json!(["--read-only"]))
         );
-        assert_eq!(Kind::Toml.set(&set, &keys, &entry()).unwrap(), set);
-        assert_eq!(Kind::Toml.remove(&set, &keys).unwrap(), text, "after {set}");
+        assert_eq!(FileFormat::Toml.set(&set, &keys, &entry()).unwrap(), set);
+        assert_eq!(FileFormat::Toml.remove(&set, &keys).unwrap(), text, "after {set}");
     }
 }
 
 #[test]
 fn what_is_called_as_what_it_stands_in_is_taken_out_alone() {
     let text = "{\n  \"servers\": {\n    \"servers\": {},\n    \"other\": {}\n  }\n}\n";
-    let removed = Kind::Json.remove(text, &["servers", "servers"]).unwrap();
+    let removed = FileFormat::Json.remove(text, &["servers", "servers"]).unwrap();
     assert_eq!(removed, text.replace("    \"servers\": {},\n", ""));
 }
 
 #[test]
 fn another_value_is_replaced_where_it_stands() {
     let text = "{\n  \"a\": {\n    \"x\": [1] // one\n  },\n  \"b\": 2\n}\n";
-    let set = Kind::Json.set(text, &["a", "x"], &json!(true)).unwrap();
+    let set = FileFormat::Json.set(text, &["a", "x"], &json!(true)).unwrap();
     assert_eq!(set, text.replace("[1]", "true"));
     let text = "# first\n[a]\nx = [1] # one\n\n[b]\ny = 2\n";
-    let set = Kind::Toml.set(text, &["a", "x"], &json!(true)).unwrap();
+    let set = FileFormat::Toml.set(text, &["a", "x"], &json!(true)).unwrap();
     assert_eq!(set, text.replace("[1]", "true"));
 }
 
 #[test]
 fn an_empty_or_missing_file_becomes_what_is_set() {
-    let set = Kind::Json
+    let set = FileFormat::Json
         .set("", &["mcpServers", "colibri"], &json!({ "command": "x" }))
         .unwrap();
     assert_eq!(
@@ -93,20 +93,20 @@ fn an_empty_or_missing_file_becomes_what_is_set() {
 #[test]
 fn a_text_that_cannot_be_read_is_named_with_its_place() {
     for (kind, text, line, column) in [
-        (Kind::Json, "{\n  \"a\": 1\n  \"b\": 2\n}", 2, 9),
-        (Kind::Json, "{\n  \"a\": tru\n}", 2, 8),
-        (Kind::Json, "{", 1, 1),
-        (Kind::Toml, "a = 1\nb = = 2\n", 2, 5),
+        (FileFormat::Json, "{\n  \"a\": 1\n  \"b\": 2\n}", 2, 9),
+        (FileFormat::Json, "{\n  \"a\": tru\n}", 2, 8),
+        (FileFormat::Json, "{", 1, 1),
+        (FileFormat::Toml, "a = 1\nb = = 2\n", 2, 5),
     ] {
         let fault = kind.set(text, &["x"], &json!(1)).unwrap_err();
         assert_eq!((fault.line, fault.column), (line, column), "{fault:?}");
         assert!(!fault.why.is_empty() && !fault.why.contains('\n'), "{fault:?}");
     }
     for (kind, text, keys) in [
-        (Kind::Json, "[1]", ["a", "b"]),
-        (Kind::Json, "{\"a\": 1}", ["a", "b"]),
-        (Kind::Json, "{\"a\": {}, \"a\": {}}", ["a", "b"]),
-        (Kind::Toml, "a = 1\n", ["a", "b"]),
+        (FileFormat::Json, "[1]", ["a", "b"]),
+        (FileFormat::Json, "{\"a\": 1}", ["a", "b"]),
+        (FileFormat::Json, "{\"a\": {}, \"a\": {}}", ["a", "b"]),
+        (FileFormat::Toml, "a = 1\n", ["a", "b"]),
     ] {
         assert_eq!(kind.set(text, &keys, &json!(1)).unwrap_err().line, 0, "{text}");
     }

@@ -2,13 +2,13 @@
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
-use super::{Fault, Value};
+use super::{TextError, Value};
 
-fn parse(text: &str) -> Result<DocumentMut, Fault> {
+fn parse(text: &str) -> Result<DocumentMut, TextError> {
     text.parse::<DocumentMut>().map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();
-        Fault {
+        TextError {
             line: before.matches('\n').count() + 1,
             column: before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
             why: error.message().lines().collect::<Vec<_>>().join(", "),
@@ -28,12 +28,12 @@ fn written(document: &DocumentMut, before: &str) -> String {
     }
 }
 
-fn not_a_table(name: &str) -> Fault {
-    Fault::of_the_whole(format!("\"{name}\" is no table"))
+fn not_a_table(name: &str) -> TextError {
+    TextError::of_the_whole(format!("\"{name}\" is no table"))
 }
 
 /// The table at the end of `keys`; `None`: one of them is missing.
-fn table<'a>(document: &'a mut DocumentMut, keys: &[&str]) -> Result<Option<&'a mut dyn TableLike>, Fault> {
+fn table<'a>(document: &'a mut DocumentMut, keys: &[&str]) -> Result<Option<&'a mut dyn TableLike>, TextError> {
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for name in keys {
         let Some(item) = table.get_mut(name) else {
@@ -44,7 +44,7 @@ fn table<'a>(document: &'a mut DocumentMut, keys: &[&str]) -> Result<Option<&'a 
     Ok(Some(table))
 }
 
-pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, Fault> {
+pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, TextError> {
     let mut document = parse(text)?;
     let Some((last, way)) = keys.split_last() else {
         return Ok(Some(plain_table(document.as_table())));
@@ -52,7 +52,7 @@ pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>
     Ok(table(&mut document, way)?.and_then(|table| table.get(last)).map(plain))
 }
 
-pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, Fault> {
+pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, TextError> {
     let mut document = parse(text)?;
     let Some((last, way)) = keys.split_last() else {
         return Ok(text.to_owned());
@@ -83,7 +83,7 @@ pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, Fa
     Ok(written(&document, text))
 }
 
-pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, Fault> {
+pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, TextError> {
     let mut document = parse(text)?;
     for end in (1..=keys.len()).rev() {
         let Some((last, way)) = keys.get(..end).and_then(<[_]>::split_last) else {

@@ -6,39 +6,39 @@ use std::path::Path;
 
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::interrupt;
 use colibri_api::paths;
-use colibri_mcp::bring::{self, Homes, Proposal, Want};
+use colibri_mcp::importers::{self, Homes, Proposal, Want};
 use colibri_text::visible;
 
 /// What is known of gaps.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct InputAnswers {
     /// By key, as the person said.
-    said: bring::Answers,
+    said: importers::TemplateValues,
 }
 
-impl Answers {
+impl InputAnswers {
     /// Those of `KEY=VALUE` and, from files, `KEY=FILE`.
     ///
     /// # Errors
     /// One has no `=`, or a file cannot be read.
-    pub(crate) fn new(set: &[String], from_files: &[String]) -> Result<Answers, Failure> {
-        let mut said = bring::Answers::new();
+    pub(crate) fn new(set: &[String], from_files: &[String]) -> Result<InputAnswers, CommandError> {
+        let mut said = importers::TemplateValues::new();
         for pair in set {
             let (key, value) = pair_of(pair, "--set KEY=VALUE")?;
             said.entry(key).or_default().push(value);
         }
         for pair in from_files {
             let (key, file) = pair_of(pair, "--set-file KEY=FILE")?;
-            let value = read_value(Path::new(&file)).map_err(|source| Failure::File {
+            let value = read_value(Path::new(&file)).map_err(|source| CommandError::File {
                 path: file.into(),
                 source,
             })?;
             said.entry(key).or_default().push(value);
         }
-        Ok(Answers { said })
+        Ok(InputAnswers { said })
     }
 
     /// What is known for one server: what is missing is asked for, if there is somebody to ask. Of what was taken from the
@@ -46,7 +46,7 @@ impl Answers {
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn of(&self, proposal: &mut Proposal) -> Result<bring::Answers, String> {
+    pub(crate) fn of(&self, proposal: &mut Proposal) -> Result<importers::TemplateValues, String> {
         let mut known = self.said.clone();
         let mut taken = Vec::new();
         for key in proposal.wants.keys() {
@@ -105,10 +105,12 @@ impl Answers {
     }
 }
 
-fn pair_of(pair: &str, form: &str) -> Result<(String, String), Failure> {
+fn pair_of(pair: &str, form: &str) -> Result<(String, String), CommandError> {
     match pair.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(Failure::Usage(format!("{form}: there is no =, or nothing before it"))),
+        _ => Err(CommandError::Usage(format!(
+            "{form}: there is no =, or nothing before it"
+        ))),
     }
 }
 
@@ -135,7 +137,7 @@ fn expanded(file: &str) -> std::path::PathBuf {
 }
 
 /// Asks for a value. A secret is not shown as it is typed.
-fn ask(key: &str, want: &Want) -> Result<Option<String>, Failure> {
+fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
     let choices = match want.choices.is_empty() {
         true => String::new(),
         false => format!(" [{}]", visible(&want.choices.join(", "))),

@@ -5,15 +5,15 @@ use std::process::Command;
 use std::rc::Rc;
 
 use super::tools::{find, run};
-use colibri_mcp::bring::{self, MAX_ARCHIVE, Proposal, Published};
+use colibri_mcp::importers::{self, MAX_ARCHIVE, Proposal, PublishedBundle};
 
 /// Fetches a bundle by curl(1), or fetch(1) of FreeBSD: it, and its server. It must have the hash that is published, so
 /// whoever brings it cannot change it.
 ///
 /// # Errors
 /// It cannot be fetched, is another, or no bundle.
-pub(crate) fn fetch(published: &Published) -> Result<(Rc<[u8]>, Proposal), String> {
-    let Published { url, sha256, .. } = published;
+pub(crate) fn fetch(published: &PublishedBundle) -> Result<(Rc<[u8]>, Proposal), String> {
+    let PublishedBundle { url, sha256, .. } = published;
     let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let file = stage.path().join("bundle.mcpb");
     let mut command = match (find("curl"), find("fetch")) {
@@ -57,6 +57,6 @@ pub(crate) fn fetch(published: &Published) -> Result<(Rc<[u8]>, Proposal), Strin
     if hash != *sha256 {
         return Err(at(format!("its SHA-256 is {hash}, and must be {sha256}")));
     }
-    let proposal = bring::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
+    let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
     Ok((bytes.into(), proposal))
 }

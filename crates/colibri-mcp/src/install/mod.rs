@@ -12,10 +12,12 @@ mod shown;
 mod tools;
 mod write;
 
-pub(crate) use answers::Answers;
+pub(crate) use answers::InputAnswers;
 pub(crate) use bundle::fetch as fetch_bundle;
 pub(crate) use files::check as check_installed;
-pub(crate) use plan::{Options, Plan, plan};
-pub(crate) use scope::Scope;
+pub(crate) use plan::{InstallOptions, InstallPlan, plan};
+pub(crate) use scope::InstallScope;
 pub(crate) use shown::{show, show_entry};
-pub(crate) use write::{Registered, agree_to, already, belongings, forget, registered, reload, remove, rewrite, write};
+pub(crate) use write::{
+    RegistryFile, agree_to, already, belongings, forget, registered, reload, remove, rewrite, write,
+};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tools::{need, run, run_whole};
-use colibri_mcp::bring::Package;
+use colibri_mcp::importers::Package;
 
 /// What is to be installed: `package.json` and `package-lock.json`, of which the latter has version and hash of all.
 #[derive(Debug)]
@@ -169,12 +169,12 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use colibri_mcp::bring::Registry;
+    use colibri_mcp::importers::PackageRegistry;
     use serde_json::json;
 
     fn of(program: Option<&str>, bin: Value) -> Result<String, String> {
         let package = Package {
-            registry: Registry::Npm,
+            registry: PackageRegistry::Npm,
             name: "@scope/server".to_owned(),
             version: None,
             program: program.map(str::to_owned),

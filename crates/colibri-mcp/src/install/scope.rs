@@ -9,14 +9,14 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, Uid};
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 
 /// Below it root installs what the service's servers need: programs that other programs run, hier(7).
 const SERVICE_SERVERS: &str = "/usr/local/libexec/colibri/servers";
 
 /// Whose servers are changed, and where everything of theirs is.
 #[derive(Debug, Clone)]
-pub(crate) struct Scope {
+pub(crate) struct InstallScope {
     /// The registry.
     pub registry: PathBuf,
     /// Secrets of servers without a jail.
@@ -31,17 +31,17 @@ pub(crate) struct Scope {
     pub group: Option<u32>,
 }
 
-impl Scope {
+impl InstallScope {
     /// This user's own, or with `service` the service's.
     ///
     /// # Errors
     /// Where the service is installed its registry alone counts, and root alone writes it.
-    pub(crate) fn find(service: bool) -> Result<Scope, Failure> {
+    pub(crate) fn find(service: bool) -> Result<InstallScope, CommandError> {
         let installed = paths::service();
         match (service, installed) {
             (false, None) => {
                 let own = paths::private();
-                Ok(Scope {
+                Ok(InstallScope {
                     secrets: own.registry.with_file_name("daemon-secrets"),
                     registry: own.registry,
                     servers: own.servers,
@@ -50,25 +50,25 @@ impl Scope {
                     group: None,
                 })
             }
-            (false, Some(file)) => Err(Failure::Refused(format!(
+            (false, Some(file)) => Err(CommandError::Refused(format!(
                 "colibri's service is installed here ({file}), so its registry counts, which is root's: as root, say it \
                  again with --service"
             ))),
-            (true, None) => Err(Failure::Usage(
+            (true, None) => Err(CommandError::Usage(
                 "--service: no service of colibri is installed here; without the flag it is your own registry"
                     .to_owned(),
             )),
-            (true, Some(_)) if !Uid::effective().is_root() => Err(Failure::Refused(
+            (true, Some(_)) if !Uid::effective().is_root() => Err(CommandError::Refused(
                 "the service's registry is root's: say it again as root".to_owned(),
             )),
             (true, Some(_)) => {
                 let group = Group::from_name("colibri").ok().flatten();
-                let group =
-                    group.ok_or_else(|| Failure::Machine("there is no group colibri on this machine".to_owned()))?;
+                let group = group
+                    .ok_or_else(|| CommandError::Machine("there is no group colibri on this machine".to_owned()))?;
                 // The daemon reads what root writes here, and runs it.
                 umask(Mode::from_bits_truncate(0o022));
                 let registry = PathBuf::from(colibri_registry::PATH);
-                Ok(Scope {
+                Ok(InstallScope {
                     secrets: registry.with_file_name("daemon-secrets"),
                     registry,
                     servers: PathBuf::from(SERVICE_SERVERS),
@@ -89,9 +89,9 @@ impl Scope {
     ///
     /// # Errors
     /// The registry's directory can be neither opened nor made.
-    pub(crate) fn lock(&self) -> Result<Flock<File>, Failure> {
+    pub(crate) fn lock(&self) -> Result<Flock<File>, CommandError> {
         let directory = self.registry.parent().unwrap_or(Path::new("/"));
-        let failed = |source| Failure::File {
+        let failed = |source| CommandError::File {
             path: directory.to_owned(),
             source,
         };
@@ -114,9 +114,9 @@ impl Scope {
     ///
     /// # Errors
     /// It cannot: why.
-    pub(crate) fn check_reach(&self, program: &Path) -> Result<(), Failure> {
+    pub(crate) fn check_reach(&self, program: &Path) -> Result<(), CommandError> {
         let Some(group) = self.group else { return Ok(()) };
-        let real = program.canonicalize().map_err(|source| Failure::File {
+        let real = program.canonicalize().map_err(|source| CommandError::File {
             path: program.to_owned(),
             source,
         })?;
@@ -134,7 +134,7 @@ impl Scope {
             }
         });
         if let Some((path, who)) = changed_by {
-            return Err(Failure::Data(format!(
+            return Err(CommandError::Data(format!(
                 "{} is {}, and {} is {who}'s to change: the service runs what root alone can change",
                 program.display(),
                 real.display(),
@@ -143,7 +143,7 @@ impl Scope {
         }
         match closed {
             None => Ok(()),
-            Some(path) => Err(Failure::Data(format!(
+            Some(path) => Err(CommandError::Data(format!(
                 "{} is {}, which the daemon's user cannot run: {} is closed to others; install it for everybody",
                 program.display(),
                 real.display(),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_service_runs_nothing_that_others_than_root_can_change() {
-        let mut scope = Scope {
+        let mut scope = InstallScope {
             registry: PathBuf::new(),
             secrets: PathBuf::new(),
             servers: PathBuf::new(),

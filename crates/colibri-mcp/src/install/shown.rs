@@ -1,13 +1,13 @@
 //! What a person sees before anything is written: everything but secrets.
 
-use super::plan::{HIDDEN, Installs, Plan};
-use super::scope::Scope;
-use colibri_mcp::bring::{Registry, looks_secret, name_says_secret, shown_url};
+use super::plan::{HIDDEN, InstallPlan, Installs};
+use super::scope::InstallScope;
 use colibri_mcp::edit::Value;
+use colibri_mcp::importers::{PackageRegistry, looks_secret, name_says_secret, shown_url};
 use colibri_text::{brief, counted, visible};
 
 /// What will be written for a server, and what would confine it.
-pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
+pub(crate) fn show(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> String {
     let mut lines = Vec::new();
     let from = match plan.name == plan.id {
         true => String::new(),
@@ -125,7 +125,7 @@ fn command_line(command: &str, args: &[String]) -> String {
     words.join(" ")
 }
 
-fn secret(plan: &Plan, name: &str, scope: &Scope) -> String {
+fn secret(plan: &InstallPlan, name: &str, scope: &InstallScope) -> String {
     let file = plan
         .secrets
         .iter()
@@ -158,7 +158,7 @@ fn json(value: &Value) -> String {
 }
 
 /// What would confine a server, a line each.
-fn confinement(plan: &Plan, scope: &Scope, is_freebsd: bool) -> Vec<String> {
+fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Vec<String> {
     if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url")) {
         return vec!["nothing of it runs here".to_owned()];
     }
@@ -182,7 +182,7 @@ fn confinement(plan: &Plan, scope: &Scope, is_freebsd: bool) -> Vec<String> {
     let jail = format!("\"jail\": {{ \"path\": \"{root}\" }}");
     let (how, then) = match package {
         Some((registry, exact)) => {
-            let flag = if *registry == Registry::Npm { "-n" } else { "-p" };
+            let flag = if *registry == PackageRegistry::Npm { "-n" } else { "-p" };
             let program = "\"command\": \"/usr/local/mcp/bin/PROGRAM\", which the script lists";
             let then = format!("{jail}; in place of its command and first argument {program}");
             (format!("{script} {flag} {exact} {root}"), then)
@@ -224,8 +224,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
-    fn plan(entry: Value, package: Option<(Registry, String)>) -> Plan {
-        Plan {
+    fn plan(entry: Value, package: Option<(PackageRegistry, String)>) -> InstallPlan {
+        InstallPlan {
             id: "git".to_owned(),
             name: "Git\u{202e}".to_owned(),
             entry,
@@ -257,10 +257,10 @@ mod tests {
         ])
     }
 
-    fn scope(consent: Option<PathBuf>) -> Scope {
+    fn scope(consent: Option<PathBuf>) -> InstallScope {
         let path = |name: &str| PathBuf::from("/x").join(name);
         let group = None;
-        Scope {
+        InstallScope {
             registry: path("r"),
             secrets: path("s"),
             servers: path("v"),
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_jail_and_its_root_are_named_where_there_are_jails() {
-        let package = Some((Registry::Npm, "@a/b@1.0.0".to_owned()));
+        let package = Some((PackageRegistry::Npm, "@a/b@1.0.0".to_owned()));
         let shown = show(&plan(process(), package), &scope(None), true);
         assert!(
             shown.contains("make-root.sh -n @a/b@1.0.0 /usr/local/libexec/colibri/roots/git"),
@@ -331,7 +331,7 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        let extras = Some((Registry::Pypi, "a[b]==1.0.0".to_owned()));
+        let extras = Some((PackageRegistry::Pypi, "a[b]==1.0.0".to_owned()));
         assert!(show(&plan(process(), extras), &scope(None), true).contains("-k PACKAGE"));
         let shown = show(&plan(process(), None), &scope(None), true);
         assert!(shown.contains("-k PACKAGE") && shown.contains("by hand"), "{shown}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::interrupt;
 use colibri_text::visible;
 
@@ -41,7 +41,7 @@ pub(super) fn run_whole(command: &mut Command) -> Result<(Vec<u8>, String), Stri
     }
     let (status, out, err) = wait_for(command).map_err(|error| format!("{name} cannot be run: {error}"))?;
     if interrupt::is_told() {
-        return Err(Failure::Interrupted.to_string());
+        return Err(CommandError::Interrupted.to_string());
     }
     let said = String::from_utf8_lossy(&err);
     if status.success() {

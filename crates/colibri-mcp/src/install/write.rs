@@ -10,16 +10,16 @@ use colibri_registry::Registry;
 use serde_json::{Value, json};
 
 use super::files;
-use super::plan::{Installs, Plan};
-use super::scope::Scope;
+use super::plan::{InstallPlan, Installs};
+use super::scope::InstallScope;
 use crate::commands::context::Context;
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::DaemonConnection;
+use crate::failure::CommandError;
 use crate::interrupt;
-use crate::owned::Owned;
+use crate::owned_file::OwnedFile;
 use colibri_api::Reloaded;
-use colibri_mcp::bring::Archive;
-use colibri_mcp::edit::Kind;
+use colibri_mcp::edit::FileFormat;
+use colibri_mcp::importers::Archive;
 use colibri_text::visible;
 
 /// The keys below which a registry has its servers.
@@ -27,55 +27,55 @@ const LISTS: [&str; 2] = ["servers", "mcpServers"];
 /// A registry without any.
 const EMPTY: &str = "{}\n";
 
-fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
-    move |source| Failure::File {
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> CommandError + '_ {
+    move |source| CommandError::File {
         path: path.to_owned(),
         source,
     }
 }
 
 /// A registry that is there, and its entries by id, each with the list that it stands in.
-pub(crate) struct Registered {
+pub(crate) struct RegistryFile {
     /// The file.
-    pub file: Owned,
+    pub file: OwnedFile,
     /// The entries.
-    pub entries: Entries,
+    pub entries: RegistryEntries,
 }
 
 /// # Errors
 /// The registry cannot be read as the daemon reads it.
-pub(crate) fn registered(scope: &Scope) -> Result<Registered, Failure> {
+pub(crate) fn registered(scope: &InstallScope) -> Result<RegistryFile, CommandError> {
     if scope.registry.is_symlink() {
-        return Err(Failure::Data(format!(
+        return Err(CommandError::Data(format!(
             "{} is a symbolic link, and colibri-mcpd reads none: put the file itself there; nothing was written",
             scope.registry.display()
         )));
     }
-    let file = Owned::read(&scope.registry)?;
+    let file = OwnedFile::read(&scope.registry)?;
     let mut entries = BTreeMap::new();
     if file.exists() {
         read(scope, file.text())?;
         for list in LISTS {
-            let found = Kind::Json.get(file.text(), &[list]);
+            let found = FileFormat::Json.get(file.text(), &[list]);
             let found = found.map_err(|fault| file.fault(fault))?;
             let found = found.as_ref().and_then(Value::as_object).into_iter().flatten();
             entries.extend(found.map(|(id, entry)| (id.clone(), (list, entry.clone()))));
         }
     }
-    Ok(Registered { file, entries })
+    Ok(RegistryFile { file, entries })
 }
 
 /// A registry as the daemon reads it.
-fn read(scope: &Scope, text: &str) -> Result<Registry, Failure> {
+fn read(scope: &InstallScope, text: &str) -> Result<Registry, CommandError> {
     Registry::parse(text.as_bytes(), &scope.registry.display().to_string())
-        .map_err(|error| Failure::Data(format!("{error}; nothing was written")))
+        .map_err(|error| CommandError::Data(format!("{error}; nothing was written")))
 }
 
-type Entries = BTreeMap<String, (&'static str, Value)>;
+type RegistryEntries = BTreeMap<String, (&'static str, Value)>;
 
 /// What came of the writing.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct WriteOutcome {
     /// What was kept of the registry.
     pub kept: Option<PathBuf>,
     /// The ids whose entries were written.
@@ -89,10 +89,10 @@ pub(crate) struct Written {
 ///
 /// # Errors
 /// The registry cannot be written; then nothing of any server stays.
-pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
+pub(crate) fn write(plans: &[InstallPlan], scope: &InstallScope) -> Result<WriteOutcome, CommandError> {
     let _alone = scope.lock()?;
     let known = registered(scope)?;
-    let mut written = Written::default();
+    let mut written = WriteOutcome::default();
     let mut ready = Vec::new();
     for plan in plans {
         // What is there is another's: nothing of it may be touched, nor undone.
@@ -110,10 +110,10 @@ pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
     }
     if interrupt::is_told() {
         ready.iter().for_each(|plan| undo(plan, scope));
-        return Err(Failure::Interrupted);
+        return Err(CommandError::Interrupted);
     }
     let outcome = write_entries(&ready, scope, known.file, &known.entries, &mut written);
-    let is_written = |plan: &&Plan| outcome.is_ok() && written.ids.contains(&plan.id);
+    let is_written = |plan: &&InstallPlan| outcome.is_ok() && written.ids.contains(&plan.id);
     ready
         .iter()
         .filter(|plan| !is_written(plan))
@@ -127,7 +127,7 @@ pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
 }
 
 /// Why a server cannot be written beside those that are there.
-fn taken(plan: &Plan, entries: &Entries) -> Option<String> {
+fn taken(plan: &InstallPlan, entries: &RegistryEntries) -> Option<String> {
     if entries.contains_key(&plan.id) {
         return Some(already(&plan.id));
     }
@@ -139,9 +139,9 @@ fn taken(plan: &Plan, entries: &Entries) -> Option<String> {
 }
 
 /// Why a server cannot be written beside those that are about to be.
-fn shared(plan: &Plan, ready: &[&Plan]) -> Option<String> {
+fn shared(plan: &InstallPlan, ready: &[&InstallPlan]) -> Option<String> {
     plan.secrets.iter().find_map(|(_, file, _)| {
-        let has = |other: &&&Plan| other.secrets.iter().any(|(_, own, _)| own == file);
+        let has = |other: &&&InstallPlan| other.secrets.iter().any(|(_, own, _)| own == file);
         let other = ready.iter().find(has)?;
         Some(format!("its secret would be the file {file}, which is {}'s", other.id))
     })
@@ -152,7 +152,7 @@ pub(crate) fn already(id: &str) -> String {
     format!("there is a server {id} already: colibri-mcp remove {id} first")
 }
 
-fn prepare(plan: &Plan, scope: &Scope) -> Result<(), Failure> {
+fn prepare(plan: &InstallPlan, scope: &InstallScope) -> Result<(), CommandError> {
     install(plan, scope, &scope.prefix(&plan.id))?;
     if let Some(command) = plan.command() {
         scope.check_reach(Path::new(command))?;
@@ -163,7 +163,7 @@ fn prepare(plan: &Plan, scope: &Scope) -> Result<(), Failure> {
 }
 
 /// Takes away what was written for a server beside its entry.
-fn undo(plan: &Plan, scope: &Scope) {
+fn undo(plan: &InstallPlan, scope: &InstallScope) {
     let mut paths = vec![scope.prefix(&plan.id)];
     paths.extend(plan.secrets.iter().map(|(_, file, _)| scope.secrets.join(file)));
     // What made it fail is said; this can only fail for the same reason.
@@ -171,12 +171,12 @@ fn undo(plan: &Plan, scope: &Scope) {
 }
 
 fn write_entries(
-    plans: &[&Plan],
-    scope: &Scope,
-    file: Owned,
-    known: &Entries,
-    written: &mut Written,
-) -> Result<(), Failure> {
+    plans: &[&InstallPlan],
+    scope: &InstallScope,
+    file: OwnedFile,
+    known: &RegistryEntries,
+    written: &mut WriteOutcome,
+) -> Result<(), CommandError> {
     let list = if known.values().any(|(list, _)| *list == LISTS[1]) {
         LISTS[1]
     } else {
@@ -188,7 +188,7 @@ fn write_entries(
         EMPTY.to_owned()
     };
     for plan in plans {
-        let changed = Kind::Json.set(&text, &[list, plan.id.as_str()], &plan.entry);
+        let changed = FileFormat::Json.set(&text, &[list, plan.id.as_str()], &plan.entry);
         let changed = changed.map_err(|fault| file.fault(fault))?;
         match read(scope, &changed).map(|registry| registry.refused.get(&plan.id).map(ToString::to_string)) {
             Ok(None) => {
@@ -209,7 +209,7 @@ fn write_entries(
 ///
 /// # Errors
 /// The daemon could not read it so, and nothing was written.
-pub(crate) fn rewrite(scope: &Scope, file: Owned, text: String) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn rewrite(scope: &InstallScope, file: OwnedFile, text: String) -> Result<Option<PathBuf>, CommandError> {
     read(scope, &text)?;
     let is_new = !file.exists();
     let kept = file.changed_to(text).write()?;
@@ -220,12 +220,12 @@ pub(crate) fn rewrite(scope: &Scope, file: Owned, text: String) -> Result<Option
 }
 
 /// Lets the service's daemon read a file of root's.
-fn own(path: &Path, group: u32, mode: u32) -> Result<(), Failure> {
+fn own(path: &Path, group: u32, mode: u32) -> Result<(), CommandError> {
     chown(path, Some(0), Some(group)).map_err(failed(path))?;
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))
 }
 
-fn install(plan: &Plan, scope: &Scope, prefix: &Path) -> Result<(), Failure> {
+fn install(plan: &InstallPlan, scope: &InstallScope, prefix: &Path) -> Result<(), CommandError> {
     if matches!(plan.installs, Installs::Nothing) {
         return Ok(());
     }
@@ -246,7 +246,7 @@ fn install(plan: &Plan, scope: &Scope, prefix: &Path) -> Result<(), Failure> {
         }
         Err(source) => return Err(failed(prefix)(source)),
     }
-    let said = |why: String| Failure::Machine(format!("{}: {why}", plan.id));
+    let said = |why: String| CommandError::Machine(format!("{}: {why}", plan.id));
     let (what, hash) = match &plan.installs {
         Installs::Nothing => return Ok(()),
         Installs::Npm(npm, exact) => {
@@ -295,7 +295,7 @@ fn unpack(bytes: &[u8], into: &Path, mode: u32) -> Result<(), String> {
     Ok(())
 }
 
-fn put_secret(scope: &Scope, name: &str, value: &str) -> Result<(), Failure> {
+fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Result<(), CommandError> {
     let directory = &scope.secrets;
     let mode = if scope.is_service() { 0o750 } else { 0o700 };
     DirBuilder::new()
@@ -331,12 +331,12 @@ fn put_secret(scope: &Scope, name: &str, value: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// It cannot be read or written.
-pub(crate) fn agree_to(scope: &Scope, ids: &[&str]) -> Result<(), Failure> {
+pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), CommandError> {
     let Some(path) = &scope.consent else {
         return Ok(());
     };
-    let registry = read(scope, Owned::read(&scope.registry)?.text())?;
-    let known = Owned::read(path)?;
+    let registry = read(scope, OwnedFile::read(&scope.registry)?.text())?;
+    let known = OwnedFile::read(path)?;
     let known: Value = serde_json::from_str(known.text()).unwrap_or_default();
     let mut servers = BTreeMap::new();
     for (id, digest) in known.get("servers").and_then(Value::as_object).into_iter().flatten() {
@@ -370,11 +370,11 @@ pub(crate) fn agree_to(scope: &Scope, ids: &[&str]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The registry cannot be written, and nothing was.
-pub(crate) fn remove(scope: &Scope, id: &str, known: Registered) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn remove(scope: &InstallScope, id: &str, known: RegistryFile) -> Result<Option<PathBuf>, CommandError> {
     let kept = match known.entries.get(id) {
         None => None,
         Some((list, _)) => {
-            let text = known.file.text_without(Kind::Json, &[list, id])?;
+            let text = known.file.text_without(FileFormat::Json, &[list, id])?;
             // The daemon would miss a registry that is gone, and keep to the old one.
             rewrite(scope, known.file, text.unwrap_or_else(|| EMPTY.to_owned()))?
         }
@@ -385,7 +385,7 @@ pub(crate) fn remove(scope: &Scope, id: &str, known: Registered) -> Result<Optio
 
 /// What a server has beside its entry, as far as it is there: packages, those of its secrets that no other entry names,
 /// logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
-pub(crate) fn belongings(scope: &Scope, id: &str, entries: &Entries) -> Vec<PathBuf> {
+pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntries) -> Vec<PathBuf> {
     let others = entries.iter().filter(|(other, _)| *other != id);
     let named: BTreeSet<String> = others.clone().flat_map(|(_, (_, entry))| secrets_of(entry)).collect();
     let is_of = |id: &str, name: &str| name.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'));
@@ -427,7 +427,7 @@ fn secrets_of(entry: &Value) -> BTreeSet<String> {
 ///
 /// # Errors
 /// Something cannot be removed.
-pub(crate) fn forget(scope: &Scope, paths: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn forget(scope: &InstallScope, paths: &[PathBuf]) -> Result<(), CommandError> {
     paths.iter().try_for_each(|path| gone(path))?;
     if !scope.is_service() {
         for directory in [&scope.servers, &scope.secrets, &scope.logins] {
@@ -438,7 +438,7 @@ pub(crate) fn forget(scope: &Scope, paths: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn gone(path: &Path) -> Result<(), Failure> {
+fn gone(path: &Path) -> Result<(), CommandError> {
     let removed = match path.is_dir() && !path.is_symlink() {
         true => fs::remove_dir_all(path),
         false => fs::remove_file(path),
@@ -450,12 +450,12 @@ fn gone(path: &Path) -> Result<(), Failure> {
 }
 
 /// What came of a change: in words, and as JSON.
-pub(crate) struct Told {
+pub(crate) struct ChangeReport {
     text: String,
     facts: Value,
 }
 
-impl Told {
+impl ChangeReport {
     /// Answers with this, and what was done, and what was kept of the registry.
     ///
     /// # Errors
@@ -463,10 +463,10 @@ impl Told {
     pub(crate) fn answer(
         self,
         context: &Context,
-        scope: &Scope,
+        scope: &InstallScope,
         (mut text, mut facts): (String, Value),
         kept: Option<&Path>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         if let Some(kept) = kept {
             text.push_str(&format!("\nThe registry as it was: {}", kept.display()));
         }
@@ -478,9 +478,9 @@ impl Told {
 }
 
 /// Has a daemon that runs read its registry again; what it says. None is started for that.
-pub(crate) fn reload(socket: &Path) -> Told {
-    let Ok(mut connection) = Connection::open(&socket.to_owned().into(), false) else {
-        return Told {
+pub(crate) fn reload(socket: &Path) -> ChangeReport {
+    let Ok(mut connection) = DaemonConnection::open(&socket.to_owned().into(), false) else {
+        return ChangeReport {
             text: "No daemon runs; it reads the registry when it starts.".to_owned(),
             facts: json!({ "running": false }),
         };
@@ -491,12 +491,12 @@ pub(crate) fn reload(socket: &Path) -> Told {
                 let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
                 format!("\n{server} is blocked: {reason}")
             });
-            Told {
+            ChangeReport {
                 text: format!("The daemon has read the registry again.{}", blocked.collect::<String>()),
                 facts: json!({ "running": true, "reloaded": true, "blocked": reloaded.blocked }),
             }
         }
-        Err(error) => Told {
+        Err(error) => ChangeReport {
             text: format!(
                 "The daemon did not take it over: {}",
                 colibri_text::visible_lines(&error.to_string())

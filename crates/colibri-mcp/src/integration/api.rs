@@ -21,7 +21,7 @@ pub(super) enum Api {
 }
 
 /// What is asked of a model.
-pub(super) struct Asked<'a> {
+pub(super) struct ModelQuestion<'a> {
     pub(super) model: &'a str,
     pub(super) context: &'a str,
     /// Tokens that it may write at most.
@@ -31,7 +31,7 @@ pub(super) struct Asked<'a> {
 
 /// What a model answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ModelAnswer {
     pub(super) model: Option<String>,
     /// Tokens that it read, from a cache or not, and that it wrote, thoughts among them.
     pub(super) tokens_in: u64,
@@ -52,7 +52,7 @@ impl Api {
     ///
     /// # Errors
     /// The model's name cannot stand in a path of this interface.
-    pub(super) fn request(self, asked: &Asked<'_>) -> Result<(String, Value), String> {
+    pub(super) fn request(self, asked: &ModelQuestion<'_>) -> Result<(String, Value), String> {
         let (model, context, most, temperature) = (asked.model, asked.context, asked.max_tokens, asked.temperature);
         let messages = json!([{ "role": "user", "content": context }]);
         Ok(match self {
@@ -97,12 +97,12 @@ impl Api {
     }
 
     /// What an answer says. `None`: it is none of this interface, or does not say what it cost, or what nothing can cost.
-    pub(super) fn read(self, answer: &Value) -> Option<Said> {
+    pub(super) fn read(self, answer: &Value) -> Option<ModelAnswer> {
         let said = self.told(answer)?;
         (said.tokens_in <= MAX_TOKENS && said.tokens_out <= MAX_TOKENS).then_some(said)
     }
 
-    fn told(self, answer: &Value) -> Option<Said> {
+    fn told(self, answer: &Value) -> Option<ModelAnswer> {
         let number = |at: &str| answer.pointer(at).and_then(Value::as_u64);
         let optional = |at: &str| number(at).unwrap_or(0);
         let text = |at: &str| answer.pointer(at).and_then(Value::as_str).map(str::to_owned);
@@ -120,7 +120,7 @@ impl Api {
             wanted.filter_map(|part| part["text"].as_str()).collect()
         };
         Some(match self {
-            Api::Anthropic => Said {
+            Api::Anthropic => ModelAnswer {
                 model: text("/model"),
                 tokens_in: number("/usage/input_tokens")?
                     .saturating_add(optional("/usage/cache_creation_input_tokens"))
@@ -136,7 +136,7 @@ impl Api {
                     .iter()
                     .filter(|item| item["type"] == "message");
                 let texts = messages.filter_map(|item| item["content"].as_array());
-                Said {
+                ModelAnswer {
                     model: text("/model"),
                     tokens_in: number("/usage/input_tokens")?,
                     tokens_out: number("/usage/output_tokens")?,
@@ -144,14 +144,14 @@ impl Api {
                     completion: texts.map(|parts| joined(parts, Some("output_text"))).collect(),
                 }
             }
-            Api::Chat => Said {
+            Api::Chat => ModelAnswer {
                 model: text("/model"),
                 tokens_in: number("/usage/prompt_tokens")?,
                 tokens_out: number("/usage/completion_tokens")?,
                 stop_reason: text("/choices/0/finish_reason")?,
                 completion: text("/choices/0/message/content").unwrap_or_default(),
             },
-            Api::Gemini => Said {
+            Api::Gemini => ModelAnswer {
                 model: text("/modelVersion"),
                 tokens_in: number("/usageMetadata/promptTokenCount")?,
                 tokens_out: optional("/usageMetadata/candidatesTokenCount")
@@ -191,7 +191,7 @@ mod tests {
             .zip(answers)
             .zip(["end_turn", "completed", "stop", "STOP"])
         {
-            let expected = Said {
+            let expected = ModelAnswer {
                 model: Some("m-1".to_owned()),
                 tokens_in: 7,
                 tokens_out: 5,
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn no_model_leads_to_another_path() {
-        let asked = |model| Asked {
+        let asked = |model| ModelQuestion {
             model,
             context: "x",
             max_tokens: 5,

@@ -9,10 +9,10 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::api::{Api, Asked};
-use super::failed::{Failed, output_schema, result};
-use super::serve::Tools;
-use crate::failure::Failure;
+use super::api::{Api, ModelQuestion};
+use super::serve::ToolServer;
+use super::tool_call_error::{ToolCallError, output_schema, result};
+use crate::failure::CommandError;
 use colibri_text::brief;
 
 /// Where the key is.
@@ -35,7 +35,7 @@ const FLAGS: [(&str, &str); 2] = [("\"allow_addresses\"", "--allow-address"), ("
 
 /// Where the model is, and how it is spoken to.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ModelArguments {
     /// How it is spoken to
     #[arg(long, value_name = "API", value_enum, requires = "url")]
     api: Option<Api>,
@@ -57,11 +57,11 @@ pub(crate) struct Arguments {
 }
 
 /// The model, as it is reached.
-pub(super) struct Model {
-    connected: Option<Connected>,
+pub(super) struct ModelEndpoint {
+    connected: Option<ModelConnection>,
 }
 
-struct Connected {
+struct ModelConnection {
     api: Api,
     /// Scheme, host, port and what stands before each path.
     url: String,
@@ -73,13 +73,13 @@ struct Connected {
     client: Client,
 }
 
-impl Model {
+impl ModelEndpoint {
     /// The model of a command line; its key comes from the environment.
-    pub(super) fn new(arguments: Arguments) -> Result<Model, Failure> {
+    pub(super) fn new(arguments: ModelArguments) -> Result<ModelEndpoint, CommandError> {
         let (Some(api), Some(url)) = (arguments.api, arguments.url) else {
-            return Ok(Model { connected: None });
+            return Ok(ModelEndpoint { connected: None });
         };
-        let wrong = |what: &str, why: &str| Failure::Usage(format!("integration model: {what} {why}"));
+        let wrong = |what: &str, why: &str| CommandError::Usage(format!("integration model: {what} {why}"));
         colibri_api::check_url(&url).map_err(|why| wrong("--url", why))?;
         let url = url.trim_end_matches('/');
         let parsed: Uri = url
@@ -113,8 +113,8 @@ impl Model {
             value.set_sensitive(true);
             fields.push((HeaderName::from_static(name), value));
         }
-        Ok(Model {
-            connected: Some(Connected {
+        Ok(ModelEndpoint {
+            connected: Some(ModelConnection {
                 api,
                 url: url.to_owned(),
                 fields,
@@ -126,10 +126,10 @@ impl Model {
         })
     }
 
-    async fn complete(&self, arguments: &Value) -> Result<Value, Failed> {
-        let asked = asked(arguments).map_err(|why| Failed::permanent("ARGUMENTS_INVALID", why))?;
+    async fn complete(&self, arguments: &Value) -> Result<Value, ToolCallError> {
+        let asked = asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", why))?;
         let Some(connected) = &self.connected else {
-            return Err(Failed::permanent(
+            return Err(ToolCallError::permanent(
                 "INTEGRATION_UNAVAILABLE",
                 unavailable("the entry's command names no --api and --url"),
             ));
@@ -142,7 +142,7 @@ impl Model {
     }
 }
 
-impl Connected {
+impl ModelConnection {
     fn patience(&self, model: &str) -> Duration {
         match self.reasons.iter().any(|reasons| reasons == model) {
             true => PATIENCE_REASONING,
@@ -150,17 +150,17 @@ impl Connected {
         }
     }
 
-    async fn ask(&self, asked: &Asked<'_>, patience: Duration) -> Result<Value, Failed> {
+    async fn ask(&self, asked: &ModelQuestion<'_>, patience: Duration) -> Result<Value, ToolCallError> {
         let (path, body) = self
             .api
             .request(asked)
-            .map_err(|why| Failed::permanent("ARGUMENTS_INVALID", why))?;
+            .map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", why))?;
         let mut request = Request::new(Bytes::from(body.to_string()));
         *request.method_mut() = Method::POST;
         let url = format!("{}{path}", self.url);
         *request.uri_mut() = url
             .parse()
-            .map_err(|_| Failed::permanent("ARGUMENTS_INVALID", "the model's name is odd"))?;
+            .map_err(|_| ToolCallError::permanent("ARGUMENTS_INVALID", "the model's name is odd"))?;
         let fields = request.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         fields.extend(self.fields.iter().cloned());
@@ -183,7 +183,7 @@ impl Connected {
                 "the model's answer is none of {}, or does not say what it cost: does --api fit --url?",
                 self.api.name()
             );
-            return Err(Failed::permanent("MODEL_ANSWER_INVALID", why));
+            return Err(ToolCallError::permanent("MODEL_ANSWER_INVALID", why));
         };
         let model = said.model.as_deref().unwrap_or(asked.model);
         Ok(json!({
@@ -196,7 +196,7 @@ impl Connected {
     }
 
     /// Why an answer that is no success is none.
-    async fn refused(&self, response: &mut Response) -> Failed {
+    async fn refused(&self, response: &mut Response) -> ToolCallError {
         let status = response.status;
         let body = response.whole(MAX_REFUSAL).await.unwrap_or_default();
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -224,20 +224,20 @@ impl Connected {
                 if let Some(after) = after {
                     message += &format!("; it asks to be left alone for {} s", after.as_secs());
                 }
-                Failed {
+                ToolCallError {
                     after,
-                    ..Failed::transient("MODEL_BUSY", message)
+                    ..ToolCallError::transient("MODEL_BUSY", message)
                 }
             }
-            status if status.is_server_error() => Failed::transient("MODEL_FAILED", message),
+            status if status.is_server_error() => ToolCallError::transient("MODEL_FAILED", message),
             StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED | StatusCode::FORBIDDEN => {
-                Failed::permanent("MODEL_DENIED", message)
+                ToolCallError::permanent("MODEL_DENIED", message)
             }
-            _ => Failed::permanent("MODEL_REFUSED", message),
+            _ => ToolCallError::permanent("MODEL_REFUSED", message),
         }
     }
 
-    fn failed(&self, error: Error, patience: Duration) -> Failed {
+    fn failed(&self, error: Error, patience: Duration) -> ToolCallError {
         let message = FLAGS
             .iter()
             .fold(self.masked(&error.to_string()), |message, (key, flag)| {
@@ -246,14 +246,14 @@ impl Connected {
         match error {
             Error::Silent { .. } => late(patience),
             // The provider ends connections as it fails, or was not asked at all over one that had been kept too long.
-            Error::Lost { .. } | Error::Unsent { .. } => Failed::transient("MODEL_FAILED", message),
-            Error::TooLong { .. } => Failed::permanent("MODEL_ANSWER_INVALID", message),
-            Error::Connect { .. } => Failed::transient("INTEGRATION_UNAVAILABLE", unavailable(&message)),
+            Error::Lost { .. } | Error::Unsent { .. } => ToolCallError::transient("MODEL_FAILED", message),
+            Error::TooLong { .. } => ToolCallError::permanent("MODEL_ANSWER_INVALID", message),
+            Error::Connect { .. } => ToolCallError::transient("INTEGRATION_UNAVAILABLE", unavailable(&message)),
             Error::Settings(_) => {
-                Failed::permanent("INTEGRATION_UNAVAILABLE", unavailable(&format!("--ca: {message}")))
+                ToolCallError::permanent("INTEGRATION_UNAVAILABLE", unavailable(&format!("--ca: {message}")))
             }
             Error::Address { .. } | Error::Url(_) | Error::Certificate { .. } => {
-                Failed::permanent("INTEGRATION_UNAVAILABLE", unavailable(&message))
+                ToolCallError::permanent("INTEGRATION_UNAVAILABLE", unavailable(&message))
             }
         }
     }
@@ -271,13 +271,13 @@ fn unavailable(why: &str) -> String {
     format!("{why}; model not connected")
 }
 
-fn late(patience: Duration) -> Failed {
+fn late(patience: Duration) -> ToolCallError {
     let why = format!("the model gave no whole answer within {} s", patience.as_secs());
-    Failed::transient("MODEL_TIMEOUT", why)
+    ToolCallError::transient("MODEL_TIMEOUT", why)
 }
 
 /// Reads the arguments of a call: these five, and nothing else.
-fn asked(arguments: &Value) -> Result<Asked<'_>, String> {
+fn asked(arguments: &Value) -> Result<ModelQuestion<'_>, String> {
     const KEYS: [&str; 5] = ["task_id", "context", "max_tokens", "temperature", "model"];
     let members = arguments.as_object().ok_or("the arguments must be an object")?;
     if let Some(odd) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
@@ -298,7 +298,7 @@ fn asked(arguments: &Value) -> Result<Asked<'_>, String> {
         .and_then(Value::as_u64)
         .filter(|most| *most > 0);
     let temperature = members.get("temperature").and_then(Value::as_f64);
-    Ok(Asked {
+    Ok(ModelQuestion {
         model: text("model", MAX_NAME)?,
         context: text("context", 1_000_000)?,
         max_tokens: max_tokens.ok_or("max_tokens must be a whole number from 1")?,
@@ -308,7 +308,7 @@ fn asked(arguments: &Value) -> Result<Asked<'_>, String> {
     })
 }
 
-impl Tools for Model {
+impl ToolServer for ModelEndpoint {
     const NAME: &'static str = "colibri-model";
 
     fn list(&self) -> Value {
@@ -372,8 +372,8 @@ mod tests {
         }
     }
 
-    fn connected(client: Client) -> Connected {
-        Connected {
+    fn connected(client: Client) -> ModelConnection {
+        ModelConnection {
             api: Api::Chat,
             url: "http://h".to_owned(),
             fields: Vec::new(),
@@ -387,7 +387,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_model_that_says_nothing_is_given_up_in_its_time_and_may_be_asked_again() {
         let (sender, _open) = unbounded_channel();
-        let model = Model {
+        let model = ModelEndpoint {
             connected: Some(connected(Client::over(Mute(sender)))),
         };
         for (name, seconds) in [("m", 60), ("slow", 120)] {

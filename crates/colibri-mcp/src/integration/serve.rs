@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::failure::Failure;
-use crate::lines::{LineBuffer, MAX_LINE, Piece};
+use crate::failure::CommandError;
+use crate::lines::{LineBuffer, LinePiece, MAX_LINE};
 
 /// The versions with a handshake, newest first, and the one without.
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -23,7 +23,7 @@ const MAX_CALLS: usize = 64;
 const TTL_MS: u64 = 3_600_000;
 
 /// A server of tools.
-pub(super) trait Tools: Send + Sync + 'static {
+pub(super) trait ToolServer: Send + Sync + 'static {
     /// What it is called.
     const NAME: &'static str;
     /// How long threads have, at the end, to end what they do for calls that are given up.
@@ -37,9 +37,9 @@ pub(super) trait Tools: Send + Sync + 'static {
 }
 
 /// Serves until stdin ends; calls that are not over then are given up.
-pub(super) fn run<T: Tools>(tools: T) -> Result<ExitCode, Failure> {
+pub(super) fn run<T: ToolServer>(tools: T) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Machine(format!("cannot begin to serve: {error}")))?;
+    let runtime = runtime.map_err(|error| CommandError::Machine(format!("cannot begin to serve: {error}")))?;
     let (sender, inbox) = mpsc::channel(MAX_CALLS);
     // Nothing waits for this thread: it ends with stdin, or with the program.
     std::thread::spawn(move || read(&mut io::stdin().lock(), &sender));
@@ -54,16 +54,16 @@ fn read(from: &mut impl io::Read, sender: &mpsc::Sender<Result<Value, String>>) 
     let mut buffer = LineBuffer::new(MAX_LINE);
     loop {
         let (messages, length) = match buffer.read(from) {
-            Ok(Piece::Lines(lines)) => {
+            Ok(LinePiece::Lines(lines)) => {
                 let each = lines
                     .split(|byte| *byte == b'\n')
                     .filter(|line| !line.trim_ascii().is_empty());
                 let parsed = each.map(|line| serde_json::from_slice(line).map_err(|error| error.to_string()));
                 (parsed.collect::<Vec<_>>(), lines.len())
             }
-            Ok(Piece::Nothing) => continue,
-            Ok(Piece::TooLong(_)) => (vec![Err(format!("a message is over {MAX_LINE} bytes"))], 0),
-            Ok(Piece::End(_)) | Err(_) => return,
+            Ok(LinePiece::Nothing) => continue,
+            Ok(LinePiece::TooLong(_)) => (vec![Err(format!("a message is over {MAX_LINE} bytes"))], 0),
+            Ok(LinePiece::End(_)) | Err(_) => return,
         };
         buffer.consume(length);
         for message in messages {
@@ -74,7 +74,7 @@ fn read(from: &mut impl io::Read, sender: &mpsc::Sender<Result<Value, String>>) 
     }
 }
 
-async fn serve(tools: Arc<impl Tools>, inbox: mpsc::Receiver<Result<Value, String>>) {
+async fn serve(tools: Arc<impl ToolServer>, inbox: mpsc::Receiver<Result<Value, String>>) {
     let mut calls = JoinSet::new();
     answer_all(tools, inbox, &mut calls).await;
     // They are gone then, and what they had done on threads knows that it is not wanted.
@@ -83,7 +83,7 @@ async fn serve(tools: Arc<impl Tools>, inbox: mpsc::Receiver<Result<Value, Strin
 
 /// Until there is nothing more to read, or nobody to answer.
 async fn answer_all(
-    tools: Arc<impl Tools>,
+    tools: Arc<impl ToolServer>,
     mut inbox: mpsc::Receiver<Result<Value, String>>,
     calls: &mut JoinSet<(Value, Value)>,
 ) {
@@ -148,7 +148,7 @@ async fn answer_all(
 }
 
 /// The answer to a request that is no call.
-fn plain<T: Tools>(tools: &T, method: &str, id: &Value, params: &Value) -> Value {
+fn plain<T: ToolServer>(tools: &T, method: &str, id: &Value, params: &Value) -> Value {
     let server = json!({ "name": T::NAME, "version": env!("CARGO_PKG_VERSION") });
     let result = match (method, is_modern(params)) {
         ("initialize", _) => {

@@ -9,10 +9,10 @@ use clap::ValueEnum;
 use jsonc_parser::json;
 
 use super::Bridge;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use colibri_api::paths;
-use colibri_mcp::bring::Homes;
-use colibri_mcp::edit::{Kind, Value};
+use colibri_mcp::edit::{FileFormat, Value};
+use colibri_mcp::importers::Homes;
 
 /// An editor or agent that speaks MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -112,7 +112,7 @@ impl Editor {
     ///
     /// # Errors
     /// It has none.
-    pub(super) fn project_file(self) -> Result<PathBuf, Failure> {
+    pub(super) fn project_file(self) -> Result<PathBuf, CommandError> {
         let name = match self {
             Editor::Zed => ".zed/settings.json",
             Editor::Cursor => ".cursor/mcp.json",
@@ -123,7 +123,7 @@ impl Editor {
             Editor::Opencode => return Ok(existing(Path::new(""))),
             Editor::Windsurf | Editor::ClaudeDesktop => {
                 let name = self.name();
-                return Err(Failure::Usage(format!(
+                return Err(CommandError::Usage(format!(
                     "{name} has one file for all projects: leave --project out"
                 )));
             }
@@ -132,10 +132,10 @@ impl Editor {
     }
 
     /// What that file is written in.
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> FileFormat {
         match self {
-            Editor::Codex => Kind::Toml,
-            _ => Kind::Json,
+            Editor::Codex => FileFormat::Toml,
+            _ => FileFormat::Json,
         }
     }
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 pub(crate) use editor::Editor;
 
 use super::context::Context;
-use crate::failure::Failure;
-use crate::owned::{Owned, agree};
+use crate::failure::CommandError;
+use crate::owned_file::{OwnedFile, agree};
 use crate::terminal;
 use colibri_text::visible;
 use serde_json::json;
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let editor = arguments.editor;
     let bridge = Bridge::of(context, arguments.ssh.as_deref())?;
     let snippet = snippet(editor, &bridge)?;
@@ -50,12 +50,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         let path = editor.project_file()?;
         let directory = std::env::current_dir()
             .and_then(|directory| directory.canonicalize())
-            .map_err(|error| Failure::Machine(format!("cannot find out which directory this is: {error}")))?;
-        let file = Owned::read_in_project(&directory, &path)?;
+            .map_err(|error| CommandError::Machine(format!("cannot find out which directory this is: {error}")))?;
+        let file = OwnedFile::read_in_project(&directory, &path)?;
         (path, file)
     } else {
         let path = editor.user_file();
-        let file = Owned::read(&path)?;
+        let file = OwnedFile::read(&path)?;
         (path, file)
     };
     let (kind, keys) = (editor.kind(), editor.keys());
@@ -101,7 +101,7 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     /// This program, without flags.
-    pub(crate) fn here() -> Result<Bridge, Failure> {
+    pub(crate) fn here() -> Result<Bridge, CommandError> {
         Ok(Bridge {
             command: own_path()?,
             ..Bridge::default()
@@ -109,7 +109,7 @@ impl Bridge {
     }
 
     /// The bridge that reaches the same daemon with the same gates, from this machine or through ssh from another.
-    fn of(context: &Context, ssh: Option<&str>) -> Result<Bridge, Failure> {
+    fn of(context: &Context, ssh: Option<&str>) -> Result<Bridge, CommandError> {
         let here = Bridge {
             arguments: context.flags()?,
             ..Bridge::here()?
@@ -124,9 +124,9 @@ impl Bridge {
         }
     }
 
-    fn through(self, host: &str) -> Result<Bridge, Failure> {
+    fn through(self, host: &str) -> Result<Bridge, CommandError> {
         if host.starts_with('-') || host.is_empty() {
-            return Err(Failure::Usage(format!("--ssh {host:?}: this is no host name")));
+            return Err(CommandError::Usage(format!("--ssh {host:?}: this is no host name")));
         }
         // ssh joins its arguments with spaces and the other side's shell splits them again.
         let words = [self.command].into_iter().chain(self.arguments);
@@ -149,20 +149,20 @@ fn own_directories(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, St
 }
 
 /// The absolute path of this program, as it will be started.
-pub(crate) fn own_path() -> Result<String, Failure> {
+pub(crate) fn own_path() -> Result<String, CommandError> {
     let path = std::env::current_exe()
-        .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
+        .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;
     path.into_os_string().into_string().map_err(|path| {
-        Failure::Machine(format!(
+        CommandError::Machine(format!(
             "the path {path:?} is not UTF-8, so no settings file can name it"
         ))
     })
 }
 
 /// The settings that make an editor start the bridge, and nothing else.
-pub(crate) fn snippet(editor: Editor, bridge: &Bridge) -> Result<String, Failure> {
+pub(crate) fn snippet(editor: Editor, bridge: &Bridge) -> Result<String, CommandError> {
     let text = editor.kind().set("", &editor.keys(), &editor.entry(bridge));
-    let text = text.map_err(|fault| Failure::Machine(format!("the entry cannot be written: {fault:?}")))?;
+    let text = text.map_err(|fault| CommandError::Machine(format!("the entry cannot be written: {fault:?}")))?;
     Ok(text.trim_end().to_owned())
 }
 

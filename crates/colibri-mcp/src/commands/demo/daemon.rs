@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 
 /// The daemon's program.
@@ -30,8 +30,9 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the daemon until stdin ends: then the demo is over or gone, however it ended.
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| Failure::Machine(format!("cannot {what} {NAME}: {error}"));
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, CommandError> {
+    let failed =
+        |what: &str, error: &dyn std::fmt::Display| CommandError::Machine(format!("cannot {what} {NAME}: {error}"));
     let mut daemon = Command::new(&arguments.program)
         .args(&arguments.arguments)
         .stdin(Stdio::null())
@@ -72,16 +73,16 @@ fn end(daemon: &mut Child) -> std::io::Result<ExitCode> {
 
 /// Where the daemon's program is: beside this one, or where the package has it. Under `cargo run`, which builds this
 /// program alone, it is built if it is not there yet.
-pub(crate) fn program() -> Result<PathBuf, Failure> {
+pub(crate) fn program() -> Result<PathBuf, CommandError> {
     let own = std::env::current_exe()
-        .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
+        .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;
     let directory = own.parent().unwrap_or(Path::new("/"));
     let beside = directory.join(NAME);
     let installed = directory.with_file_name("sbin").join(NAME);
     if let Some(found) = [&beside, &installed].into_iter().find(|path| path.is_file()) {
         return Ok(found.clone());
     }
-    let missing = |why: &str| Failure::Machine(format!("there is no {}: {why}", beside.display()));
+    let missing = |why: &str| CommandError::Machine(format!("there is no {}: {why}", beside.display()));
     let (Some(cargo), Some(package)) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR")) else {
         return Err(missing("install the daemon beside this program"));
     };

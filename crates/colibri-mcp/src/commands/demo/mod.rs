@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::call;
 use super::connect::{Bridge, Editor, explained, snippet};
 use super::tool_list::{OWN, Tool, exposed};
-use crate::connection::{Connection, Progress, ToolResult};
-use crate::failure::Failure;
+use crate::connection::{DaemonConnection, RequestProgress, ToolCallResult};
+use crate::failure::CommandError;
 use colibri_api::Servers;
 use colibri_text::visible;
 use stage::{JAIL, Place, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
@@ -34,14 +34,14 @@ enum Which {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     match arguments.which {
         Some(Which::Agent) => agent::run(),
         None => tools(),
     }
 }
 
-fn tools() -> Result<(), Failure> {
+fn tools() -> Result<(), CommandError> {
     let began = Instant::now();
     play(&[SERVER], |stage| {
         show(stage)?;
@@ -59,7 +59,7 @@ fn tools() -> Result<(), Failure> {
 
 /// The tools that are listed, as soon as some have this prefix: on a slow machine a jailed server takes longer to start
 /// than a list waits for it. After `MAX_START` those that are listed without.
-fn listed_with(connection: &mut Connection, prefix: &str) -> Result<Vec<Tool>, Failure> {
+fn listed_with(connection: &mut DaemonConnection, prefix: &str) -> Result<Vec<Tool>, CommandError> {
     let deadline = Instant::now() + MAX_START;
     loop {
         let (all, _) = exposed(connection, false)?;
@@ -73,7 +73,7 @@ fn listed_with(connection: &mut Connection, prefix: &str) -> Result<Vec<Tool>, F
 /// Twice the time that the daemon gives a server to start where its entry says nothing.
 const MAX_START: Duration = Duration::from_secs(60);
 
-fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
+fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     say!("Colibri MCP: one service that gives every editor on a machine the same tools.\n");
 
     say!("1. A daemon of its own, for this demo");
@@ -132,7 +132,12 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
 }
 
 /// Makes a call of the demo's server as `colibri-mcp call` would, and shows both.
-fn demonstrate(connection: &mut Connection, tool: &str, arguments: &Value, with_progress: bool) -> Result<(), Failure> {
+fn demonstrate(
+    connection: &mut DaemonConnection,
+    tool: &str,
+    arguments: &Value,
+    with_progress: bool,
+) -> Result<(), CommandError> {
     say!("{}", command_line(SERVER, tool, arguments));
     let mut steps = 0;
     let result = ask(connection, SERVER, tool, arguments, &mut |_| steps += 1)?;
@@ -144,19 +149,19 @@ fn demonstrate(connection: &mut Connection, tool: &str, arguments: &Value, with_
     }
     say!("{}\n", indented(&result.readable()));
     if result.is_error {
-        return Err(Failure::ToolError);
+        return Err(CommandError::ToolError);
     }
     Ok(())
 }
 
 fn ask(
-    connection: &mut Connection,
+    connection: &mut DaemonConnection,
     server: &str,
     tool: &str,
     arguments: &Value,
-    on_progress: &mut dyn FnMut(&Progress),
-) -> Result<ToolResult, Failure> {
-    let arguments = to_raw_value(arguments).map_err(|error| Failure::Machine(error.to_string()))?;
+    on_progress: &mut dyn FnMut(&RequestProgress),
+) -> Result<ToolCallResult, CommandError> {
+    let arguments = to_raw_value(arguments).map_err(|error| CommandError::Machine(error.to_string()))?;
     Ok(call::call(connection, server, tool, &arguments, on_progress)?)
 }
 
@@ -171,7 +176,7 @@ fn command_line(server: &str, tool: &str, arguments: &Value) -> String {
 }
 
 /// Remembers which processes the daemon runs, to see afterwards that they are gone.
-fn note_processes(stage: &Mutex<Stage>, connection: &mut Connection) -> Result<(), Failure> {
+fn note_processes(stage: &Mutex<Stage>, connection: &mut DaemonConnection) -> Result<(), CommandError> {
     let (answer, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
     let processes = answer
         .servers

@@ -19,8 +19,8 @@ use super::super::connect::own_path;
 use super::super::context::Context;
 use super::super::signals::on_signals;
 use super::daemon;
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::DaemonConnection;
+use crate::failure::CommandError;
 use crate::records;
 use colibri_api::{HELPER, paths};
 use colibri_registry::{PATH as REGISTRY, Registry};
@@ -42,8 +42,8 @@ macro_rules! say {
 pub(super) use say;
 
 /// What should be so in a demo, and is not.
-pub(super) fn not_as_shown(what: &str) -> Failure {
-    Failure::Machine(what.to_owned())
+pub(super) fn not_as_shown(what: &str) -> CommandError {
+    CommandError::Machine(what.to_owned())
 }
 
 /// Text under a heading.
@@ -56,7 +56,10 @@ pub(super) fn indented(text: &str) -> String {
 }
 
 /// Shows a demo on a stage of its own, and takes everything away again.
-pub(super) fn play(ids: &[&str], show: impl FnOnce(&Mutex<Stage>) -> Result<(), Failure>) -> Result<(), Failure> {
+pub(super) fn play(
+    ids: &[&str],
+    show: impl FnOnce(&Mutex<Stage>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let stage = Arc::new(Mutex::new(Stage::new(daemon::program()?, ids)));
     clean_up_on_signals(stage.clone())?;
     let outcome = show(&stage);
@@ -66,10 +69,10 @@ pub(super) fn play(ids: &[&str], show: impl FnOnce(&Mutex<Stage>) -> Result<(), 
 }
 
 /// Ends the daemon, so that its trail is sealed, and verifies that trail.
-pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
+pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     let mut stage = lock(stage);
     if let Some(mut daemon) = stage.daemon.take() {
-        end(&mut daemon).map_err(Failure::Machine)?;
+        end(&mut daemon).map_err(CommandError::Machine)?;
     }
     let Some(directory) = &stage.directory else {
         return Err(not_as_shown("the demo's directory is gone"));
@@ -182,10 +185,10 @@ impl Stage {
 
     /// Makes a private directory and starts the daemon in it. With agents its write gate is open: who has one run
     /// changes something.
-    pub(super) fn start(&mut self, agents: &Value) -> Result<Context, Failure> {
+    pub(super) fn start(&mut self, agents: &Value) -> Result<Context, CommandError> {
         let machine = |what: &str| {
             let what = what.to_owned();
-            move |error: io::Error| Failure::Machine(format!("{what}: {error}"))
+            move |error: io::Error| CommandError::Machine(format!("{what}: {error}"))
         };
         let directory = private_directory().map_err(machine("cannot make a temporary directory"))?;
         self.directory = Some(directory.clone());
@@ -300,7 +303,7 @@ impl Stage {
     }
 
     /// Ends everything, and checks that it has ended.
-    fn clear(&mut self) -> Result<(), Failure> {
+    fn clear(&mut self) -> Result<(), CommandError> {
         let mut left = Vec::new();
         if let Some(mut daemon) = self.daemon.take()
             && let Err(why) = end(&mut daemon)
@@ -329,21 +332,22 @@ impl Stage {
         if left.is_empty() {
             Ok(())
         } else {
-            Err(Failure::Machine(format!("something is left: {}", left.join("; "))))
+            Err(CommandError::Machine(format!("something is left: {}", left.join("; "))))
         }
     }
 }
 
 /// The service's user, whom the helper's policy names as its caller.
-fn service_user() -> Result<User, Failure> {
-    let found = User::from_name("colibri").map_err(|error| Failure::Machine(format!("the user colibri: {error}")))?;
+fn service_user() -> Result<User, CommandError> {
+    let found =
+        User::from_name("colibri").map_err(|error| CommandError::Machine(format!("the user colibri: {error}")))?;
     found.ok_or_else(|| not_as_shown("there is no user colibri, though the helper is installed"))
 }
 
 /// Gives a file or directory of the demo's to the user as whom its daemon runs.
-fn give(path: &Path, user: &User) -> Result<(), Failure> {
+fn give(path: &Path, user: &User) -> Result<(), CommandError> {
     chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
-        .map_err(|error| Failure::Machine(format!("{} cannot be given to {}: {error}", path.display(), user.name)))
+        .map_err(|error| CommandError::Machine(format!("{} cannot be given to {}: {error}", path.display(), user.name)))
 }
 
 /// Tells the supervisor to end the daemon, and waits until both have ended.
@@ -371,8 +375,8 @@ pub(super) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Connects as soon as the daemon listens. If it ends instead, its log says why.
-pub(super) fn wait_for_daemon(stage: &Mutex<Stage>, context: &Context) -> Result<Connection, Failure> {
-    let mut connection = Err(Failure::Machine(String::new()));
+pub(super) fn wait_for_daemon(stage: &Mutex<Stage>, context: &Context) -> Result<DaemonConnection, CommandError> {
+    let mut connection = Err(CommandError::Machine(String::new()));
     let mut ended = false;
     until(PATIENCE, || {
         connection = context.connect();
@@ -388,7 +392,7 @@ pub(super) fn wait_for_daemon(stage: &Mutex<Stage>, context: &Context) -> Result
         } else {
             error.to_string()
         };
-        Failure::Machine(format!("{what}\n{}", lock(stage).log()))
+        CommandError::Machine(format!("{what}\n{}", lock(stage).log()))
     })
 }
 
@@ -420,7 +424,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP end the demo in order, with 128 and the signal's number.
-fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), Failure> {
+fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), CommandError> {
     on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
         // Held until the process ends: the other thread starts nothing any more.
         let mut stage = lock(&stage);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::connection::Place;
+use crate::connection::DaemonAddress;
 use colibri_api::paths::{self, Private};
 use colibri_api::{HELPER, PrivMode};
 use colibri_registry::PATH as REGISTRY;
@@ -30,7 +30,7 @@ pub(super) struct Host {
 
 impl Host {
     /// This machine.
-    pub(super) fn here(place: &Place, state_dir: Option<PathBuf>, priv_mode: PrivMode, as_root: bool) -> Host {
+    pub(super) fn here(place: &DaemonAddress, state_dir: Option<PathBuf>, priv_mode: PrivMode, as_root: bool) -> Host {
         let private = (place.private && !as_root).then(paths::private);
         Host {
             helper: HELPER.into(),

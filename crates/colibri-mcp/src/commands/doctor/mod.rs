@@ -21,8 +21,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::context::Context;
-use crate::failure::Failure;
-use crate::terminal::{self, Style, Table};
+use crate::failure::CommandError;
+use crate::terminal::{self, Style, TextTable};
 use colibri_api::PrivMode;
 use examine::examine;
 use fact::{Found, Host};
@@ -42,9 +42,9 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command. The exit status is 1 if a fact does not hold.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
     if arguments.root && !nix::unistd::geteuid().is_root() {
-        return Err(Failure::NotRoot);
+        return Err(CommandError::NotRoot);
     }
     let host = Host::here(
         &context.place,
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     );
     let found = examine(&host);
     let text = if context.json {
-        serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(error.to_string()))?
+        serde_json::to_string_pretty(&found).map_err(|error| CommandError::Machine(error.to_string()))?
     } else {
         show(&found)
     };
@@ -73,7 +73,7 @@ fn word(outcome: &str) -> &str {
 }
 
 fn show(found: &[Found]) -> String {
-    let mut table = Table::new(&["", "fact", "seen"]);
+    let mut table = TextTable::new(&["", "fact", "seen"]);
     for found in found {
         let style = match found.outcome {
             "good" => Style::Good,

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::super::screen::News;
 use super::model::{Heard, Seen};
-use crate::connection::{Connection, Place, RequestError, read};
-use crate::failure::Failure;
+use crate::connection::{DaemonAddress, DaemonConnection, RequestError, read};
+use crate::failure::CommandError;
 
 /// Records of the trail that are asked for, as many as there are to be had: those of agents are few among them.
 const TAIL: u64 = 200;
@@ -34,7 +34,7 @@ pub(super) enum Order {
 }
 
 pub(super) struct Feed {
-    pub place: Place,
+    pub place: DaemonAddress,
     pub read_only: bool,
     pub every: Duration,
     pub orders: Receiver<Order>,
@@ -44,8 +44,8 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Until the connection ends, which is a failure, or nobody wants news any more.
-    pub(super) fn listen(&mut self, news: &Sender<News<Heard>>) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.place, self.read_only)?;
+    pub(super) fn listen(&mut self, news: &Sender<News<Heard>>) -> Result<(), CommandError> {
+        let mut connection = DaemonConnection::open(&self.place, self.read_only)?;
         loop {
             let seen = look(&mut connection, self.detail.as_deref())?;
             if news.send(News::Heard(Heard::Seen(Box::new(seen)))).is_err() {
@@ -69,7 +69,7 @@ impl Feed {
 }
 
 /// Looks at everything once, and at the events of one instance.
-pub(super) fn look(connection: &mut Connection, detail: Option<&str>) -> Result<Seen, Failure> {
+pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> Result<Seen, CommandError> {
     let (agents, _) = connection.ask::<Agents>("colibri/agents", &json!({}))?;
     let (servers, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
     let asked = OverviewAsked {
@@ -103,7 +103,7 @@ pub(super) fn look(connection: &mut Connection, detail: Option<&str>) -> Result<
     })
 }
 
-fn last_events(connection: &mut Connection, id: &str, count: u64) -> Result<Vec<AgentEvent>, Failure> {
+fn last_events(connection: &mut DaemonConnection, id: &str, count: u64) -> Result<Vec<AgentEvent>, CommandError> {
     let asked = AgentEventsAsked {
         id: id.to_owned(),
         from: count.saturating_sub(EVENTS) + 1,
@@ -123,7 +123,7 @@ fn last_events(connection: &mut Connection, id: &str, count: u64) -> Result<Vec<
     }
 }
 
-fn spawn(connection: &mut Connection, agent: String) -> Result<String, Failure> {
+fn spawn(connection: &mut DaemonConnection, agent: String) -> Result<String, CommandError> {
     let asked = SpawnAsked {
         agent,
         task: None,
@@ -133,13 +133,13 @@ fn spawn(connection: &mut Connection, agent: String) -> Result<String, Failure> 
     said(answer.map(|(OneAgent { instance }, _)| format!("started {} {}", instance.agent, instance.id)))
 }
 
-fn stop(connection: &mut Connection, id: String) -> Result<String, Failure> {
+fn stop(connection: &mut DaemonConnection, id: String) -> Result<String, CommandError> {
     let answer = connection.ask::<OneAgent>("colibri/stop-agent", &StopAsked { id });
     said(answer.map(|(OneAgent { instance }, _)| format!("stopped {} {}", instance.agent, instance.id)))
 }
 
 /// A refusal is said; what ends the connection is a failure.
-fn said(answer: Result<String, RequestError>) -> Result<String, Failure> {
+fn said(answer: Result<String, RequestError>) -> Result<String, CommandError> {
     match answer {
         Ok(said) => Ok(said),
         Err(refused @ (RequestError::Refused { .. } | RequestError::Tool(_))) => Ok(format!("refused: {refused}")),

@@ -17,7 +17,7 @@ use serde_json::value::to_raw_value;
 
 use super::context::Context;
 use super::screen::{self, Screen};
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use feed::{Feed, Order, look};
 use model::{Heard, Model, Seen};
 use snapshot::Snapshot;
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
     if let Some(file) = &arguments.html.html {
         return html::run(&arguments.html, file, context);
     }
@@ -58,15 +58,15 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     screen::show(pane, move |news| feed.listen(news))
 }
 
-fn once(context: &Context) -> Result<(), Failure> {
+fn once(context: &Context) -> Result<(), CommandError> {
     let seen = look(&mut context.connect()?, None)?;
     let snapshot = to_raw_value(&Snapshot::of(&seen.agents, seen.time));
-    let snapshot = snapshot.map_err(|error| Failure::Machine(error.to_string()))?;
+    let snapshot = snapshot.map_err(|error| CommandError::Machine(error.to_string()))?;
     context.print(&snapshot, || drawn(seen))
 }
 
 /// How it looks now, as plain text.
-pub(crate) fn picture(context: &Context) -> Result<String, Failure> {
+pub(crate) fn picture(context: &Context) -> Result<String, CommandError> {
     Ok(drawn(look(&mut context.connect()?, None)?))
 }
 

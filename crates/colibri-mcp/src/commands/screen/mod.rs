@@ -22,7 +22,7 @@ use ratatui::layout::Rect;
 
 use super::signals::on_signals;
 use crate::connection::RequestError;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal::columns;
 
 pub(crate) use drawn::{BOLD, Drawn, Palette, as_text, indented, text};
@@ -43,7 +43,7 @@ pub(crate) enum News<T> {
     /// What it heard.
     Heard(T),
     /// There will be nothing for a while, or nothing at all.
-    Trouble(Failure),
+    Trouble(CommandError),
 }
 
 /// What is shown.
@@ -106,8 +106,8 @@ pub(crate) fn width() -> u16 {
 /// ends, which is a failure and tried again, or until nobody wants news any more.
 pub(crate) fn show<S: Screen>(
     mut screen: S,
-    mut listen: impl FnMut(&Sender<News<S::Heard>>) -> Result<(), Failure> + Send + 'static,
-) -> Result<ExitCode, Failure> {
+    mut listen: impl FnMut(&Sender<News<S::Heard>>) -> Result<(), CommandError> + Send + 'static,
+) -> Result<ExitCode, CommandError> {
     let told = Arc::new(AtomicI32::new(0));
     let tell = told.clone();
     on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
@@ -120,7 +120,7 @@ pub(crate) fn show<S: Screen>(
     std::thread::spawn(move || {
         loop {
             let Err(trouble) = listen(&sender) else { return };
-            let refused = matches!(trouble, Failure::Request(RequestError::Refused { .. }));
+            let refused = matches!(trouble, CommandError::Request(RequestError::Refused { .. }));
             if sender.send(News::Trouble(trouble)).is_err() || refused {
                 return;
             }
@@ -131,7 +131,7 @@ pub(crate) fn show<S: Screen>(
     match news.recv() {
         Ok(News::Heard(heard)) => screen.update(heard),
         Ok(News::Trouble(failure)) => return Err(failure),
-        Err(_) => return Err(Failure::Machine("the thread that listens has ended".to_owned())),
+        Err(_) => return Err(CommandError::Machine("the thread that listens has ended".to_owned())),
     }
     {
         let _restored = Restored::at_the_end();
@@ -176,7 +176,7 @@ fn watch<S: Screen>(
     mut screen: S,
     news: &Receiver<News<S::Heard>>,
     told: &AtomicI32,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut lost: Option<(Instant, String)> = None;
     while told.load(Ordering::SeqCst) == 0 {
         for news in news.try_iter() {
@@ -185,7 +185,7 @@ fn watch<S: Screen>(
                     lost = None;
                     screen.update(heard);
                 }
-                News::Trouble(failure @ Failure::Request(RequestError::Refused { .. })) => return Err(failure),
+                News::Trouble(failure @ CommandError::Request(RequestError::Refused { .. })) => return Err(failure),
                 News::Trouble(failure) => {
                     let since = lost.map_or_else(Instant::now, |(since, _)| since);
                     lost = Some((since, failure.to_string()));

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use self::shown::{line, note, origin, put, text_of};
 use super::context::Context;
-use crate::failure::Failure;
-use crate::terminal::{Style, Table};
+use crate::failure::CommandError;
+use crate::terminal::{Style, TextTable};
 use colibri_api::{CreatedTask, NextTask, OneTask, TaskStatus, Tasks};
 use colibri_text::visible;
 
@@ -154,7 +154,7 @@ struct Claimed {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let Some(order) = &arguments.order else {
         return list(&arguments.list, context);
     };
@@ -195,7 +195,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             given["result"] = match as_json {
                 false => json!(text),
                 true => serde_json::from_str(&text)
-                    .map_err(|error| Failure::Usage(format!("the result is no JSON: {error}")))?,
+                    .map_err(|error| CommandError::Usage(format!("the result is no JSON: {error}")))?,
             };
             one("colibri_finish_task", &given)
         }
@@ -222,7 +222,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
 }
 
 impl Create {
-    fn arguments(&self) -> Result<Value, Failure> {
+    fn arguments(&self) -> Result<Value, CommandError> {
         let mut given = json!({ "title": self.title });
         if let Some(description) = &self.description {
             given["description"] = json!(text_of(description)?);
@@ -241,7 +241,7 @@ impl Claimed {
     }
 }
 
-fn list(which: &List, context: &Context) -> Result<(), Failure> {
+fn list(which: &List, context: &Context) -> Result<(), CommandError> {
     let mut query = json!({ "limit": which.limit });
     put(&mut query, "status", &which.status);
     put(&mut query, "source", &which.source);
@@ -261,7 +261,7 @@ fn show(answer: &Tasks) -> String {
     if answer.tasks.is_empty() {
         return "No tasks.".to_owned();
     }
-    let mut table = Table::new(&["id", "status", "priority", "source", "title", "note"]);
+    let mut table = TextTable::new(&["id", "status", "priority", "source", "title", "note"]);
     for task in &answer.tasks {
         table.row(&[
             (&task.id.to_string(), Style::Plain),

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::shown::{put, text_of};
 use crate::commands::context::Context;
-use crate::failure::Failure;
-use crate::terminal::{Style, Table};
+use crate::failure::CommandError;
+use crate::terminal::{Style, TextTable};
 use colibri_api::{Schedule, Schedules};
 
 /// When, and what.
@@ -62,7 +62,7 @@ pub(super) struct List {
 }
 
 /// Creates one.
-pub(super) fn create(create: &Create, context: &Context) -> Result<(), Failure> {
+pub(super) fn create(create: &Create, context: &Context) -> Result<(), CommandError> {
     let mut given = json!({ "action": "create" });
     put(&mut given, "cron", &create.when.cron);
     put(&mut given, "every_s", &create.when.every);
@@ -75,15 +75,15 @@ pub(super) fn create(create: &Create, context: &Context) -> Result<(), Failure> 
         given["description"] = json!(text_of(description)?);
     }
     if let Some(arguments) = &create.args {
-        let arguments: Value =
-            serde_json::from_str(arguments).map_err(|error| Failure::Usage(format!("--args is no JSON: {error}")))?;
+        let arguments: Value = serde_json::from_str(arguments)
+            .map_err(|error| CommandError::Usage(format!("--args is no JSON: {error}")))?;
         given["arguments"] = arguments;
     }
     context.show("colibri_schedule_task", &given, show)
 }
 
 /// Lists them, or deletes one.
-pub(super) fn list(which: &List, context: &Context) -> Result<(), Failure> {
+pub(super) fn list(which: &List, context: &Context) -> Result<(), CommandError> {
     let given = match which.delete {
         Some(id) => json!({ "action": "delete", "schedule": id }),
         None => json!({ "action": "list" }),
@@ -100,7 +100,7 @@ fn show(answer: &Schedules) -> String {
     if answer.schedules.is_empty() {
         return "No schedules.".to_owned();
     }
-    let mut table = Table::new(&["id", "when", "what", "runs", "last"]);
+    let mut table = TextTable::new(&["id", "when", "what", "runs", "last"]);
     for Schedule {
         id,
         timing,

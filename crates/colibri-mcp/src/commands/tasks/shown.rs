@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal::{group, user};
 use colibri_api::{Task, TaskShare};
 use colibri_text::visible;
@@ -17,7 +17,7 @@ pub(super) fn put(arguments: &mut Value, key: &str, value: &Option<impl serde::S
 }
 
 /// A text of the command line, or of standard input for `-`.
-pub(super) fn text_of(given: &str) -> Result<String, Failure> {
+pub(super) fn text_of(given: &str) -> Result<String, CommandError> {
     if given != "-" {
         return Ok(given.to_owned());
     }

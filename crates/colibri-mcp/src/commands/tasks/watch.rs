@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::shown::{line, note};
 use crate::commands::context::Context;
 use crate::connection::read;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible;
 
@@ -20,13 +20,13 @@ pub(super) struct Arguments {
 }
 
 /// Runs the command until it is interrupted, or the one task has ended.
-pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let asked = WatchTasksAsked { task: arguments.task };
     let ended = connection.listen("colibri/watch-tasks", &asked, |_, name, params| {
         let told = tell(name, params, context.json)?;
         let is_over = asked.task.is_some() && told.is_some_and(TaskStatus::has_ended);
-        Ok::<_, Failure>(match is_over {
+        Ok::<_, CommandError>(match is_over {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         })
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
 }
 
 /// Shows what the daemon tells; where the task stands that it tells of.
-fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>, Failure> {
+fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>, CommandError> {
     let (text, status) = match name {
         "colibri/watching-tasks" => {
             let WatchingTasks { task, .. } = read(name, params)?;

@@ -14,8 +14,8 @@ use ratatui::layout::Rect;
 
 use super::context::Context;
 use super::screen::{self, News, Screen};
-use crate::connection::{Connection, Place, RequestError, read};
-use crate::failure::Failure;
+use crate::connection::{DaemonAddress, DaemonConnection, RequestError, read};
+use crate::failure::CommandError;
 use colibri_api::{Overview, OverviewAsked, StreamEnded};
 use colibri_protocol::Code;
 use model::Model;
@@ -27,7 +27,7 @@ const TAIL: u64 = 60;
 const TAIL_ONCE: u64 = 10;
 
 /// Runs the command.
-pub(crate) fn run(arguments: &screen::Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &screen::Arguments, context: &Context) -> Result<ExitCode, CommandError> {
     if context.json || arguments.prints_once() {
         return once(context).map(|()| ExitCode::SUCCESS);
     }
@@ -78,15 +78,15 @@ impl Screen for Top {
 
 /// Listens to the daemon.
 struct Feed {
-    place: Place,
+    place: DaemonAddress,
     read_only: bool,
     every: Duration,
 }
 
 impl Feed {
     /// Until the connection ends, which is a failure, or nobody wants news any more.
-    fn listen(&self, news: &Sender<News<Box<Overview>>>) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.place, self.read_only)?;
+    fn listen(&self, news: &Sender<News<Box<Overview>>>) -> Result<(), CommandError> {
+        let mut connection = DaemonConnection::open(&self.place, self.read_only)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
         let params = OverviewAsked {
             every_ms: Some(every_ms),
@@ -96,19 +96,19 @@ impl Feed {
             if name != "colibri/overview" || news.send(News::Heard(read(name, params)?)).is_ok() {
                 return Ok(ControlFlow::Continue(()));
             }
-            Ok::<_, Failure>(ControlFlow::Break(()))
+            Ok::<_, CommandError>(ControlFlow::Break(()))
         })?;
         let Some(why) = ended else { return Ok(()) };
         let StreamEnded { ended } = read("colibri/overview", &why)?;
-        Err(Failure::Machine(format!("the daemon ended the view: {ended}")))
+        Err(CommandError::Machine(format!("the daemon ended the view: {ended}")))
     }
 }
 
 /// Who is no operator is told what there is for everybody.
-fn explained(failure: Failure) -> Failure {
+fn explained(failure: CommandError) -> CommandError {
     match failure {
-        Failure::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {
-            Failure::Request(RequestError::Refused {
+        CommandError::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {
+            CommandError::Request(RequestError::Refused {
                 code,
                 message: format!("{message}; `colibri-mcp servers` and `colibri-mcp status` are for everybody"),
             })
@@ -117,7 +117,7 @@ fn explained(failure: Failure) -> Failure {
     }
 }
 
-fn once(context: &Context) -> Result<(), Failure> {
+fn once(context: &Context) -> Result<(), CommandError> {
     let asked = OverviewAsked {
         every_ms: None,
         tail: TAIL_ONCE,

@@ -22,25 +22,25 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Until when children of a call may run: a time, and as long as the call is wanted.
-pub(super) struct Bounds {
+pub(super) struct ChildBounds {
     pub(super) until: Instant,
     wanted: PipeReader,
 }
 
-impl Bounds {
+impl ChildBounds {
     /// Bounds that end after `patience`, or when what is returned beside them is dropped.
     ///
     /// # Errors
     /// There is no pipe to be had.
-    pub(super) fn new(patience: Duration) -> io::Result<(Bounds, PipeWriter)> {
+    pub(super) fn new(patience: Duration) -> io::Result<(ChildBounds, PipeWriter)> {
         let (wanted, want) = io::pipe()?;
         let until = Instant::now() + patience;
-        Ok((Bounds { until, wanted }, want))
+        Ok((ChildBounds { until, wanted }, want))
     }
 }
 
 /// What became of a child.
-pub(super) struct Ended {
+pub(super) struct ChildOutcome {
     pub(super) status: ExitStatus,
     pub(super) out: Vec<u8>,
     /// There was more than may be said, and the child was ended for it.
@@ -51,7 +51,7 @@ pub(super) struct Ended {
 
 /// Why a child was ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Stopped {
+pub(super) enum StopReason {
     #[error("it took too long")]
     Late,
     #[error("nobody wants it any more")]
@@ -64,10 +64,10 @@ pub(super) enum Stopped {
 ///
 /// # Errors
 /// It cannot be run, or was ended.
-pub(super) fn run(command: &mut Command, most: usize, bounds: &Bounds) -> Result<Ended, Stopped> {
+pub(super) fn run(command: &mut Command, most: usize, bounds: &ChildBounds) -> Result<ChildOutcome, StopReason> {
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;
-    let mut group = Group {
+    let mut group = ProcessGroup {
         leader: Pid::from_raw(child.id().cast_signed()),
         child,
     };
@@ -77,7 +77,7 @@ pub(super) fn run(command: &mut Command, most: usize, bounds: &Bounds) -> Result
     }
     let status = group.end()?;
     let (out, err, is_cut) = said?;
-    Ok(Ended {
+    Ok(ChildOutcome {
         status,
         out,
         is_cut,
@@ -86,14 +86,14 @@ pub(super) fn run(command: &mut Command, most: usize, bounds: &Bounds) -> Result
 }
 
 /// A child that leads a group. Until it is reaped the group's number is its own.
-struct Group {
+struct ProcessGroup {
     leader: Pid,
     child: Child,
 }
 
-impl Group {
+impl ProcessGroup {
     /// What the child says until it has ended, and whether that was too much.
-    fn listen(&mut self, most: usize, bounds: &Bounds) -> Result<(Vec<u8>, Vec<u8>, bool), Stopped> {
+    fn listen(&mut self, most: usize, bounds: &ChildBounds) -> Result<(Vec<u8>, Vec<u8>, bool), StopReason> {
         let (mut out, mut err) = (self.child.stdout.take(), self.child.stderr.take());
         let (mut said, mut complaints) = (Vec::new(), Vec::new());
         loop {
@@ -102,7 +102,7 @@ impl Group {
             waiting.extend(err.as_ref().map(|err| PollFd::new(err.as_fd(), PollFlags::POLLIN)));
             let left = bounds.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Stopped::Late);
+                return Err(StopReason::Late);
             }
             let pause = if waiting.len() == 1 { PAUSE } else { LOOK };
             let timeout = PollTimeout::try_from(left.min(pause)).unwrap_or(PollTimeout::ZERO);
@@ -112,7 +112,7 @@ impl Group {
             }
             let ready: Vec<bool> = waiting.iter().map(|fd| fd.any().unwrap_or(true)).collect();
             if ready.first() == Some(&true) {
-                return Err(Stopped::Unwanted);
+                return Err(StopReason::Unwanted);
             }
             let mut ready = ready.into_iter().skip(1);
             if out.is_some() && ready.next() == Some(true) {
@@ -156,7 +156,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // Reaped already, unless something failed before: then this is its end.
         if matches!(self.child.try_wait(), Ok(None)) {

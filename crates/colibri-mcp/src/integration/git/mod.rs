@@ -17,13 +17,15 @@ use nix::sys::stat::{Mode, umask};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::child::{Bounds, GRACE};
-use self::names::{Inside, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, Message, Origin, SLUG_PATTERN, Slug, person};
-use self::session::{Credential, GIT, Repository, Session, machine, unconnected};
+use self::child::{ChildBounds, GRACE};
+use self::names::{
+    CommitMessage, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, RemoteUrl, SLUG_PATTERN, Slug, WorktreePath, person,
+};
+use self::session::{Credential, GIT, GitSession, Repository, machine, unconnected};
 use self::work::Against;
-use super::failed::{Failed, output_schema, result};
-use super::serve::Tools;
-use crate::failure::Failure;
+use super::serve::ToolServer;
+use super::tool_call_error::{ToolCallError, output_schema, result};
+use crate::failure::CommandError;
 use colibri_text::brief;
 
 /// Where what origin wants to know of who asks is.
@@ -36,7 +38,7 @@ const MAX_COUNT: u8 = 200;
 
 /// Which repository it is, and who commits.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct GitArguments {
     /// The repository, an absolute path
     #[arg(long, value_name = "DIRECTORY")]
     repository: Option<PathBuf>,
@@ -60,22 +62,22 @@ pub(super) struct Git {
 }
 
 /// A call whose arguments are known.
-enum Asked {
+enum GitCall {
     Fetch,
     WorktreeAdd(Slug),
     Commit(Commit),
     Status(Slug),
     Diff(Diff),
-    Log(Log),
+    Log(LogArguments),
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoGitArguments {}
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct WorktreeName {
     slug: Slug,
 }
 
@@ -83,8 +85,8 @@ struct Named {
 #[serde(deny_unknown_fields)]
 struct Commit {
     slug: Slug,
-    message: Message,
-    paths: Vec<Inside>,
+    message: CommitMessage,
+    paths: Vec<WorktreePath>,
 }
 
 #[derive(serde::Deserialize)]
@@ -97,15 +99,15 @@ struct Diff {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Log {
+struct LogArguments {
     slug: Option<Slug>,
     count: Option<u8>,
 }
 
 impl Git {
     /// The repository of a command line; its secret comes from the environment.
-    pub(super) fn new(arguments: Arguments) -> Result<Git, Failure> {
-        let wrong = |what: &str, why: &str| Failure::Usage(format!("integration git: {what} {why}"));
+    pub(super) fn new(arguments: GitArguments) -> Result<Git, CommandError> {
+        let wrong = |what: &str, why: &str| CommandError::Usage(format!("integration git: {what} {why}"));
         // What is checked out is for an agent of the same group to change.
         umask(Mode::S_IWOTH);
         let Some(path) = arguments.repository else {
@@ -120,11 +122,11 @@ impl Git {
                 ));
             }
         }
-        let origin = arguments.origin.as_deref().map(Origin::parse).transpose();
+        let origin = arguments.origin.as_deref().map(RemoteUrl::parse).transpose();
         let origin = origin.map_err(|why| wrong("--origin", why))?;
         let person = arguments.author.as_deref().map(person).transpose();
         let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
-        let is_safe = origin.as_ref().is_none_or(Origin::keeps_secrets);
+        let is_safe = origin.as_ref().is_none_or(RemoteUrl::keeps_secrets);
         if secret.is_some() && !is_safe {
             return Err(wrong(SECRET, "is sent by https, or to this machine, and nowhere else"));
         }
@@ -146,17 +148,17 @@ impl Git {
         })
     }
 
-    async fn answer(&self, asked: Result<Asked, Failed>) -> Result<Value, Failed> {
+    async fn answer(&self, asked: Result<GitCall, ToolCallError>) -> Result<Value, ToolCallError> {
         let asked = asked?;
         let Some(repository) = self.repository.clone() else {
             return Err(unconnected("the entry's command names no --repository"));
         };
-        let patience = if matches!(asked, Asked::Fetch) {
+        let patience = if matches!(asked, GitCall::Fetch) {
             PATIENCE_REMOTE
         } else {
             PATIENCE
         };
-        let (bounds, want) = Bounds::new(patience).map_err(|error| machine("a pipe", &error))?;
+        let (bounds, want) = ChildBounds::new(patience).map_err(|error| machine("a pipe", &error))?;
         let work = tokio::task::spawn_blocking(move || asked.answer(&repository, bounds));
         let answer = work.await.map_err(|error| unconnected(&error.to_string()))?;
         // Dropped earlier, with this call, it has the work end.
@@ -165,54 +167,54 @@ impl Git {
     }
 }
 
-impl Asked {
+impl GitCall {
     /// Reads the arguments of a call; `None`: there is no such tool.
-    fn read(name: &str, arguments: &Value) -> Option<Result<Asked, Failed>> {
+    fn read(name: &str, arguments: &Value) -> Option<Result<GitCall, ToolCallError>> {
         Some(match name {
-            "git_fetch" => read(arguments).map(|Nothing {}| Asked::Fetch),
-            "git_worktree_add" => read(arguments).map(|Named { slug }| Asked::WorktreeAdd(slug)),
+            "git_fetch" => read(arguments).map(|NoGitArguments {}| GitCall::Fetch),
+            "git_worktree_add" => read(arguments).map(|WorktreeName { slug }| GitCall::WorktreeAdd(slug)),
             "git_commit" => read(arguments).and_then(|commit: Commit| match commit.paths.len() {
-                1..=MAX_PATHS => Ok(Asked::Commit(commit)),
+                1..=MAX_PATHS => Ok(GitCall::Commit(commit)),
                 _ => Err(invalid(&format!("paths must name 1 to {MAX_PATHS}"))),
             }),
-            "git_status" => read(arguments).map(|Named { slug }| Asked::Status(slug)),
-            "git_diff" => read(arguments).map(Asked::Diff),
-            "git_log" => read(arguments).and_then(|log: Log| match log.count.unwrap_or(1) {
-                1..=MAX_COUNT => Ok(Asked::Log(log)),
+            "git_status" => read(arguments).map(|WorktreeName { slug }| GitCall::Status(slug)),
+            "git_diff" => read(arguments).map(GitCall::Diff),
+            "git_log" => read(arguments).and_then(|log: LogArguments| match log.count.unwrap_or(1) {
+                1..=MAX_COUNT => Ok(GitCall::Log(log)),
                 _ => Err(invalid(&format!("count must be 1 to {MAX_COUNT}"))),
             }),
             "git_push" => {
                 let why = "pushing is for people: say what is ready, and on which branch";
-                Err(Failed::permanent("GIT_PUSH_REFUSED", why))
+                Err(ToolCallError::permanent("GIT_PUSH_REFUSED", why))
             }
             _ => return None,
         })
     }
 
     /// Does it, on a thread that may wait.
-    fn answer(self, repository: &Repository, bounds: Bounds) -> Result<Value, Failed> {
+    fn answer(self, repository: &Repository, bounds: ChildBounds) -> Result<Value, ToolCallError> {
         let slug = match &self {
-            Asked::Fetch => None,
-            Asked::WorktreeAdd(slug) | Asked::Status(slug) => Some(slug),
-            Asked::Commit(commit) => Some(&commit.slug),
-            Asked::Diff(diff) => Some(&diff.slug),
-            Asked::Log(log) => log.slug.as_ref(),
+            GitCall::Fetch => None,
+            GitCall::WorktreeAdd(slug) | GitCall::Status(slug) => Some(slug),
+            GitCall::Commit(commit) => Some(&commit.slug),
+            GitCall::Diff(diff) => Some(&diff.slug),
+            GitCall::Log(log) => log.slug.as_ref(),
         };
         // Without a worktree there is no branch that is meant.
         let head = slug.map_or_else(|| "refs/heads/none".to_owned(), Slug::reference);
-        let session = Session::open(repository, &head, bounds)?;
+        let session = GitSession::open(repository, &head, bounds)?;
         match self {
-            Asked::Fetch => work::fetch(&session),
-            Asked::WorktreeAdd(slug) => work::worktree_add(&session, &slug),
-            Asked::Commit(Commit { slug, message, paths }) => work::commit(&session, &slug, &message, &paths),
-            Asked::Status(slug) => work::status(&session, &slug),
-            Asked::Diff(Diff { slug, against }) => work::diff(&session, &slug, against),
-            Asked::Log(Log { slug, count }) => work::log(&session, slug.as_ref(), count.unwrap_or(20)),
+            GitCall::Fetch => work::fetch(&session),
+            GitCall::WorktreeAdd(slug) => work::worktree_add(&session, &slug),
+            GitCall::Commit(Commit { slug, message, paths }) => work::commit(&session, &slug, &message, &paths),
+            GitCall::Status(slug) => work::status(&session, &slug),
+            GitCall::Diff(Diff { slug, against }) => work::diff(&session, &slug, against),
+            GitCall::Log(LogArguments { slug, count }) => work::log(&session, slug.as_ref(), count.unwrap_or(20)),
         }
     }
 }
 
-fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, Failed> {
+fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, ToolCallError> {
     // Left out, they are none.
     let arguments = if arguments.is_null() {
         json!({})
@@ -222,11 +224,11 @@ fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, Failed> {
     serde_json::from_value(arguments).map_err(|error| invalid(&error.to_string()))
 }
 
-fn invalid(why: &str) -> Failed {
-    Failed::permanent("ARGUMENTS_INVALID", brief(why, 300))
+fn invalid(why: &str) -> ToolCallError {
+    ToolCallError::permanent("ARGUMENTS_INVALID", brief(why, 300))
 }
 
-impl Tools for Git {
+impl ToolServer for Git {
     const NAME: &'static str = "colibri-git";
     const GRACE: Duration = GRACE.saturating_mul(2);
 
@@ -323,7 +325,7 @@ impl Tools for Git {
     }
 
     async fn call(&self, name: &str, arguments: &Value) -> Option<Value> {
-        let asked = Asked::read(name, arguments)?;
+        let asked = GitCall::read(name, arguments)?;
         let told = |said: &Value| said["diff"].as_str().map_or_else(|| said.to_string(), str::to_owned);
         Some(result(self.answer(asked).await, told))
     }

@@ -58,25 +58,25 @@ impl TryFrom<String> for Slug {
 /// A file or directory in a worktree, by its path there; `.` is all of it.
 #[derive(Debug, serde::Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Inside(String);
+pub(super) struct WorktreePath(String);
 
-impl Inside {
+impl WorktreePath {
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl TryFrom<String> for Inside {
+impl TryFrom<String> for WorktreePath {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Inside, String> {
+    fn try_from(text: String) -> Result<WorktreePath, String> {
         let is_part =
             |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
         let is_inside = text.len() <= MAX_PATH
             && !text.contains(|c: char| c.is_control())
             && (text == "." || text.strip_suffix('/').unwrap_or(&text).split('/').all(is_part));
         match is_inside {
-            true => Ok(Inside(text)),
+            true => Ok(WorktreePath(text)),
             false => Err(format!(
                 "paths must be inside the worktree, at most {MAX_PATH} bytes, without '..', '.git' and control characters"
             )),
@@ -87,19 +87,19 @@ impl TryFrom<String> for Inside {
 /// What a commit says.
 #[derive(Debug, serde::Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Message(String);
+pub(super) struct CommitMessage(String);
 
-impl Message {
+impl CommitMessage {
     /// The message with the line end that git gives each.
     pub(super) fn text(&self) -> String {
         format!("{}\n", self.0.trim_end())
     }
 }
 
-impl TryFrom<String> for Message {
+impl TryFrom<String> for CommitMessage {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Message, String> {
+    fn try_from(text: String) -> Result<CommitMessage, String> {
         let is_odd = |c: char| c.is_control() && c != '\n' && c != '\t';
         if text.trim().is_empty() || text.chars().nth(MAX_MESSAGE).is_some() {
             return Err(format!("message must be text of 1 to {MAX_MESSAGE} characters"));
@@ -110,25 +110,25 @@ impl TryFrom<String> for Message {
         }
         match text.contains(is_odd) || first_hidden(&text).is_some() {
             true => Err("message must have no control characters and none that hide or turn text".to_owned()),
-            false => Ok(Message(text)),
+            false => Ok(CommitMessage(text)),
         }
     }
 }
 
 /// Where is fetched from.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct RemoteUrl {
     pub(super) url: String,
     /// What git calls the way there.
     pub(super) protocol: &'static str,
 }
 
-impl Origin {
+impl RemoteUrl {
     /// Reads an address of a command line.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn parse(url: &str) -> Result<Origin, &'static str> {
+    pub(super) fn parse(url: &str) -> Result<RemoteUrl, &'static str> {
         let protocol = match url.split_once("://") {
             Some(("https", _)) => "https",
             Some(("http", _)) => "http",
@@ -136,7 +136,7 @@ impl Origin {
                 let is_plain =
                     path.starts_with('/') && !path.contains(|c: char| c.is_control() || c == '"' || c == '\\');
                 return match is_plain {
-                    true => Ok(Origin {
+                    true => Ok(RemoteUrl {
                         url: url.to_owned(),
                         protocol: "file",
                     }),
@@ -146,7 +146,7 @@ impl Origin {
             _ => return Err("must begin with https://, http:// or file:///"),
         };
         colibri_api::check_url(url)?;
-        Ok(Origin {
+        Ok(RemoteUrl {
             url: url.to_owned(),
             protocol,
         })
@@ -250,7 +250,7 @@ mod tests {
             "\u{e4}",
             ".github/x",
         ] {
-            assert!(Inside::try_from(good.to_owned()).is_ok(), "{good:?}");
+            assert!(WorktreePath::try_from(good.to_owned()).is_ok(), "{good:?}");
         }
         for bad in [
             "",
@@ -271,13 +271,13 @@ mod tests {
             "./",
             &"x".repeat(1_001),
         ] {
-            assert!(Inside::try_from(bad.to_owned()).is_err(), "{bad:?}");
+            assert!(WorktreePath::try_from(bad.to_owned()).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn a_message_is_what_people_see() {
-        let said = |text: &str| Message::try_from(text.to_owned()).map(|message| message.text());
+        let said = |text: &str| CommitMessage::try_from(text.to_owned()).map(|message| message.text());
         assert_eq!(
             said("Add x\n\n\twhy \u{fc}\n\n"),
             Ok("Add x\n\n\twhy \u{fc}\n".to_owned())
@@ -306,7 +306,7 @@ mod tests {
             ("file:///srv/p.git", "file"),
         ] {
             assert_eq!(
-                Origin::parse(good).map(|origin| origin.protocol),
+                RemoteUrl::parse(good).map(|origin| origin.protocol),
                 Ok(protocol),
                 "{good}"
             );
@@ -327,7 +327,7 @@ mod tests {
             "file:///a\nb",
             "https://h/p q",
         ] {
-            assert!(Origin::parse(bad).is_err(), "{bad:?}");
+            assert!(RemoteUrl::parse(bad).is_err(), "{bad:?}");
         }
         for (url, keeps) in [
             ("https://h/p", true),
@@ -339,7 +339,7 @@ mod tests {
             ("file:///p", false),
         ] {
             assert_eq!(
-                Origin::parse(url).map(|origin| origin.keeps_secrets()),
+                RemoteUrl::parse(url).map(|origin| origin.keeps_secrets()),
                 Ok(keeps),
                 "{url}"
             );

@@ -15,9 +15,9 @@ use colibri_text::brief;
 use nix::errno::Errno;
 use tempfile::TempDir;
 
-use super::child::{self, Bounds, Ended, MAX_ERR, Stopped};
-use super::names::Origin;
-use crate::integration::failed::Failed;
+use super::child::{self, ChildBounds, ChildOutcome, MAX_ERR, StopReason};
+use super::names::RemoteUrl;
+use crate::integration::tool_call_error::ToolCallError;
 
 /// Where git(1) is, unless the command line says otherwise.
 pub(super) const GIT: &str = if cfg!(target_os = "freebsd") {
@@ -72,7 +72,7 @@ pub(super) struct Repository {
     pub(super) git: PathBuf,
     /// Where it is, absolute; its own directory is `.git` there.
     pub(super) path: PathBuf,
-    pub(super) origin: Option<Origin>,
+    pub(super) origin: Option<RemoteUrl>,
     pub(super) credential: Option<Credential>,
     /// Name and address of who commits.
     pub(super) person: Option<(String, String)>,
@@ -86,18 +86,22 @@ pub(super) struct Credential {
 }
 
 /// One call's git.
-pub(super) struct Session<'a> {
+pub(super) struct GitSession<'a> {
     pub(super) repository: &'a Repository,
     own: TempDir,
-    bounds: Bounds,
+    bounds: ChildBounds,
 }
 
-impl<'a> Session<'a> {
+impl<'a> GitSession<'a> {
     /// Looks whether the repository is one, and makes the directory that stands for it, whose HEAD is `reference`.
     ///
     /// # Errors
     /// There is none, or none that git can be let near.
-    pub(super) fn open(repository: &'a Repository, reference: &str, bounds: Bounds) -> Result<Session<'a>, Failed> {
+    pub(super) fn open(
+        repository: &'a Repository,
+        reference: &str,
+        bounds: ChildBounds,
+    ) -> Result<GitSession<'a>, ToolCallError> {
         let theirs = repository.path.join(".git");
         for directory in [
             &*repository.path,
@@ -120,7 +124,7 @@ impl<'a> Session<'a> {
         }
         let own =
             make_own(repository, &theirs, reference).map_err(|error| machine("a directory of its own", &error))?;
-        let session = Session {
+        let session = GitSession {
             repository,
             own,
             bounds,
@@ -177,23 +181,23 @@ impl<'a> Session<'a> {
     }
 
     /// Runs git to its end, whatever that is; at most so many bytes of what it says.
-    pub(super) fn run(&self, command: &mut Command, most: usize) -> Result<Ended, Failed> {
+    pub(super) fn run(&self, command: &mut Command, most: usize) -> Result<ChildOutcome, ToolCallError> {
         child::run(command, most, &self.bounds).map_err(|stopped| match stopped {
-            Stopped::Late => {
-                Failed::permanent("GIT_TIMEOUT", format!("{} took too long, and was ended", told(command)))
+            StopReason::Late => {
+                ToolCallError::permanent("GIT_TIMEOUT", format!("{} took too long, and was ended", told(command)))
             }
-            Stopped::Unwanted => Failed::permanent("GIT_TIMEOUT", "the call was given up"),
-            Stopped::System(error) => machine(&self.repository.git.display().to_string(), &error),
+            StopReason::Unwanted => ToolCallError::permanent("GIT_TIMEOUT", "the call was given up"),
+            StopReason::System(error) => machine(&self.repository.git.display().to_string(), &error),
         })
     }
 
     /// What git says, which must be a success and no more than is read whole.
-    pub(super) fn say(&self, command: &mut Command) -> Result<Vec<u8>, Failed> {
+    pub(super) fn say(&self, command: &mut Command) -> Result<Vec<u8>, ToolCallError> {
         self.succeed(command).map(|ended| ended.out)
     }
 
     /// The same, with what git complains of beside.
-    pub(super) fn succeed(&self, command: &mut Command) -> Result<Ended, Failed> {
+    pub(super) fn succeed(&self, command: &mut Command) -> Result<ChildOutcome, ToolCallError> {
         let ended = self.run(command, MAX_OUT)?;
         if ended.is_cut {
             return Err(refused(format!(
@@ -208,13 +212,13 @@ impl<'a> Session<'a> {
     }
 
     /// The one line that git says.
-    pub(super) fn line(&self, command: &mut Command) -> Result<String, Failed> {
+    pub(super) fn line(&self, command: &mut Command) -> Result<String, ToolCallError> {
         let said = self.say(command)?;
         Ok(String::from_utf8_lossy(&said).trim_end().to_owned())
     }
 
     /// Why a command failed.
-    pub(super) fn failed(&self, command: &Command, ended: &Ended) -> Failed {
+    pub(super) fn failed(&self, command: &Command, ended: &ChildOutcome) -> ToolCallError {
         let said = String::from_utf8_lossy(&ended.err);
         let status = ended
             .status
@@ -230,16 +234,16 @@ impl<'a> Session<'a> {
         }
         let message = format!("{} ended with {status}: {}", told(command), brief(&hidden, 512));
         match reason(said) {
-            Reason::Busy => Failed::transient("GIT_BUSY", message),
-            Reason::Denied => Failed::permanent("GIT_DENIED", message),
-            Reason::Unreachable => Failed::transient("GIT_UNREACHABLE", message),
-            Reason::Other => Failed::permanent("GIT_FAILED", message),
+            Reason::Busy => ToolCallError::transient("GIT_BUSY", message),
+            Reason::Denied => ToolCallError::permanent("GIT_DENIED", message),
+            Reason::Unreachable => ToolCallError::transient("GIT_UNREACHABLE", message),
+            Reason::Other => ToolCallError::permanent("GIT_FAILED", message),
         }
     }
 
     /// Whether our configuration may stand for the repository's. Theirs is read as a file of words, without what it
     /// includes.
-    fn look_at_format(&self, config: &Path) -> Result<(), Failed> {
+    fn look_at_format(&self, config: &Path) -> Result<(), ToolCallError> {
         let mut command = self.git(["config", "--no-includes", "--null", "--file"]);
         command.arg(config).args(["--get-regexp", "^extensions\\."]);
         let ended = self.run(&mut command, MAX_OUT)?;
@@ -263,18 +267,18 @@ impl<'a> Session<'a> {
 }
 
 /// What is refused as things stand.
-pub(super) fn refused(why: impl Into<String>) -> Failed {
-    Failed::permanent("GIT_REFUSED", why)
+pub(super) fn refused(why: impl Into<String>) -> ToolCallError {
+    ToolCallError::permanent("GIT_REFUSED", why)
 }
 
 /// There is nothing to work with.
-pub(super) fn unconnected(why: &str) -> Failed {
-    Failed::permanent("INTEGRATION_UNAVAILABLE", format!("{why}; git not connected"))
+pub(super) fn unconnected(why: &str) -> ToolCallError {
+    ToolCallError::permanent("INTEGRATION_UNAVAILABLE", format!("{why}; git not connected"))
 }
 
 /// What the system refuses. What it has too few of now it may have in a while, and a program that is being replaced is
 /// there soon.
-pub(super) fn machine(what: &str, error: &io::Error) -> Failed {
+pub(super) fn machine(what: &str, error: &io::Error) -> ToolCallError {
     const PASSING: [Errno; 7] = [
         Errno::EAGAIN,
         Errno::ENOMEM,
@@ -285,7 +289,7 @@ pub(super) fn machine(what: &str, error: &io::Error) -> Failed {
         Errno::ETXTBSY,
     ];
     let errno = error.raw_os_error().map(Errno::from_raw);
-    Failed {
+    ToolCallError {
         transient: errno.is_some_and(|errno| PASSING.contains(&errno)),
         ..unconnected(&format!("{what}: {error}"))
     }
@@ -304,7 +308,7 @@ fn make_own(repository: &Repository, theirs: &Path, reference: &str) -> io::Resu
     let at = own.path();
     fs::write(at.join("HEAD"), format!("ref: {reference}\n"))?;
     let mut config = CONFIG.to_owned();
-    if let Some(directory) = repository.origin.as_ref().and_then(Origin::directory) {
+    if let Some(directory) = repository.origin.as_ref().and_then(RemoteUrl::directory) {
         // It is another's, and named by the operator.
         config += &format!("[safe]\n\tdirectory = \"{}\"\n", directory.display());
     }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::names::{Inside, Message, Slug};
-use super::session::{Credential, MAX_OUT, Session, input, machine, refused, unconnected};
-use super::worktree::{self, BASE, BASE_NAME, Lock};
-use crate::integration::failed::Failed;
+use super::names::{CommitMessage, Slug, WorktreePath};
+use super::session::{Credential, GitSession, MAX_OUT, input, machine, refused, unconnected};
+use super::worktree::{self, BASE, BASE_NAME, IndexLock};
+use crate::integration::tool_call_error::ToolCallError;
 
 /// The most bytes of a diff, and changes of a status, that are told.
 const MAX_DIFF: usize = 512 * 1024;
@@ -26,7 +26,7 @@ pub(super) enum Against {
 }
 
 /// Has what origin has.
-pub(super) fn fetch(session: &Session<'_>) -> Result<Value, Failed> {
+pub(super) fn fetch(session: &GitSession<'_>) -> Result<Value, ToolCallError> {
     let Some(origin) = &session.repository.origin else {
         return Err(unconnected("the entry's command names no --origin"));
     };
@@ -47,7 +47,7 @@ pub(super) fn fetch(session: &Session<'_>) -> Result<Value, Failed> {
 }
 
 /// Makes a worktree on a branch of its own.
-pub(super) fn worktree_add(session: &Session<'_>, slug: &Slug) -> Result<Value, Failed> {
+pub(super) fn worktree_add(session: &GitSession<'_>, slug: &Slug) -> Result<Value, ToolCallError> {
     let sha = worktree::add(session, slug)?;
     let place = worktree::place(slug);
     Ok(json!({ "slug": slug.as_str(), "branch": slug.branch(), "sha": sha, "worktree": place }))
@@ -55,12 +55,17 @@ pub(super) fn worktree_add(session: &Session<'_>, slug: &Slug) -> Result<Value, 
 
 /// Commits what the worktree has at these paths, and nothing else, on its branch. No command that looks at HEAD or has
 /// hooks is used: the tree is made in an index of our own, and the branch is moved only from where it was found.
-pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, paths: &[Inside]) -> Result<Value, Failed> {
+pub(super) fn commit(
+    session: &GitSession<'_>,
+    slug: &Slug,
+    message: &CommitMessage,
+    paths: &[WorktreePath],
+) -> Result<Value, ToolCallError> {
     if session.repository.person.is_none() {
         return Err(unconnected("the entry's command names no --author"));
     }
     let worktree = worktree::find(session, slug)?;
-    let mut lock = Lock::take(&worktree)?;
+    let mut lock = IndexLock::take(&worktree)?;
     let parent = tip_of(session, slug)?;
     session.say(&mut session.git(["read-tree", &parent]))?;
     let mut command = session.git([
@@ -73,7 +78,7 @@ pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, path
     ]);
     command
         .args(["--deduplicate", "--"])
-        .args(paths.iter().map(Inside::as_str));
+        .args(paths.iter().map(WorktreePath::as_str));
     let listed = session.succeed(worktree.of(&mut command))?;
     if let Some(place) = unread(&listed.err) {
         return Err(unreadable(&place));
@@ -112,7 +117,7 @@ pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, path
         )));
     }
     worktree.copy_index(&session.own("theirs"))?;
-    let entries: Vec<u8> = changes.iter().flat_map(Change::entry).collect();
+    let entries: Vec<u8> = changes.iter().flat_map(PathChange::entry).collect();
     let mut command = session.git(["update-index", "-z", "--index-info"]);
     command.env("GIT_INDEX_FILE", session.own("theirs"));
     session.say(worktree.of(command.stdin(file(session, "entries", &entries)?)))?;
@@ -135,7 +140,7 @@ pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, path
 }
 
 /// What of a worktree is not committed.
-pub(super) fn status(session: &Session<'_>, slug: &Slug) -> Result<Value, Failed> {
+pub(super) fn status(session: &GitSession<'_>, slug: &Slug) -> Result<Value, ToolCallError> {
     let worktree = worktree::find(session, slug)?;
     worktree.copy_index(&session.own("index"))?;
     let sha = tip_of(session, slug)?;
@@ -161,7 +166,7 @@ pub(super) fn status(session: &Session<'_>, slug: &Slug) -> Result<Value, Failed
 }
 
 /// A difference, as text.
-pub(super) fn diff(session: &Session<'_>, slug: &Slug, against: Against) -> Result<Value, Failed> {
+pub(super) fn diff(session: &GitSession<'_>, slug: &Slug, against: Against) -> Result<Value, ToolCallError> {
     let worktree = worktree::find(session, slug)?;
     worktree.copy_index(&session.own("index"))?;
     let sha = tip_of(session, slug)?;
@@ -187,7 +192,7 @@ pub(super) fn diff(session: &Session<'_>, slug: &Slug, against: Against) -> Resu
 }
 
 /// The last commits of a branch, or of origin/main.
-pub(super) fn log(session: &Session<'_>, slug: Option<&Slug>, count: u8) -> Result<Value, Failed> {
+pub(super) fn log(session: &GitSession<'_>, slug: Option<&Slug>, count: u8) -> Result<Value, ToolCallError> {
     let (branch, sha) = match slug {
         Some(slug) => (slug.branch(), Some(tip_of(session, slug)?)),
         None => (BASE_NAME.to_owned(), worktree::tip(session, BASE)?),
@@ -210,7 +215,7 @@ pub(super) fn log(session: &Session<'_>, slug: Option<&Slug>, count: u8) -> Resu
 }
 
 /// The commit that the branch of a worktree is at.
-fn tip_of(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> {
+fn tip_of(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolCallError> {
     let tip = worktree::tip(session, &slug.reference())?;
     tip.ok_or_else(|| {
         refused(format!(
@@ -228,23 +233,23 @@ fn unread(said: &[u8]) -> Option<String> {
 }
 
 /// What is there cannot be told from what is not.
-fn unreadable(place: &str) -> Failed {
+fn unreadable(place: &str) -> ToolCallError {
     let place = colibri_text::brief(place, 200);
     refused(format!("{place} cannot be read: make it readable, or name other paths"))
 }
 
-fn file(session: &Session<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, Failed> {
+fn file(session: &GitSession<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, ToolCallError> {
     input(&session.own(name), contents).map_err(|error| machine("a file of its own", &error))
 }
 
 /// What differs between two trees at a path.
-struct Change<'a> {
+struct PathChange<'a> {
     /// Modes before and after, object before and after, and a letter.
     facts: Vec<&'a str>,
     path: &'a [u8],
 }
 
-impl Change<'_> {
+impl PathChange<'_> {
     fn is_submodule(&self) -> bool {
         self.facts[..2].contains(&SUBMODULE)
     }
@@ -258,7 +263,7 @@ impl Change<'_> {
 }
 
 /// Reads the output of `git diff-tree --raw -z`.
-fn changes(raw: &[u8]) -> Vec<Change<'_>> {
+fn changes(raw: &[u8]) -> Vec<PathChange<'_>> {
     let mut parts = raw.split(|byte| *byte == 0);
     let mut changes = Vec::new();
     while let (Some(facts), Some(path)) = (parts.next(), parts.next()) {
@@ -268,7 +273,7 @@ fn changes(raw: &[u8]) -> Vec<Change<'_>> {
             .split(' ')
             .collect();
         if facts.len() == 5 {
-            changes.push(Change { facts, path });
+            changes.push(PathChange { facts, path });
         }
     }
     changes

@@ -14,8 +14,8 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 
 use super::names::Slug;
-use super::session::{Session, is_directory, machine, refused};
-use crate::integration::failed::Failed;
+use super::session::{GitSession, is_directory, machine, refused};
+use crate::integration::tool_call_error::ToolCallError;
 
 /// Where worktrees are, in the repository.
 const PLACE: [&str; 2] = [".worktrees", "claude"];
@@ -59,54 +59,54 @@ impl Worktree {
     ///
     /// # Errors
     /// It is no regular file.
-    pub(super) fn copy_index(&self, to: &Path) -> Result<(), Failed> {
+    pub(super) fn copy_index(&self, to: &Path) -> Result<(), ToolCallError> {
         let copied = open_file(&self.index).and_then(|from| copy(from, &mut File::create(to)?));
         copied.map_err(|error| machine("the worktree's index", &error))
     }
 }
 
 /// The lock of a worktree's index, as git itself takes it; nobody else's git changes the index meanwhile.
-pub(super) struct Lock {
+pub(super) struct IndexLock {
     index: PathBuf,
     file: File,
     is_held: bool,
 }
 
-impl Lock {
+impl IndexLock {
     /// # Errors
     /// Somebody has it, which passes; or it cannot be had.
-    pub(super) fn take(worktree: &Worktree) -> Result<Lock, Failed> {
+    pub(super) fn take(worktree: &Worktree) -> Result<IndexLock, ToolCallError> {
         let index = worktree.index.clone();
         let path = index.with_extension("lock");
         match OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
-            Ok(file) => Ok(Lock {
+            Ok(file) => Ok(IndexLock {
                 index,
                 file,
                 is_held: true,
             }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let why = "another git works in this worktree: its index.lock is there";
-                Err(Failed::transient("GIT_BUSY", why))
+                Err(ToolCallError::transient("GIT_BUSY", why))
             }
             Err(error) => Err(machine("the worktree's index.lock", &error)),
         }
     }
 
     /// Writes what the index will be.
-    pub(super) fn write(&mut self, from: &Path) -> Result<(), Failed> {
+    pub(super) fn write(&mut self, from: &Path) -> Result<(), ToolCallError> {
         let copied = File::open(from).and_then(|from| copy(from, &mut self.file));
         copied.map_err(|error| machine("the worktree's index.lock", &error))
     }
 
     /// Has what was written be the index.
-    pub(super) fn put(mut self) -> Result<(), Failed> {
+    pub(super) fn put(mut self) -> Result<(), ToolCallError> {
         self.is_held = false;
         fs::rename(self.index.with_extension("lock"), &self.index)
             .map_err(|error| machine("the worktree's index", &error))
     }
 }
 
-impl Drop for Lock {
+impl Drop for IndexLock {
     fn drop(&mut self) {
         if self.is_held {
             let _ = fs::remove_file(self.index.with_extension("lock"));
@@ -123,7 +123,7 @@ pub(super) fn place(slug: &Slug) -> String {
 ///
 /// # Errors
 /// It is not there, is a link, or is on another branch.
-pub(super) fn find(session: &Session<'_>, slug: &Slug) -> Result<Worktree, Failed> {
+pub(super) fn find(session: &GitSession<'_>, slug: &Slug) -> Result<Worktree, ToolCallError> {
     let mut path = session.repository.path.clone();
     for part in PLACE.into_iter().chain([slug.as_str()]) {
         path.push(part);
@@ -159,7 +159,7 @@ pub(super) fn find(session: &Session<'_>, slug: &Slug) -> Result<Worktree, Faile
 ///
 /// # Errors
 /// It is another name for some other branch, which would be written in its place.
-pub(super) fn tip(session: &Session<'_>, reference: &str) -> Result<Option<String>, Failed> {
+pub(super) fn tip(session: &GitSession<'_>, reference: &str) -> Result<Option<String>, ToolCallError> {
     let format = "--format=%(refname)%00%(objectname)%00%(objecttype)%00%(symref)";
     let said = session.line(&mut session.git(["for-each-ref", format, reference]))?;
     for line in said.lines() {
@@ -182,7 +182,7 @@ pub(super) fn tip(session: &Session<'_>, reference: &str) -> Result<Option<Strin
 ///
 /// # Errors
 /// There is such a branch, or something at the place, or a link on the way to it.
-pub(super) fn add(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> {
+pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolCallError> {
     let Some(base) = tip(session, BASE)? else {
         return Err(refused(format!(
             "{BASE_NAME} is not known here yet: call git_fetch first"
@@ -208,7 +208,7 @@ pub(super) fn add(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> 
     let all = descend(&theirs, "worktrees").map_err(odd)?;
     let made = mkdirat(&all, slug.as_str(), Mode::from_bits_truncate(0o755));
     made.map_err(|errno| refused(format!("git cannot know the worktree {}: {errno}", slug.as_str())))?;
-    let known = Known(Some(root.join(".git/worktrees").join(slug.as_str())));
+    let known = GitDirectoryGuard(Some(root.join(".git/worktrees").join(slug.as_str())));
     known.fill(session, slug, &base)?;
     let nothing = "0".repeat(base.len());
     session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &base, &nothing]))?;
@@ -229,11 +229,11 @@ pub(super) fn add(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> 
 }
 
 /// git's own directory of a worktree that is being made; it goes again unless it is kept.
-struct Known(Option<PathBuf>);
+struct GitDirectoryGuard(Option<PathBuf>);
 
-impl Known {
+impl GitDirectoryGuard {
     /// Writes what git keeps of a worktree (gitrepository-layout(5)), and the worktree in `tree`.
-    fn fill(&self, session: &Session<'_>, slug: &Slug, base: &str) -> Result<(), Failed> {
+    fn fill(&self, session: &GitSession<'_>, slug: &Slug, base: &str) -> Result<(), ToolCallError> {
         let Some(known) = &self.0 else { return Ok(()) };
         let place = session.repository.path.join(place(slug)).join(".git");
         let tree = known.join("tree");
@@ -260,7 +260,7 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for GitDirectoryGuard {
     fn drop(&mut self) {
         if let Some(known) = &self.0 {
             let _ = fs::remove_dir_all(known);

@@ -40,11 +40,11 @@ pub(super) fn is_unfinished(name: &CStr) -> bool {
 pub(super) const SWAPPED: [Errno; 4] = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EMLINK];
 
 /// What stands in a directory.
-pub(super) type Entries = Vec<(CString, FileStat)>;
+pub(super) type DirectoryEntries = Vec<(CString, FileStat)>;
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DirectoryEntryKind {
     Directory,
     File,
     Link,
@@ -52,12 +52,12 @@ pub(super) enum Kind {
     Special,
 }
 
-pub(super) fn kind(stat: &FileStat) -> Kind {
+pub(super) fn kind(stat: &FileStat) -> DirectoryEntryKind {
     match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-        SFlag::S_IFDIR => Kind::Directory,
-        SFlag::S_IFREG => Kind::File,
-        SFlag::S_IFLNK => Kind::Link,
-        _ => Kind::Special,
+        SFlag::S_IFDIR => DirectoryEntryKind::Directory,
+        SFlag::S_IFREG => DirectoryEntryKind::File,
+        SFlag::S_IFLNK => DirectoryEntryKind::Link,
+        _ => DirectoryEntryKind::Special,
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) fn look(at: impl AsFd, name: &CStr) -> Result<Option<FileStat>, Errno
 }
 
 /// All entries of a directory but `.` and `..`. `None`: there are more than `most`.
-pub(super) fn list(at: impl AsFd, most: usize) -> Result<Option<Entries>, Errno> {
+pub(super) fn list(at: impl AsFd, most: usize) -> Result<Option<DirectoryEntries>, Errno> {
     // Opened anew: where a descriptor has been read to belongs to all who share it.
     let mut directory = Dir::from_fd(open_directory(&at, c".")?)?;
     let mut found = Vec::new();

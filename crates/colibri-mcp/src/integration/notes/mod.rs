@@ -6,10 +6,10 @@
 //! and renamed.
 
 mod entries;
-mod fault;
+mod mirror_error;
 mod places;
 mod sync;
 mod tool;
 mod tree;
 
-pub(super) use tool::{Arguments, Notes};
+pub(super) use tool::{Notes, NotesArguments};

@@ -10,8 +10,8 @@ use nix::fcntl::{Flock, FlockArg, OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::unistd::write;
 
-use super::entries::{Kind, MARK, kind, list, open_directory, open_file};
-use super::fault::{Fault, MIRROR};
+use super::entries::{DirectoryEntryKind, MARK, kind, list, open_directory, open_file};
+use super::mirror_error::{MIRROR, MirrorError};
 
 /// The directory of a repository that is mirrored.
 const SOURCE: &CStr = c"docs";
@@ -27,7 +27,7 @@ pub(super) struct Places {
 
 /// Both directories, opened.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct MirrorDirectories {
     pub(super) docs: OwnedFd,
     pub(super) mirror: OwnedFd,
     /// On the mark; `None` where a dry run finds none.
@@ -39,17 +39,17 @@ impl Places {
     ///
     /// # Errors
     /// One is not there, or lies in the other; the mirror's directory is not marked as one, or another run has it.
-    pub(super) fn open(&self, dry_run: bool) -> Result<Opened, Fault> {
+    pub(super) fn open(&self, dry_run: bool) -> Result<MirrorDirectories, MirrorError> {
         let repository = walk(&self.repository)?;
         let docs =
             open_directory(&repository, SOURCE).map_err(|errno| not_connected(&self.repository.join("docs"), errno))?;
         let mirror = walk(&self.mirror)?;
         if lies_in(&mirror, &repository)? || lies_in(&docs, &mirror)? {
             let why = "the mirror and the repository lie in each other".to_owned();
-            return Err(Fault::NotConnected(why));
+            return Err(MirrorError::NotConnected(why));
         }
         let lock = lock(&mirror, dry_run)?;
-        Ok(Opened {
+        Ok(MirrorDirectories {
             docs,
             mirror,
             _lock: lock,
@@ -57,17 +57,17 @@ impl Places {
     }
 }
 
-fn not_connected(path: &Path, errno: Errno) -> Fault {
+fn not_connected(path: &Path, errno: Errno) -> MirrorError {
     let why = match errno {
         // A symbolic link, as Linux and FreeBSD say it.
         Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => "is no directory, or is reached by a symbolic link".to_owned(),
         errno => std::io::Error::from(errno).to_string(),
     };
-    Fault::NotConnected(format!("{}: {why}", path.display()))
+    MirrorError::NotConnected(format!("{}: {why}", path.display()))
 }
 
 /// Opens a directory by walking to it, since who owns a part of the way could swap it for a link.
-fn walk(path: &Path) -> Result<OwnedFd, Fault> {
+fn walk(path: &Path) -> Result<OwnedFd, MirrorError> {
     let failed = |errno| not_connected(path, errno);
     let way = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut at = open("/", way, Mode::empty()).map_err(failed)?;
@@ -81,8 +81,8 @@ fn walk(path: &Path) -> Result<OwnedFd, Fault> {
 }
 
 /// Whether a directory is another one or lies below it.
-fn lies_in(directory: &OwnedFd, other: &OwnedFd) -> Result<bool, Fault> {
-    let failed = |errno| Fault::system("cannot look", "the way to it", errno);
+fn lies_in(directory: &OwnedFd, other: &OwnedFd) -> Result<bool, MirrorError> {
+    let failed = |errno| MirrorError::system("cannot look", "the way to it", errno);
     let same = |a: &FileStat, b: &FileStat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     let other = fstat(other).map_err(failed)?;
     let up = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -102,8 +102,8 @@ fn lies_in(directory: &OwnedFd, other: &OwnedFd) -> Result<bool, Fault> {
 
 /// Takes the lock on the mark, which an empty directory gets. A directory with other files and no mark is somebody's
 /// own: a mistake in the entry must not empty it.
-fn lock(mirror: &OwnedFd, dry_run: bool) -> Result<Option<Flock<OwnedFd>>, Fault> {
-    let failed = |errno| Fault::system("cannot mark", MIRROR, errno);
+fn lock(mirror: &OwnedFd, dry_run: bool) -> Result<Option<Flock<OwnedFd>>, MirrorError> {
+    let failed = |errno| MirrorError::system("cannot mark", MIRROR, errno);
     let mut mark = open_file(mirror, MARK);
     if let Err(Errno::ENOENT) = mark {
         mark = match list(mirror, 0).map_err(failed)? {
@@ -114,20 +114,20 @@ fn lock(mirror: &OwnedFd, dry_run: bool) -> Result<Option<Flock<OwnedFd>>, Fault
         };
     }
     let mark = match mark {
-        Ok(mark) if fstat(&mark).is_ok_and(|stat| kind(&stat) == Kind::File) => mark,
+        Ok(mark) if fstat(&mark).is_ok_and(|stat| kind(&stat) == DirectoryEntryKind::File) => mark,
         Err(Errno::ENOENT) => {
             let why = "has files and no .colibri-mirror: empty it, or make that file if all in it may be overwritten";
-            return Err(Fault::NotOurs(why));
+            return Err(MirrorError::NotOurs(why));
         }
         // A link, as Linux and FreeBSD say it, or a socket.
         Ok(_) | Err(Errno::ELOOP | Errno::EMLINK | Errno::ENXIO | Errno::EOPNOTSUPP) => {
-            return Err(Fault::NotOurs("has a .colibri-mirror that is no file: remove it"));
+            return Err(MirrorError::NotOurs("has a .colibri-mirror that is no file: remove it"));
         }
         Err(errno) => return Err(failed(errno)),
     };
     match Flock::lock(mark, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
-        Err((_, Errno::EWOULDBLOCK)) => Err(Fault::Busy),
+        Err((_, Errno::EWOULDBLOCK)) => Err(MirrorError::Busy),
         Err((_, errno)) => Err(failed(errno)),
     }
 }

@@ -17,10 +17,11 @@ use nix::sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::entries::{
-    Kind, MARK, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list, look, open_directory, open_file, size,
+    DirectoryEntryKind, MARK, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list, look, open_directory,
+    open_file, size,
 };
-use super::fault::{DOCS, Fault, MIRROR};
-use super::tree::{LeftOut, Limits, Tree};
+use super::mirror_error::{DOCS, MIRROR, MirrorError};
+use super::tree::{MirrorLimits, OmittedEntries, Tree};
 
 /// Bytes that are read at once.
 const PIECE: usize = 64 * 1024;
@@ -36,12 +37,12 @@ pub(super) enum Strategy {
 
 /// A run, and what it has done.
 pub(super) struct Sync<'a> {
-    limits: &'a Limits,
+    limits: &'a MirrorLimits,
     strategy: Strategy,
     /// Whether nothing is written.
     is_dry: bool,
     cancelled: &'a AtomicBool,
-    left_out: &'a mut LeftOut,
+    left_out: &'a mut OmittedEntries,
     entries: usize,
     ours: Vec<u8>,
     theirs: Vec<u8>,
@@ -53,8 +54,8 @@ pub(super) struct Sync<'a> {
     pub(super) removed: u64,
 }
 
-fn failed(what: &'static str) -> impl Fn(Errno) -> Fault {
-    move |errno| Fault::system(what, MIRROR, errno)
+fn failed(what: &'static str) -> impl Fn(Errno) -> MirrorError {
+    move |errno| MirrorError::system(what, MIRROR, errno)
 }
 
 /// The mode of a copy: nobody else reads more of it than of the original, and nobody runs it.
@@ -73,11 +74,11 @@ fn open_to_readers(made: &OwnedFd, original: &OwnedFd) -> Result<(), Errno> {
 
 impl<'a> Sync<'a> {
     pub(super) fn new(
-        limits: &'a Limits,
+        limits: &'a MirrorLimits,
         strategy: Strategy,
         is_dry: bool,
         cancelled: &'a AtomicBool,
-        left_out: &'a mut LeftOut,
+        left_out: &'a mut OmittedEntries,
     ) -> Sync<'a> {
         Sync {
             limits,
@@ -102,7 +103,7 @@ impl<'a> Sync<'a> {
         tree: &Tree,
         docs: BorrowedFd<'_>,
         mirror: Option<BorrowedFd<'_>>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MirrorError> {
         let mut found = match mirror {
             Some(mirror) => self.list(mirror)?,
             None => BTreeMap::new(),
@@ -117,25 +118,27 @@ impl<'a> Sync<'a> {
         }
         for (name, below) in &tree.directories {
             self.check()?;
-            let is_there = found.get(name).is_some_and(|stat| kind(stat) == Kind::Directory);
+            let is_there = found
+                .get(name)
+                .is_some_and(|stat| kind(stat) == DirectoryEntryKind::Directory);
             self.enter(name, below, docs, mirror, is_there)
                 .map_err(|fault| fault.below(name))?;
         }
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), MirrorError> {
         match self.cancelled.load(Ordering::Relaxed) {
-            true => Err(Fault::Cancelled),
+            true => Err(MirrorError::Cancelled),
             false => Ok(()),
         }
     }
 
-    fn list(&mut self, mirror: BorrowedFd<'_>) -> Result<BTreeMap<CString, FileStat>, Fault> {
+    fn list(&mut self, mirror: BorrowedFd<'_>) -> Result<BTreeMap<CString, FileStat>, MirrorError> {
         // What is there may be as much again as what is to be there.
         let most = 2 * self.limits.entries;
         let Some(found) = list(mirror, most - self.entries).map_err(failed("cannot read"))? else {
-            return Err(Fault::TooMuch {
+            return Err(MirrorError::TooMuch {
                 place: MIRROR,
                 most: most as u64,
                 what: "files, directories and other entries",
@@ -151,11 +154,11 @@ impl<'a> Sync<'a> {
         tree: &Tree,
         mirror: BorrowedFd<'_>,
         found: &mut BTreeMap<CString, FileStat>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MirrorError> {
         let mut gone = Vec::new();
         for (name, stat) in &*found {
             self.check()?;
-            let is_directory = kind(stat) == Kind::Directory;
+            let is_directory = kind(stat) == DirectoryEntryKind::Directory;
             let is_extra = self.strategy == Strategy::Mirror;
             let goes = match () {
                 () if is_out_of_bounds(name) || tree.kept.contains(name) => false,
@@ -177,8 +180,14 @@ impl<'a> Sync<'a> {
 
     /// Removes an entry with all that is below it, but for what is out of bounds, another mirror, what is mounted there, and
     /// what those are in. Whether it is gone.
-    fn remove(&mut self, mirror: BorrowedFd<'_>, name: &CStr, stat: &FileStat, depth: usize) -> Result<bool, Fault> {
-        let flag = if kind(stat) == Kind::Directory {
+    fn remove(
+        &mut self,
+        mirror: BorrowedFd<'_>,
+        name: &CStr,
+        stat: &FileStat,
+        depth: usize,
+    ) -> Result<bool, MirrorError> {
+        let flag = if kind(stat) == DirectoryEntryKind::Directory {
             if depth > self.limits.depth {
                 self.left_out.deep += 1;
                 return Ok(false);
@@ -230,14 +239,14 @@ impl<'a> Sync<'a> {
         docs: BorrowedFd<'_>,
         mirror: Option<BorrowedFd<'_>>,
         is_there: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MirrorError> {
         let source = match open_directory(docs, name) {
             Ok(source) => source,
             Err(errno) if SWAPPED.contains(&errno) => {
                 self.left_out.changed += 1;
                 return Ok(());
             }
-            Err(errno) => return Err(Fault::system("cannot open", DOCS, errno)),
+            Err(errno) => return Err(MirrorError::system("cannot open", DOCS, errno)),
         };
         let mut opened: Option<OwnedFd> = None;
         if let Some(mirror) = mirror
@@ -270,7 +279,7 @@ impl<'a> Sync<'a> {
         docs: BorrowedFd<'_>,
         mirror: Option<BorrowedFd<'_>>,
         found: Option<&FileStat>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MirrorError> {
         let source = match open_file(docs, name) {
             Ok(source) => File::from(source),
             Err(Errno::EACCES | Errno::EPERM) => {
@@ -281,15 +290,15 @@ impl<'a> Sync<'a> {
                 self.left_out.changed += 1;
                 return Ok(());
             }
-            Err(errno) => return Err(Fault::system("cannot open", DOCS, errno)),
+            Err(errno) => return Err(MirrorError::system("cannot open", DOCS, errno)),
         };
-        let before = fstat(&source).map_err(|errno| Fault::system("cannot read", DOCS, errno))?;
-        if kind(&before) != Kind::File || before.st_nlink != 1 || size(&before) > self.limits.file {
+        let before = fstat(&source).map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
+        if kind(&before) != DirectoryEntryKind::File || before.st_nlink != 1 || size(&before) > self.limits.file {
             self.left_out.changed += 1;
             return Ok(());
         }
         if self.bytes + size(&before) > self.limits.bytes {
-            return Err(Fault::too_many_bytes(self.limits.bytes));
+            return Err(MirrorError::too_many_bytes(self.limits.bytes));
         }
         let mode = mode_of(
             &before,
@@ -298,7 +307,7 @@ impl<'a> Sync<'a> {
         );
         let is_same = match (mirror, found) {
             (Some(mirror), Some(found)) => {
-                let alike = kind(found) == Kind::File
+                let alike = kind(found) == DirectoryEntryKind::File
                     && found.st_nlink == 1
                     && size(found) == size(&before)
                     && found.st_mode & 0o7777 == mode.bits();
@@ -309,7 +318,7 @@ impl<'a> Sync<'a> {
         if is_same {
             self.unchanged += 1;
         } else {
-            if found.is_some_and(|found| kind(found) == Kind::Directory) {
+            if found.is_some_and(|found| kind(found) == DirectoryEntryKind::Directory) {
                 self.left_out.in_the_way += 1;
                 return Ok(());
             }
@@ -357,7 +366,7 @@ impl<'a> Sync<'a> {
         mode: Mode,
         mirror: BorrowedFd<'_>,
         name: &CStr,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, MirrorError> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let new = openat(mirror, UNFINISHED, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("cannot write"))?;
         let done = self.fill(source, before, File::from(new), mode).and_then(|is_whole| {
@@ -385,7 +394,7 @@ impl<'a> Sync<'a> {
     }
 
     /// Whether the file was the same all the time that it was copied.
-    fn fill(&mut self, source: &File, before: &FileStat, mut new: File, mode: Mode) -> Result<bool, Fault> {
+    fn fill(&mut self, source: &File, before: &FileStat, mut new: File, mode: Mode) -> Result<bool, MirrorError> {
         let mut at = 0;
         while at <= size(before) {
             let count = read_at(source, &mut self.ours, at).map_err(|error| unread(&error))?;
@@ -400,7 +409,7 @@ impl<'a> Sync<'a> {
                 break;
             }
         }
-        let after = fstat(source).map_err(|errno| Fault::system("cannot read", DOCS, errno))?;
+        let after = fstat(source).map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
         // The time of the content can be put back, that of the inode cannot.
         let times = |stat: &FileStat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
         if at != size(before) || size(&after) != at || times(&after) != times(before) {
@@ -412,12 +421,14 @@ impl<'a> Sync<'a> {
 }
 
 fn is_directory(mirror: BorrowedFd<'_>, name: &CStr) -> bool {
-    matches!(look(mirror, name), Ok(Some(stat)) if kind(&stat) == Kind::Directory)
+    matches!(look(mirror, name), Ok(Some(stat)) if kind(&stat) == DirectoryEntryKind::Directory)
 }
 
 /// How many files of the tree are in this directory, and below it.
 pub(super) fn present(tree: &Tree, mirror: BorrowedFd<'_>) -> u64 {
-    let is_file = |name: &CStr| look(mirror, name).is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == Kind::File));
+    let is_file = |name: &CStr| {
+        look(mirror, name).is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == DirectoryEntryKind::File))
+    };
     let files = tree.files.iter().filter(|name| is_file(name)).count() as u64;
     let below = tree
         .directories
@@ -451,8 +462,8 @@ fn errno_of(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-fn unread(error: &io::Error) -> Fault {
-    Fault::system("cannot read", DOCS, errno_of(error))
+fn unread(error: &io::Error) -> MirrorError {
+    MirrorError::system("cannot read", DOCS, errno_of(error))
 }
 
 #[cfg(test)]
@@ -475,8 +486,8 @@ mod tests {
         let stat = look(&mirror, c"a").unwrap().unwrap();
         std::fs::remove_file(top.path().join("a")).unwrap();
         std::fs::create_dir(top.path().join("a")).unwrap();
-        let (cancelled, mut left_out) = (AtomicBool::new(false), LeftOut::default());
-        let mut sync = Sync::new(&Limits::USUAL, Strategy::Mirror, false, &cancelled, &mut left_out);
+        let (cancelled, mut left_out) = (AtomicBool::new(false), OmittedEntries::default());
+        let mut sync = Sync::new(&MirrorLimits::USUAL, Strategy::Mirror, false, &cancelled, &mut left_out);
         assert!(!sync.remove(mirror.as_fd(), c"a", &stat, 1).unwrap());
         assert_eq!(sync.removed, 0);
     }
@@ -488,7 +499,8 @@ mod tests {
         let source = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let before = fstat(&source).unwrap();
         change(&source);
-        let (limits, cancelled, mut left_out) = (Limits::USUAL, AtomicBool::new(false), LeftOut::default());
+        let (limits, cancelled, mut left_out) =
+            (MirrorLimits::USUAL, AtomicBool::new(false), OmittedEntries::default());
         let mut sync = Sync::new(&limits, Strategy::Add, false, &cancelled, &mut left_out);
         let new = tempfile::tempfile().unwrap();
         let is_whole = sync.fill(&source, &before, new.try_clone().unwrap(), Mode::S_IRWXU);

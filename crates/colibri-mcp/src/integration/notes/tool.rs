@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use colibri_text::{brief, counted};
 use serde_json::{Value, json};
 
-use super::fault::Fault;
+use super::mirror_error::MirrorError;
 use super::places::Places;
 use super::sync::{Strategy, Sync, present};
-use super::tree::{LeftOut, Limits, Reader};
-use crate::failure::Failure;
-use crate::integration::failed::{Failed, output_schema, result};
-use crate::integration::serve::Tools;
+use super::tree::{MirrorLimits, OmittedEntries, TreeReader};
+use crate::failure::CommandError;
+use crate::integration::serve::ToolServer;
+use crate::integration::tool_call_error::{ToolCallError, output_schema, result};
 
 /// The most characters of an argument's name that are told.
 const MAX_WORD: usize = 64;
 
 /// Where repository and mirror are.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct NotesArguments {
     /// The repository, whose docs/ is mirrored: an absolute path without symbolic links
     #[arg(long, value_name = "DIRECTORY", requires = "mirror")]
     repository: Option<PathBuf>,
@@ -37,13 +37,13 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// The mirror of a command line.
-    pub(crate) fn new(arguments: Arguments) -> Result<Notes, Failure> {
+    pub(crate) fn new(arguments: NotesArguments) -> Result<Notes, CommandError> {
         let (Some(repository), Some(mirror)) = (arguments.repository, arguments.mirror) else {
             return Ok(Notes { places: None });
         };
         for (flag, path) in [("--repository", &repository), ("--mirror", &mirror)] {
             if !path.is_absolute() {
-                return Err(Failure::Usage(format!(
+                return Err(CommandError::Usage(format!(
                     "integration notes: {flag} must be an absolute path"
                 )));
             }
@@ -53,26 +53,26 @@ impl Notes {
         })
     }
 
-    async fn sync(&self, arguments: &Value) -> Result<Value, Failed> {
-        let (strategy, is_dry) = asked(arguments).map_err(|why| Failed::permanent("ARGUMENTS_INVALID", why))?;
+    async fn sync(&self, arguments: &Value) -> Result<Value, ToolCallError> {
+        let (strategy, is_dry) = asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", why))?;
         let Some(places) = self.places.clone() else {
             let why = "the entry's command names no --repository and --mirror".to_owned();
-            return Err(Fault::NotConnected(why).into());
+            return Err(MirrorError::NotConnected(why).into());
         };
         let cancelled = Arc::new(AtomicBool::new(false));
         // A call that is cancelled drops this; the thread looks at it between files.
-        let _guard = Cancel(cancelled.clone());
-        let run = tokio::task::spawn_blocking(move || run(&places, strategy, is_dry, &Limits::USUAL, &cancelled));
+        let _guard = CancelFlag(cancelled.clone());
+        let run = tokio::task::spawn_blocking(move || run(&places, strategy, is_dry, &MirrorLimits::USUAL, &cancelled));
         match run.await {
-            Ok(result) => result.map_err(Failed::from),
-            Err(error) => Err(Failed::permanent("NOTES_FAILED", error.to_string())),
+            Ok(result) => result.map_err(ToolCallError::from),
+            Err(error) => Err(ToolCallError::permanent("NOTES_FAILED", error.to_string())),
         }
     }
 }
 
-struct Cancel(Arc<AtomicBool>);
+struct CancelFlag(Arc<AtomicBool>);
 
-impl Drop for Cancel {
+impl Drop for CancelFlag {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -103,21 +103,21 @@ fn run(
     places: &Places,
     strategy: Strategy,
     is_dry: bool,
-    limits: &Limits,
+    limits: &MirrorLimits,
     cancelled: &AtomicBool,
-) -> Result<Value, Fault> {
+) -> Result<Value, MirrorError> {
     let opened = places.open(is_dry)?;
-    let mut left_out = LeftOut::default();
-    let tree = Reader::new(limits, cancelled, &mut left_out).read(&opened.docs)?;
+    let mut left_out = OmittedEntries::default();
+    let tree = TreeReader::new(limits, cancelled, &mut left_out).read(&opened.docs)?;
     let tree =
-        tree.ok_or_else(|| Fault::NotConnected("docs/ has a .colibri-mirror: it is a mirror itself".to_owned()))?;
+        tree.ok_or_else(|| MirrorError::NotConnected("docs/ has a .colibri-mirror: it is a mirror itself".to_owned()))?;
     let mut sync = Sync::new(limits, strategy, is_dry, cancelled, &mut left_out);
     sync.directory(&tree, opened.docs.as_fd(), Some(opened.mirror.as_fd()))?;
     let (written, unchanged, removed, bytes) = (sync.written, sync.unchanged, sync.removed, sync.bytes);
     let files = written + unchanged;
     if !is_dry {
         match present(&tree, opened.mirror.as_fd()) {
-            found if found < files => return Err(Fault::Incomplete(files - found)),
+            found if found < files => return Err(MirrorError::Incomplete(files - found)),
             _ => {}
         }
     }
@@ -134,7 +134,7 @@ fn run(
     }))
 }
 
-impl Tools for Notes {
+impl ToolServer for Notes {
     const NAME: &'static str = "colibri-notes";
 
     fn list(&self) -> Value {
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    const SMALL: Limits = Limits {
+    const SMALL: MirrorLimits = MirrorLimits {
         entries: 10,
         bytes: 100,
         file: 20,
@@ -235,7 +235,7 @@ mod tests {
         fs::write(path, vec![b'x'; bytes]).unwrap();
     }
 
-    fn mirror(places: &Places) -> Result<Value, Fault> {
+    fn mirror(places: &Places) -> Result<Value, MirrorError> {
         run(places, Strategy::Mirror, false, &SMALL, &AtomicBool::new(false))
     }
 
@@ -248,7 +248,7 @@ mod tests {
         }
         assert_eq!(mirror(&places).unwrap()["bytes"], 100);
         write(&docs.join("5"), 1);
-        let failed = Failed::from(mirror(&places).unwrap_err());
+        let failed = ToolCallError::from(mirror(&places).unwrap_err());
         assert_eq!(failed.code, "NOTES_TOO_MUCH");
         assert!(failed.message.contains("over 100 bytes"), "{}", failed.message);
         assert!(!places.mirror.join("5").exists());
@@ -257,7 +257,7 @@ mod tests {
             std::os::unix::fs::symlink("nowhere", docs.join(format!("link{index}"))).unwrap();
         }
         fs::remove_file(docs.join("4")).unwrap();
-        let failed = Failed::from(mirror(&places).unwrap_err());
+        let failed = ToolCallError::from(mirror(&places).unwrap_err());
         assert_eq!(failed.code, "NOTES_TOO_MUCH");
         assert!(failed.message.contains("over 10 files"), "{}", failed.message);
         // And a vault that is stuffed is not read without end.
@@ -265,7 +265,7 @@ mod tests {
         for index in 0..21 {
             write(&places.mirror.join(format!("stuffing{index}")), 0);
         }
-        let failed = Failed::from(mirror(&places).unwrap_err());
+        let failed = ToolCallError::from(mirror(&places).unwrap_err());
         assert!(failed.message.contains("in the mirror than"), "{}", failed.message);
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let (_top, places) = places();
         write(&places.repository.join("docs/a"), 1);
         let stopped = run(&places, Strategy::Mirror, false, &SMALL, &AtomicBool::new(true));
-        assert!(matches!(stopped, Err(Fault::Cancelled)), "{stopped:?}");
+        assert!(matches!(stopped, Err(MirrorError::Cancelled)), "{stopped:?}");
         assert!(!places.mirror.join("a").exists());
         mirror(&places).unwrap();
     }
@@ -310,9 +310,9 @@ mod tests {
         write(&docs.join("a"), 20);
         mirror(&places).unwrap();
         let opened = places.open(false).unwrap();
-        let (limits, cancelled, mut left_out) = (SMALL, AtomicBool::new(false), LeftOut::default());
+        let (limits, cancelled, mut left_out) = (SMALL, AtomicBool::new(false), OmittedEntries::default());
         write(&docs.join("b"), 5);
-        let tree = Reader::new(&limits, &cancelled, &mut left_out)
+        let tree = TreeReader::new(&limits, &cancelled, &mut left_out)
             .read(&opened.docs)
             .unwrap()
             .unwrap();

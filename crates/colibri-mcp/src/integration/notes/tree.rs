@@ -8,12 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use serde::Serialize;
 
-use super::entries::{Entries, Kind, MARK, SWAPPED, is_out_of_bounds, is_unfinished, kind, list, open_directory, size};
-use super::fault::{DOCS, Fault};
+use super::entries::{
+    DirectoryEntries, DirectoryEntryKind, MARK, SWAPPED, is_out_of_bounds, is_unfinished, kind, list, open_directory,
+    size,
+};
+use super::mirror_error::{DOCS, MirrorError};
 
 /// What one run may do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct MirrorLimits {
     /// Entries of either side, whatever they are.
     pub(super) entries: usize,
     /// Bytes of all files.
@@ -24,8 +27,8 @@ pub(super) struct Limits {
     pub(super) depth: usize,
 }
 
-impl Limits {
-    pub(super) const USUAL: Limits = Limits {
+impl MirrorLimits {
+    pub(super) const USUAL: MirrorLimits = MirrorLimits {
         entries: 100_000,
         bytes: 4 << 30,
         file: 64 << 20,
@@ -35,7 +38,7 @@ impl Limits {
 
 /// How many entries were left out, by why.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct LeftOut {
+pub(super) struct OmittedEntries {
     /// By their names.
     pub(super) out_of_bounds: u64,
     /// Symbolic links.
@@ -68,17 +71,21 @@ pub(super) struct Tree {
 }
 
 /// Reads what is to be mirrored.
-pub(super) struct Reader<'a> {
-    limits: &'a Limits,
+pub(super) struct TreeReader<'a> {
+    limits: &'a MirrorLimits,
     cancelled: &'a AtomicBool,
-    left_out: &'a mut LeftOut,
+    left_out: &'a mut OmittedEntries,
     entries: usize,
     bytes: u64,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(limits: &'a Limits, cancelled: &'a AtomicBool, left_out: &'a mut LeftOut) -> Reader<'a> {
-        Reader {
+impl<'a> TreeReader<'a> {
+    pub(super) fn new(
+        limits: &'a MirrorLimits,
+        cancelled: &'a AtomicBool,
+        left_out: &'a mut OmittedEntries,
+    ) -> TreeReader<'a> {
+        TreeReader {
             limits,
             cancelled,
             left_out,
@@ -88,24 +95,29 @@ impl<'a> Reader<'a> {
     }
 
     /// What is below the directory `docs/`. `None`: it is a mirror itself.
-    pub(super) fn read(&mut self, docs: &OwnedFd) -> Result<Option<Tree>, Fault> {
+    pub(super) fn read(&mut self, docs: &OwnedFd) -> Result<Option<Tree>, MirrorError> {
         let entries = self
             .list(docs)
-            .map_err(|errno| Fault::system("cannot read", DOCS, errno))?;
+            .map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
         self.tree(docs, entries, 1)
     }
 
     /// The entries of a directory; `None`: with them there are too many.
-    fn list(&mut self, at: &OwnedFd) -> Result<Option<Entries>, Errno> {
+    fn list(&mut self, at: &OwnedFd) -> Result<Option<DirectoryEntries>, Errno> {
         let entries = list(at, self.limits.entries - self.entries)?;
         self.entries += entries.as_ref().map_or(0, Vec::len);
         Ok(entries)
     }
 
     /// What of these entries is mirrored. `None`: they are a mirror's, which is not mirrored again.
-    fn tree(&mut self, at: &OwnedFd, entries: Option<Entries>, depth: usize) -> Result<Option<Tree>, Fault> {
+    fn tree(
+        &mut self,
+        at: &OwnedFd,
+        entries: Option<DirectoryEntries>,
+        depth: usize,
+    ) -> Result<Option<Tree>, MirrorError> {
         let Some(entries) = entries else {
-            return Err(Fault::TooMuch {
+            return Err(MirrorError::TooMuch {
                 place: DOCS,
                 most: self.limits.entries as u64,
                 what: "files, directories and other entries",
@@ -121,25 +133,25 @@ impl<'a> Reader<'a> {
         };
         for (name, stat) in entries {
             if self.cancelled.load(Ordering::Relaxed) {
-                return Err(Fault::Cancelled);
+                return Err(MirrorError::Cancelled);
             }
             if is_out_of_bounds(&name) || is_unfinished(&name) {
                 self.left_out.out_of_bounds += 1;
                 continue;
             }
             match kind(&stat) {
-                Kind::Directory => self.directory(at, name, depth, &mut tree)?,
-                Kind::Link => self.left_out.links += 1,
-                Kind::Special => self.left_out.special += 1,
-                Kind::File if stat.st_nlink != 1 => self.left_out.hard_links += 1,
-                Kind::File if size(&stat) > self.limits.file => {
+                DirectoryEntryKind::Directory => self.directory(at, name, depth, &mut tree)?,
+                DirectoryEntryKind::Link => self.left_out.links += 1,
+                DirectoryEntryKind::Special => self.left_out.special += 1,
+                DirectoryEntryKind::File if stat.st_nlink != 1 => self.left_out.hard_links += 1,
+                DirectoryEntryKind::File if size(&stat) > self.limits.file => {
                     self.left_out.large += 1;
                     tree.kept.insert(name);
                 }
-                Kind::File => {
+                DirectoryEntryKind::File => {
                     self.bytes += size(&stat);
                     if self.bytes > self.limits.bytes {
-                        return Err(Fault::too_many_bytes(self.limits.bytes));
+                        return Err(MirrorError::too_many_bytes(self.limits.bytes));
                     }
                     tree.files.insert(name);
                 }
@@ -148,7 +160,7 @@ impl<'a> Reader<'a> {
         Ok(Some(tree))
     }
 
-    fn directory(&mut self, at: &OwnedFd, name: CString, depth: usize, tree: &mut Tree) -> Result<(), Fault> {
+    fn directory(&mut self, at: &OwnedFd, name: CString, depth: usize, tree: &mut Tree) -> Result<(), MirrorError> {
         if depth == self.limits.depth {
             self.left_out.deep += 1;
             tree.kept.insert(name);
@@ -175,7 +187,7 @@ impl<'a> Reader<'a> {
                 self.left_out.changed += 1;
                 tree.kept.insert(name);
             }
-            Err(errno) => return Err(Fault::system("cannot open", DOCS, errno).below(&name)),
+            Err(errno) => return Err(MirrorError::system("cannot open", DOCS, errno).below(&name)),
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::super::connect::own_path;
 use super::super::glasspane;
 use super::stage::{JAIL, Place, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
-use crate::connection::{Connection, read};
-use crate::failure::Failure;
+use crate::connection::{DaemonConnection, read};
+use crate::failure::CommandError;
 use colibri_api::{
     AgentEvent, AgentEventsAsked, AgentInstance, AgentState, Agents, CreatedTask, OneAgent, OneTask, SpawnAsked,
     TaskStatus,
@@ -28,7 +28,7 @@ const AGENT: &str = "demo-agent";
 const BRIEF: usize = 100;
 
 /// Runs the command.
-pub(super) fn run() -> Result<(), Failure> {
+pub(super) fn run() -> Result<(), CommandError> {
     let began = Instant::now();
     play(&[SERVER, AGENT], |stage| {
         show(stage)?;
@@ -44,7 +44,7 @@ pub(super) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
+fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     say!("An agent: a program that asks a model and calls tools. Here it has one door, and no other way out.\n");
 
     say!("1. A model that follows a script, and a daemon of its own, for this demo");
@@ -130,7 +130,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
 }
 
 /// The agent's entry, where the demo has a registry of its own.
-fn entry(model: &Model) -> Result<Value, Failure> {
+fn entry(model: &Model) -> Result<Value, CommandError> {
     let program = own_path()?;
     Ok(json!({
         "command": program,
@@ -143,23 +143,23 @@ fn entry(model: &Model) -> Result<Value, Failure> {
 }
 
 /// Where the model listens: anywhere, or, where root's registry has the agent, where that looks for it.
-fn port(place: &Place) -> Result<u16, Failure> {
+fn port(place: &Place) -> Result<u16, CommandError> {
     let Place::Jail = place else { return Ok(0) };
     let registry: Value = serde_json::from_slice(&std::fs::read(REGISTRY)?)
-        .map_err(|error| Failure::Machine(format!("{REGISTRY}: {error}")))?;
+        .map_err(|error| CommandError::Machine(format!("{REGISTRY}: {error}")))?;
     let url = registry["agents"][AGENT]["model"]["url"].as_str().unwrap_or_default();
     let port = url
         .strip_prefix("http://127.0.0.1:")
         .and_then(|port| port.trim_end_matches('/').parse().ok());
     port.ok_or_else(|| {
-        Failure::Machine(format!(
+        CommandError::Machine(format!(
             "{REGISTRY}: the model of {AGENT} must be at http://127.0.0.1:PORT for the demo"
         ))
     })
 }
 
 /// Shows the events of an instance until it has ended.
-fn follow(connection: &mut Connection, id: &str) -> Result<(), Failure> {
+fn follow(connection: &mut DaemonConnection, id: &str) -> Result<(), CommandError> {
     let asked = AgentEventsAsked {
         id: id.to_owned(),
         from: 1,
@@ -172,7 +172,7 @@ fn follow(connection: &mut Connection, id: &str) -> Result<(), Failure> {
                 say!("   {:>2} {:<8} {line}", event.n, event.state.name());
             }
         }
-        Ok::<_, Failure>(ControlFlow::Continue(()))
+        Ok::<_, CommandError>(ControlFlow::Continue(()))
     })?;
     Ok(())
 }
@@ -203,7 +203,7 @@ fn lines(event: &AgentEvent) -> Vec<String> {
 }
 
 /// An instance as it is now.
-fn instance_of(connection: &mut Connection, id: &str) -> Result<AgentInstance, Failure> {
+fn instance_of(connection: &mut DaemonConnection, id: &str) -> Result<AgentInstance, CommandError> {
     let (agents, _) = connection.ask::<Agents>("colibri/agents", &json!({}))?;
     let instance = agents.instances.into_iter().find(|instance| instance.id == id);
     instance.ok_or_else(|| not_as_shown("the agent's instance is not listed"))

@@ -9,8 +9,8 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::super::super::context::Context;
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::DaemonConnection;
+use crate::failure::CommandError;
 use crate::terminal;
 
 /// The most turns with the model.
@@ -19,7 +19,7 @@ const TURNS: usize = 20;
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Runs the agent. It has ended well where its model said so.
-pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(context: &Context) -> Result<ExitCode, CommandError> {
     let (said, failed) = match work(context) {
         Ok(said) => (said, false),
         Err(failure) => (failure.to_string(), true),
@@ -29,12 +29,12 @@ pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn event(event: &Value) -> Result<(), Failure> {
+fn event(event: &Value) -> Result<(), CommandError> {
     terminal::print(&event.to_string())
 }
 
 /// What the model says in the end.
-fn work(context: &Context) -> Result<String, Failure> {
+fn work(context: &Context) -> Result<String, CommandError> {
     let mut connection = context.connect()?;
     let listed: Value = connection.ask("tools/list", &json!({}))?.0;
     let listed = listed["tools"].as_array().into_iter().flatten();
@@ -62,14 +62,14 @@ fn work(context: &Context) -> Result<String, Failure> {
         event(&json!({ "type": "user", "message": message, "session_id": session }))?;
         messages.push(message);
     }
-    Err(Failure::Machine(format!(
+    Err(CommandError::Machine(format!(
         "the model did not come to an end in {TURNS} turns"
     )))
 }
 
 /// Calls a tool through the door. What is wrong with a call is the model's to read.
-fn call(connection: &mut Connection, asked: &Value) -> Result<Value, Failure> {
-    let arguments = to_raw_value(&asked["input"]).map_err(|error| Failure::Machine(error.to_string()))?;
+fn call(connection: &mut DaemonConnection, asked: &Value) -> Result<Value, CommandError> {
+    let arguments = to_raw_value(&asked["input"]).map_err(|error| CommandError::Machine(error.to_string()))?;
     let result = connection.call_tool(asked["name"].as_str().unwrap_or_default(), &arguments, &mut |_| {})?;
     let content = match &result.structured {
         Some(structured) => structured.get().to_owned(),
@@ -79,8 +79,8 @@ fn call(connection: &mut Connection, asked: &Value) -> Result<Value, Failure> {
 }
 
 /// Asks the model, which answers with a stream of events: the blocks of its message.
-fn ask(request: &Value) -> Result<Vec<Value>, Failure> {
-    let wrong = |why: &str| Failure::Machine(format!("the model's answer: {why}"));
+fn ask(request: &Value) -> Result<Vec<Value>, CommandError> {
+    let wrong = |why: &str| CommandError::Machine(format!("the model's answer: {why}"));
     let url = std::env::var("ANTHROPIC_BASE_URL").map_err(|_| wrong("ANTHROPIC_BASE_URL does not say where it is"))?;
     let host = url.strip_prefix("http://").unwrap_or(&url).trim_end_matches('/');
     let body = request.to_string();

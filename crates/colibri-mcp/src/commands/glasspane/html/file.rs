@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use colibri_trail::open_regular;
 
 /// Writes the file. What is there already is replaced if it begins with `mark` and is the caller's own, or if it is a
@@ -15,24 +15,24 @@ use colibri_trail::open_regular;
 ///
 /// # Errors
 /// Something else is there, or the file cannot be written. Then nothing has changed.
-pub(super) fn write(path: &Path, page: &str, mark: &str, replace: bool) -> Result<(), Failure> {
-    let failed = |source| Failure::File {
+pub(super) fn write(path: &Path, page: &str, mark: &str, replace: bool) -> Result<(), CommandError> {
+    let failed = |source| CommandError::File {
         path: path.to_owned(),
         source,
     };
     let absolute = std::path::absolute(path).map_err(failed)?;
     let (Some(directory), Some(_)) = (absolute.parent(), absolute.file_name()) else {
-        return Err(Failure::Usage(format!("--html {}: name a file", path.display())));
+        return Err(CommandError::Usage(format!("--html {}: name a file", path.display())));
     };
     let is_there = match fs::symlink_metadata(&absolute) {
         Ok(found) if !found.is_file() => {
-            return Err(Failure::Data(format!(
+            return Err(CommandError::Data(format!(
                 "{}: a symbolic link, or no regular file; nothing was written: name another file",
                 path.display()
             )));
         }
         Ok(_) if !replace && !is_own(&absolute, mark).map_err(failed)? => {
-            return Err(Failure::Data(format!(
+            return Err(CommandError::Data(format!(
                 "{}: it is there, and no page of yours that glasspane wrote; nothing was written: name another file, or \
                  add --replace",
                 path.display()

@@ -6,7 +6,7 @@ use colibri_api::{CostRow, Costs, CostsAsked, CostsBy, Day};
 use serde::Serialize;
 
 use super::day::NAME;
-use crate::connection::{Connection, RequestError};
+use crate::connection::{DaemonConnection, RequestError};
 use colibri_text::brief;
 
 /// The most tools that are shown.
@@ -42,7 +42,7 @@ struct Row {
 ///
 /// # Errors
 /// The connection is lost, or the answer cannot be read.
-pub(super) fn read(connection: &mut Connection, since: u64) -> Result<Option<Ledger>, RequestError> {
+pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Option<Ledger>, RequestError> {
     let since = Day::of(UNIX_EPOCH + Duration::from_millis(since));
     let asked = CostsAsked {
         since: Some(since),

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::context::Context;
 use super::feed::look;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::records;
 use colibri_text::{brief, visible};
 use colibri_trail::{Report, directory};
@@ -106,7 +106,7 @@ struct Verdict {
 }
 
 /// Writes the page.
-pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Result<ExitCode, Failure> {
+pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Result<ExitCode, CommandError> {
     let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let made = u64::try_from(made.as_millis()).unwrap_or(u64::MAX);
     let until = arguments.until.unwrap_or(made);
@@ -115,7 +115,7 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
         until,
     };
     if span.since >= span.until {
-        return Err(Failure::Usage("--since: it is not before the end".to_owned()));
+        return Err(CommandError::Usage("--since: it is not before the end".to_owned()));
     }
     let seen = context.connect().and_then(|mut connection| {
         let seen = look(&mut connection, None)?;
@@ -133,7 +133,7 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
         let report = records::report(&state_dir, None, arguments.syslog.as_deref(), key.as_ref())?;
         let verdict = Verdict::of(report, key.is_some(), arguments.syslog.is_some());
         let path = directory(&state_dir);
-        let day = day::read(&path, span).map_err(|source| Failure::File { path, source })?;
+        let day = day::read(&path, span).map_err(|source| CommandError::File { path, source })?;
         Ok((verdict, day))
     });
     let (seen, now_trouble) = parted(seen);
@@ -161,11 +161,11 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
         ledger: ledger.flatten(),
         now_trouble,
     };
-    let page = page(&serde_json::to_string(&data).map_err(|error| Failure::Machine(error.to_string()))?);
+    let page = page(&serde_json::to_string(&data).map_err(|error| CommandError::Machine(error.to_string()))?);
     file::write(path, &page, mark(), arguments.replace)?;
     let shown = path.display().to_string();
     let written = to_raw_value(&serde_json::json!({ "file": shown, "bytes": page.len() }));
-    let written = written.map_err(|error| Failure::Machine(error.to_string()))?;
+    let written = written.map_err(|error| CommandError::Machine(error.to_string()))?;
     context.print(&written, || {
         format!(
             "wrote {}, {} KiB: open it in a browser",
@@ -177,7 +177,7 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
 }
 
 /// What there is, or why there is nothing.
-fn parted<T>(outcome: Result<T, Failure>) -> (Option<T>, Option<String>) {
+fn parted<T>(outcome: Result<T, CommandError>) -> (Option<T>, Option<String>) {
     match outcome {
         Ok(there) => (Some(there), None),
         Err(failure) => (None, Some(brief(&failure.to_string(), 4 * NAME))),

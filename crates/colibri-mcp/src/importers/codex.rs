@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::editors::CLAUDE_DESKTOP;
 use super::entry::{Dialect, ask_for_gaps, at, server};
 use super::proposal::{Field, Proposal, Runs};
-use super::template::{Piece, Template};
+use super::template::{Template, TemplatePart};
 
 const CODEX: Dialect = Dialect {
     headers: "http_headers",
@@ -53,7 +53,7 @@ fn from_environment(entry: &Value, proposal: &mut Proposal) {
         Ok(Runs::Remote(remote)) => {
             if let Some(name) = entry.get("bearer_token_env_var").and_then(Value::as_str) {
                 let gap = Template::gap(name).0;
-                let text = Template([vec![Piece::Text("Bearer ".to_owned())], gap].concat());
+                let text = Template([vec![TemplatePart::Text("Bearer ".to_owned())], gap].concat());
                 remote.headers.insert("Authorization".to_owned(), given(text, true));
             }
             for (header, name) in at(entry, &["env_http_headers"]).into_iter().flatten() {

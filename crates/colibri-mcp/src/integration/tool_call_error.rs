@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// Why a call has no other result.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct ToolCallError {
     pub(super) code: &'static str,
     pub(super) message: String,
     /// Whether it may go away by itself.
@@ -15,9 +15,9 @@ pub(super) struct Failed {
     pub(super) after: Option<Duration>,
 }
 
-impl Failed {
-    pub(super) fn permanent(code: &'static str, message: impl Into<String>) -> Failed {
-        Failed {
+impl ToolCallError {
+    pub(super) fn permanent(code: &'static str, message: impl Into<String>) -> ToolCallError {
+        ToolCallError {
             code,
             message: message.into(),
             transient: false,
@@ -25,10 +25,10 @@ impl Failed {
         }
     }
 
-    pub(super) fn transient(code: &'static str, message: impl Into<String>) -> Failed {
-        Failed {
+    pub(super) fn transient(code: &'static str, message: impl Into<String>) -> ToolCallError {
+        ToolCallError {
             transient: true,
-            ..Failed::permanent(code, message)
+            ..ToolCallError::permanent(code, message)
         }
     }
 
@@ -44,7 +44,7 @@ impl Failed {
 }
 
 /// The result of a call: what it came to, which is `told` in words as well, or how it failed.
-pub(super) fn result(outcome: Result<Value, Failed>, told: impl FnOnce(&Value) -> String) -> Value {
+pub(super) fn result(outcome: Result<Value, ToolCallError>, told: impl FnOnce(&Value) -> String) -> Value {
     match outcome {
         Ok(said) => json!({ "content": [{ "type": "text", "text": told(&said) }], "structuredContent": said }),
         Err(failed) => failed.result(),

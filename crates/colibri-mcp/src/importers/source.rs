@@ -49,7 +49,7 @@ impl Homes {
 
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum ImportSource {
     /// `claude_desktop_config.json`
     ClaudeDesktop,
     /// `~/.claude.json`, `.mcp.json`
@@ -74,36 +74,36 @@ pub enum Source {
     ServerJson,
 }
 
-impl Source {
+impl ImportSource {
     /// All of them.
-    pub const ALL: [Source; 11] = [
-        Source::ClaudeDesktop,
-        Source::ClaudeCode,
-        Source::Cursor,
-        Source::Windsurf,
-        Source::Zed,
-        Source::VsCode,
-        Source::Codex,
-        Source::GeminiCli,
-        Source::OpenCode,
-        Source::McpBridge,
-        Source::ServerJson,
+    pub const ALL: [ImportSource; 11] = [
+        ImportSource::ClaudeDesktop,
+        ImportSource::ClaudeCode,
+        ImportSource::Cursor,
+        ImportSource::Windsurf,
+        ImportSource::Zed,
+        ImportSource::VsCode,
+        ImportSource::Codex,
+        ImportSource::GeminiCli,
+        ImportSource::OpenCode,
+        ImportSource::McpBridge,
+        ImportSource::ServerJson,
     ];
 
     /// As people write it.
     pub fn name(self) -> &'static str {
         match self {
-            Source::ClaudeDesktop => "claude-desktop",
-            Source::ClaudeCode => "claude-code",
-            Source::Cursor => "cursor",
-            Source::Windsurf => "windsurf",
-            Source::Zed => "zed",
-            Source::VsCode => "vscode",
-            Source::Codex => "codex",
-            Source::GeminiCli => "gemini",
-            Source::OpenCode => "opencode",
-            Source::McpBridge => "mcp-bridge",
-            Source::ServerJson => "server.json",
+            ImportSource::ClaudeDesktop => "claude-desktop",
+            ImportSource::ClaudeCode => "claude-code",
+            ImportSource::Cursor => "cursor",
+            ImportSource::Windsurf => "windsurf",
+            ImportSource::Zed => "zed",
+            ImportSource::VsCode => "vscode",
+            ImportSource::Codex => "codex",
+            ImportSource::GeminiCli => "gemini",
+            ImportSource::OpenCode => "opencode",
+            ImportSource::McpBridge => "mcp-bridge",
+            ImportSource::ServerJson => "server.json",
         }
     }
 
@@ -111,34 +111,34 @@ impl Source {
     pub fn files(self, homes: &Homes) -> Vec<PathBuf> {
         let Homes { home, config, .. } = homes;
         match self {
-            Source::ClaudeDesktop => vec![
+            ImportSource::ClaudeDesktop => vec![
                 config.join("Claude/claude_desktop_config.json"),
                 home.join("Library/Application Support/Claude/claude_desktop_config.json"),
             ],
-            Source::ClaudeCode => vec![homes.claude_code.join(".claude.json")],
-            Source::Cursor => vec![home.join(".cursor/mcp.json")],
-            Source::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
-            Source::Zed => vec![config.join("zed/settings.json")],
-            Source::VsCode => vec![
+            ImportSource::ClaudeCode => vec![homes.claude_code.join(".claude.json")],
+            ImportSource::Cursor => vec![home.join(".cursor/mcp.json")],
+            ImportSource::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
+            ImportSource::Zed => vec![config.join("zed/settings.json")],
+            ImportSource::VsCode => vec![
                 config.join("Code/User/mcp.json"),
                 config.join("Code - OSS/User/mcp.json"),
                 config.join("VSCodium/User/mcp.json"),
                 config.join("Code - Insiders/User/mcp.json"),
                 home.join("Library/Application Support/Code/User/mcp.json"),
             ],
-            Source::Codex => vec![homes.codex.join("config.toml")],
-            Source::GeminiCli => vec![home.join(".gemini/settings.json")],
-            Source::OpenCode => vec![
+            ImportSource::Codex => vec![homes.codex.join("config.toml")],
+            ImportSource::GeminiCli => vec![home.join(".gemini/settings.json")],
+            ImportSource::OpenCode => vec![
                 config.join("opencode/opencode.json"),
                 config.join("opencode/opencode.jsonc"),
             ],
-            Source::McpBridge => vec![home.join(".chibi/mcp-bridge.toml")],
-            Source::ServerJson => Vec::new(),
+            ImportSource::McpBridge => vec![home.join(".chibi/mcp-bridge.toml")],
+            ImportSource::ServerJson => Vec::new(),
         }
     }
 
     /// Whose file this is, by its name and by what it says.
-    fn of(path: &Path, file: &Value) -> Option<Source> {
+    fn of(path: &Path, file: &Value) -> Option<ImportSource> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_toml = path.extension().is_some_and(|extension| extension == "toml");
         let below = |directory: &str| path.components().any(|part| part.as_os_str() == directory);
@@ -146,30 +146,30 @@ impl Source {
         let lists = |key: &str| file.get(key).is_some_and(Value::is_array);
         if is_toml {
             return match (has("mcp_servers"), &*name) {
-                (true, _) | (_, "config.toml") => Some(Source::Codex),
-                (false, _) => Some(Source::McpBridge),
+                (true, _) | (_, "config.toml") => Some(ImportSource::Codex),
+                (false, _) => Some(ImportSource::McpBridge),
             };
         }
         if lists("packages") || lists("remotes") {
-            return Some(Source::ServerJson);
+            return Some(ImportSource::ServerJson);
         }
         if has("context_servers") {
-            return Some(Source::Zed);
+            return Some(ImportSource::Zed);
         }
         if has("mcpServers") {
             return Some(match &*name {
-                "claude_desktop_config.json" => Source::ClaudeDesktop,
-                "mcp_config.json" => Source::Windsurf,
-                "settings.json" => Source::GeminiCli,
-                _ if below(".gemini") => Source::GeminiCli,
-                _ if below(".cursor") => Source::Cursor,
-                _ => Source::ClaudeCode,
+                "claude_desktop_config.json" => ImportSource::ClaudeDesktop,
+                "mcp_config.json" => ImportSource::Windsurf,
+                "settings.json" => ImportSource::GeminiCli,
+                _ if below(".gemini") => ImportSource::GeminiCli,
+                _ if below(".cursor") => ImportSource::Cursor,
+                _ => ImportSource::ClaudeCode,
             });
         }
         if has("servers") || file.pointer("/mcp/servers").is_some_and(Value::is_object) {
-            return Some(Source::VsCode);
+            return Some(ImportSource::VsCode);
         }
-        has("mcp").then_some(Source::OpenCode)
+        has("mcp").then_some(ImportSource::OpenCode)
     }
 }
 
@@ -178,12 +178,12 @@ impl Source {
 ///
 /// # Errors
 /// The file cannot be read as what it is to be, or it is nobody's that is known here.
-pub fn read(source: Option<Source>, path: &Path, text: &str) -> Result<(Source, Vec<Proposal>), String> {
+pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> Result<(ImportSource, Vec<Proposal>), String> {
     if text.len() > MAX_BYTES {
         return Err("it has more than 32 MiB".to_owned());
     }
     let is_toml = match source {
-        Some(source) => matches!(source, Source::Codex | Source::McpBridge),
+        Some(source) => matches!(source, ImportSource::Codex | ImportSource::McpBridge),
         None => path.extension().is_some_and(|extension| extension == "toml"),
     };
     let file = if is_toml { toml(text)? } else { json(text)? };
@@ -191,23 +191,23 @@ pub fn read(source: Option<Source>, path: &Path, text: &str) -> Result<(Source, 
         return Err("it holds no object".to_owned());
     }
     let is_named = source.is_some();
-    let source = source.or_else(|| Source::of(path, &file)).ok_or(
+    let source = source.or_else(|| ImportSource::of(path, &file)).ok_or(
         "it has no servers in any form that is known here (mcpServers, context_servers, servers, mcp, mcp_servers, packages)",
     )?;
     let mut found = match source {
-        Source::ClaudeDesktop => mcp_servers(&file, &CLAUDE_DESKTOP),
-        Source::ClaudeCode => editors::claude_code(&file),
-        Source::Cursor => mcp_servers(&file, &CURSOR),
-        Source::Windsurf => mcp_servers(&file, &WINDSURF),
-        Source::GeminiCli => mcp_servers(&file, &GEMINI),
-        Source::Zed => zed::read(&file),
-        Source::VsCode => vscode::read(&file),
-        Source::Codex => codex::read(&file),
-        Source::OpenCode => opencode::read(&file),
-        Source::McpBridge => bridge_toml::read(&file),
-        Source::ServerJson => server_json::read(&file),
+        ImportSource::ClaudeDesktop => mcp_servers(&file, &CLAUDE_DESKTOP),
+        ImportSource::ClaudeCode => editors::claude_code(&file),
+        ImportSource::Cursor => mcp_servers(&file, &CURSOR),
+        ImportSource::Windsurf => mcp_servers(&file, &WINDSURF),
+        ImportSource::GeminiCli => mcp_servers(&file, &GEMINI),
+        ImportSource::Zed => zed::read(&file),
+        ImportSource::VsCode => vscode::read(&file),
+        ImportSource::Codex => codex::read(&file),
+        ImportSource::OpenCode => opencode::read(&file),
+        ImportSource::McpBridge => bridge_toml::read(&file),
+        ImportSource::ServerJson => server_json::read(&file),
     };
-    let is_foreign = source == Source::ServerJson || (!is_named && is_of_project(path));
+    let is_foreign = source == ImportSource::ServerJson || (!is_named && is_of_project(path));
     found.iter_mut().for_each(|proposal| proposal.is_foreign = is_foreign);
     Ok((source, found))
 }
@@ -299,7 +299,7 @@ fn of_value(value: &toml_edit::Value, depth: usize) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn of(path: &str, text: &str) -> Source {
+    fn of(path: &str, text: &str) -> ImportSource {
         read(None, Path::new(path), text).unwrap().0
     }
 
@@ -307,27 +307,27 @@ mod tests {
     fn a_file_tells_whose_it_is() {
         let shared = r#"{"mcpServers":{}}"#;
         for (path, text, source) in [
-            ("/x/claude_desktop_config.json", shared, Source::ClaudeDesktop),
-            ("/h/.claude.json", shared, Source::ClaudeCode),
-            ("/p/.mcp.json", shared, Source::ClaudeCode),
-            ("/h/.cursor/mcp.json", shared, Source::Cursor),
-            ("/h/mcp_config.json", shared, Source::Windsurf),
-            ("/h/.gemini/settings.json", shared, Source::GeminiCli),
-            ("/h/zed/settings.json", "{\"context_servers\":{},}//", Source::Zed),
-            ("/h/mcp.json", "{\"servers\":{}}", Source::VsCode),
-            ("/h/settings.json", "{\"mcp\":{\"servers\":{}}}", Source::VsCode),
-            ("/h/opencode.json", "{\"mcp\":{}}", Source::OpenCode),
-            ("/h/config.toml", "[mcp_servers.x]", Source::Codex),
-            ("/h/mcp-bridge.toml", "", Source::McpBridge),
+            ("/x/claude_desktop_config.json", shared, ImportSource::ClaudeDesktop),
+            ("/h/.claude.json", shared, ImportSource::ClaudeCode),
+            ("/p/.mcp.json", shared, ImportSource::ClaudeCode),
+            ("/h/.cursor/mcp.json", shared, ImportSource::Cursor),
+            ("/h/mcp_config.json", shared, ImportSource::Windsurf),
+            ("/h/.gemini/settings.json", shared, ImportSource::GeminiCli),
+            ("/h/zed/settings.json", "{\"context_servers\":{},}//", ImportSource::Zed),
+            ("/h/mcp.json", "{\"servers\":{}}", ImportSource::VsCode),
+            ("/h/settings.json", "{\"mcp\":{\"servers\":{}}}", ImportSource::VsCode),
+            ("/h/opencode.json", "{\"mcp\":{}}", ImportSource::OpenCode),
+            ("/h/config.toml", "[mcp_servers.x]", ImportSource::Codex),
+            ("/h/mcp-bridge.toml", "", ImportSource::McpBridge),
             (
                 "/h/server.json",
                 "{\"name\":\"a/b\",\"packages\":[]}",
-                Source::ServerJson,
+                ImportSource::ServerJson,
             ),
         ] {
             assert_eq!(of(path, text), source, "{path}");
         }
-        assert!(Source::ALL.iter().all(|source| !source.name().is_empty()));
+        assert!(ImportSource::ALL.iter().all(|source| !source.name().is_empty()));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
             assert!(is_foreign(None, path), "{path}");
         }
         assert!(!is_foreign(None, "/h/claude_desktop_config.json"));
-        assert!(!is_foreign(Some(Source::Cursor), "/h/.cursor/mcp.json"));
+        assert!(!is_foreign(Some(ImportSource::Cursor), "/h/.cursor/mcp.json"));
         let published = r#"{"name":"a/b","remotes":[{"type":"sse","url":"https://h/"}]}"#;
         assert!(read(None, Path::new("/h/server.json"), published).unwrap().1[0].is_foreign);
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::proposal::{Field, Process, Program, Proposal, Remote, Runs, Want};
+use super::proposal::{Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Want};
 use super::runner;
 use super::secret::name_says_secret;
-use super::template::{Piece, Template};
+use super::template::{Template, TemplatePart};
 
 /// What an editor calls things.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ pub(super) fn dollar_gaps(text: &str) -> Template {
             return Some(gap(key, default));
         }
         match key {
-            "pathSeparator" | "/" => return Some(Piece::Text("/".to_owned())),
+            "pathSeparator" | "/" => return Some(TemplatePart::Text("/".to_owned())),
             "userHome" => return Some(gap("HOME", None)),
             _ => {}
         }
@@ -73,9 +73,9 @@ pub(super) fn dollar_gaps(text: &str) -> Template {
 }
 
 /// A gap.
-pub(super) fn gap(key: &str, default: Option<String>) -> Piece {
+pub(super) fn gap(key: &str, default: Option<String>) -> TemplatePart {
     let key = key.to_owned();
-    Piece::Gap { key, default }
+    TemplatePart::Gap { key, default }
 }
 
 /// The members of an object at `path`, below the members of objects.
@@ -176,7 +176,7 @@ fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
                     "a program makes its headers anew for each request (headersHelper): not supported".to_owned(),
                 );
             }
-            Ok(Runs::Remote(Remote {
+            Ok(Runs::Remote(ProposedRemote {
                 url: (dialect.gaps)(url),
                 headers: fields(keys.get(dialect.headers), dialect)?,
                 sse,
@@ -216,10 +216,10 @@ pub(super) fn process_of(
     cwd: Option<Template>,
 ) -> Result<Runs, String> {
     let (program, args) = match runner::package(&command, &args)? {
-        Some((package, args)) => (Program::Package(package), args),
-        None => (Program::Command(command), args),
+        Some((package, args)) => (ProposedProgram::Package(package), args),
+        None => (ProposedProgram::Command(command), args),
     };
-    Ok(Runs::Process(Box::new(Process {
+    Ok(Runs::Process(Box::new(ProposedProcess {
         program,
         args,
         env,
@@ -349,10 +349,10 @@ fn is_below_directory(paths: &Template) -> bool {
     let mut text = String::new();
     for piece in &paths.0 {
         match piece {
-            Piece::Text(part) => text.push_str(part),
+            TemplatePart::Text(part) => text.push_str(part),
             // No text of a manifest has a NUL that the system would take.
-            Piece::Gap { key, .. } if key == DIRECTORY => text.push('\0'),
-            Piece::Gap { .. } => return false,
+            TemplatePart::Gap { key, .. } if key == DIRECTORY => text.push('\0'),
+            TemplatePart::Gap { .. } => return false,
         }
     }
     text.split(':').all(|path| match path.strip_prefix('\0') {

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::entry::{check_variable, scalar};
-use super::proposal::{Field, Process, Program, Proposal, Published, Registry, Remote, Runs, Want};
+use super::proposal::{
+    Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, PublishedBundle, Runs, Want,
+};
 use super::runner;
-use super::template::{Piece, Template};
+use super::template::{Template, TemplatePart};
 
 /// One proposal: the server, by the first of its packages and remotes that can be an entry; or why none can.
 pub(super) fn read(file: &Value) -> Vec<Proposal> {
@@ -25,7 +27,7 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
     let mut refused = Vec::new();
     let mut notes = Vec::new();
     for (value, is_package) in packages.chain(list("remotes").map(|value| (value, false))) {
-        let mut reader = Reader::default();
+        let mut reader = ServerJsonReader::default();
         let runs = if is_package {
             reader.package(value)
         } else {
@@ -56,7 +58,7 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct ServerJsonReader {
     wants: BTreeMap<String, Want>,
     /// Optional arguments that nothing is known of.
     left_out: Vec<String>,
@@ -74,7 +76,7 @@ fn list<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-impl Reader {
+impl ServerJsonReader {
     fn package(&mut self, package: &Value) -> Result<Runs, String> {
         let kind = text(package, "registryType");
         let identifier = text(package, "identifier");
@@ -97,7 +99,7 @@ impl Reader {
                 if !is_url || identifier.contains(|c: char| c.is_whitespace() || colibri_text::is_hidden(c)) {
                     return refuse("it is no address of a bundle");
                 }
-                return Ok(Runs::Published(Published {
+                return Ok(Runs::Published(PublishedBundle {
                     url: identifier.to_owned(),
                     sha256,
                     env: self.fields(package, "environmentVariables")?,
@@ -142,7 +144,11 @@ impl Reader {
             Ok(None) => return refuse("it names no package"),
             Err(why) => return refuse(&why),
         };
-        let expected = if kind == "npm" { Registry::Npm } else { Registry::Pypi };
+        let expected = if kind == "npm" {
+            PackageRegistry::Npm
+        } else {
+            PackageRegistry::Pypi
+        };
         let same = package_meant.name.split('[').next() == identifier.split('[').next();
         if package_meant.registry != expected || !same {
             return refuse("its runtime arguments name another package");
@@ -150,8 +156,8 @@ impl Reader {
         // What stands after `--from PACKAGE PROGRAM` is the package again.
         let mut args: Vec<Template> = more.into_iter().filter(|arg| arg.plain() != Some(&word)).collect();
         args.extend(self.arguments(package, "packageArguments")?);
-        Ok(Runs::Process(Box::new(Process {
-            program: Program::Package(package_meant),
+        Ok(Runs::Process(Box::new(ProposedProcess {
+            program: ProposedProgram::Package(package_meant),
             args,
             env,
             cwd: None,
@@ -171,7 +177,7 @@ impl Reader {
             }
         };
         let url = self.templated(url, remote, "")?;
-        Ok(Runs::Remote(Remote {
+        Ok(Runs::Remote(ProposedRemote {
             url,
             headers: self.fields(remote, "headers")?,
             sse,
@@ -289,8 +295,8 @@ impl Reader {
         let template = Template::read(value, "{", '}', |name| {
             let variable = variables.get(name)?;
             Some(match scalar_of(variable, "value") {
-                Some(value) => Piece::Text(value),
-                None => Piece::Gap {
+                Some(value) => TemplatePart::Text(value),
+                None => TemplatePart::Gap {
                     key: name.to_owned(),
                     default: scalar_of(variable, "default"),
                 },
@@ -343,7 +349,7 @@ mod tests {
         json!({ "name": "io.github.example/weather", "description": "", "version": "1.2.3", "packages": [package] })
     }
 
-    fn process(proposal: &Proposal) -> &Process {
+    fn process(proposal: &Proposal) -> &ProposedProcess {
         match proposal.runs.as_ref().unwrap() {
             Runs::Process(process) => process,
             _ => panic!("no process"),
@@ -372,7 +378,7 @@ mod tests {
                 { "name": "FIXED", "value": "yes" } ] })));
         let process = process(&proposal);
         match &process.program {
-            Program::Package(package) => {
+            ProposedProgram::Package(package) => {
                 assert_eq!(package.name, "@example/weather");
                 assert_eq!(package.version.as_deref(), Some("1.2.3"));
             }
@@ -410,7 +416,7 @@ mod tests {
             "remotes": [{ "type": "sse", "url": "https://x.example.org/sse" }] });
         let proposal = one(file);
         assert!(proposal.notes[0].contains("container image"), "{:?}", proposal.notes);
-        assert!(matches!(&process(&proposal).program, Program::Package(package) if package.with == ["httpx"]));
+        assert!(matches!(&process(&proposal).program, ProposedProgram::Package(package) if package.with == ["httpx"]));
     }
 
     #[test]

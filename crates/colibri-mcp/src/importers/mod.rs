@@ -25,8 +25,11 @@ mod zed;
 pub use archive::{Archive, MAX_ARCHIVE};
 pub use command_line::{command, url};
 pub use mcpb::{Bundle, bundle};
-pub use names::{Mapped, map_names};
-pub use proposal::{Field, Package, Process, Program, Proposal, Published, Registry, Remote, Runs, Want};
+pub use names::{NamedId, map_names};
+pub use proposal::{
+    Field, Package, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, PublishedBundle, Runs,
+    Want,
+};
 pub use secret::{looks_secret, name_says_secret, shown_url};
-pub use source::{Homes, Source, read};
-pub use template::{Answers, Piece, Template};
+pub use source::{Homes, ImportSource, read};
+pub use template::{Template, TemplatePart, TemplateValues};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::entry::process_of;
-use super::proposal::{Field, Proposal, Remote, Runs};
+use super::proposal::{Field, Proposal, ProposedRemote, Runs};
 use super::template::Template;
 
 /// A server by the words of its command line.
@@ -20,7 +20,7 @@ pub fn command(name: &str, words: &[String], env: BTreeMap<String, String>, cwd:
 pub fn url(name: &str, url: &str, headers: BTreeMap<String, String>, sse: bool) -> Proposal {
     let url = Template::from(url);
     let headers = fields(headers);
-    Proposal::new(name, Ok(Runs::Remote(Remote { url, headers, sse })))
+    Proposal::new(name, Ok(Runs::Remote(ProposedRemote { url, headers, sse })))
 }
 
 fn fields(values: BTreeMap<String, String>) -> BTreeMap<String, Field> {

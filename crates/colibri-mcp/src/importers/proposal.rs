@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::template::{Answers, Template};
+use super::template::{Template, TemplateValues};
 
 /// One server of a source.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +60,7 @@ impl Proposal {
     }
 
     /// What is asked for, must be there and has neither an answer nor a default.
-    pub fn missing(&self, answers: &Answers) -> Vec<&str> {
+    pub fn missing(&self, answers: &TemplateValues) -> Vec<&str> {
         let Ok(runs) = &self.runs else {
             return Vec::new();
         };
@@ -78,11 +78,11 @@ impl Proposal {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Runs {
     /// A process with stdio pipes.
-    Process(Box<Process>),
+    Process(Box<ProposedProcess>),
     /// An address.
-    Remote(Remote),
+    Remote(ProposedRemote),
     /// A bundle that is fetched first, and says itself how it is reached.
-    Published(Published),
+    Published(PublishedBundle),
 }
 
 impl Runs {
@@ -91,8 +91,8 @@ impl Runs {
         let (texts, fields): (Vec<&Template>, _) = match self {
             Runs::Process(process) => {
                 let program = match &process.program {
-                    Program::Command(command) => Some(command),
-                    Program::Package(_) | Program::Bundled { .. } => None,
+                    ProposedProgram::Command(command) => Some(command),
+                    ProposedProgram::Package(_) | ProposedProgram::Bundled { .. } => None,
                 };
                 let texts = program.into_iter().chain(&process.args).chain(&process.cwd);
                 (texts.collect(), &process.env)
@@ -107,9 +107,9 @@ impl Runs {
 
 /// A server that is a process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Process {
+pub struct ProposedProcess {
     /// What is executed.
-    pub program: Program,
+    pub program: ProposedProgram,
     /// Its arguments.
     pub args: Vec<Template>,
     /// Its environment.
@@ -120,7 +120,7 @@ pub struct Process {
 
 /// What is executed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Program {
+pub enum ProposedProgram {
     /// A program of this machine, by path or by name.
     Command(Template),
     /// A program of a package that is installed first.
@@ -140,7 +140,7 @@ pub enum Program {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
     /// Where it is published.
-    pub registry: Registry,
+    pub registry: PackageRegistry,
     /// Its name there, with extras if it has some: `@scope/name`, `name[extra]`.
     pub name: String,
     /// The version, a range or a tag; `None`: the newest.
@@ -153,7 +153,7 @@ pub struct Package {
 
 /// Where packages are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Registry {
+pub enum PackageRegistry {
     /// registry.npmjs.org, or what npm(1) is configured for.
     Npm,
     /// pypi.org, or what pip(1) is configured for.
@@ -162,7 +162,7 @@ pub enum Registry {
 
 /// A bundle that is published at an address.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Published {
+pub struct PublishedBundle {
     /// Where.
     pub url: String,
     /// The SHA-256 that it must have.
@@ -173,7 +173,7 @@ pub struct Published {
 
 /// A server behind an address.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Remote {
+pub struct ProposedRemote {
     /// The address.
     pub url: Template,
     /// Headers of each request.

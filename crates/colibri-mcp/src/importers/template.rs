@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 /// What is known of gaps, by key; several values where a gap takes several.
-pub type Answers = BTreeMap<String, Vec<String>>;
+pub type TemplateValues = BTreeMap<String, Vec<String>>;
 
 /// A part of a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum TemplatePart {
     /// As it stands.
     Text(String),
     /// What the answer of this key is; without one, its own default.
@@ -21,12 +21,12 @@ pub enum Piece {
 
 /// Text with gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Template(pub Vec<Piece>);
+pub struct Template(pub Vec<TemplatePart>);
 
 impl From<&str> for Template {
     /// Text without gaps, whatever stands in it.
     fn from(text: &str) -> Template {
-        Template(vec![Piece::Text(text.to_owned())])
+        Template(vec![TemplatePart::Text(text.to_owned())])
     }
 }
 
@@ -34,12 +34,12 @@ impl Template {
     /// One gap and nothing else.
     pub fn gap(key: impl Into<String>) -> Template {
         let (key, default) = (key.into(), None);
-        Template(vec![Piece::Gap { key, default }])
+        Template(vec![TemplatePart::Gap { key, default }])
     }
 
     /// Reads text in which `open`…`close` is a gap if `known` finds a piece for what stands between; else it stays as it
     /// is.
-    pub fn read(text: &str, open: &str, close: char, known: impl Fn(&str) -> Option<Piece>) -> Template {
+    pub fn read(text: &str, open: &str, close: char, known: impl Fn(&str) -> Option<TemplatePart>) -> Template {
         let (mut pieces, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find(open) {
             let (before, after) = (&rest[..at], &rest[at + open.len()..]);
@@ -50,10 +50,10 @@ impl Template {
             match inner.and_then(|(name, behind)| Some((known(name)?, behind))) {
                 Some((piece, behind)) => {
                     match piece {
-                        Piece::Text(text) => plain.push_str(&text),
-                        gap @ Piece::Gap { .. } => {
+                        TemplatePart::Text(text) => plain.push_str(&text),
+                        gap @ TemplatePart::Gap { .. } => {
                             if !plain.is_empty() {
-                                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+                                pieces.push(TemplatePart::Text(std::mem::take(&mut plain)));
                             }
                             pieces.push(gap);
                         }
@@ -68,7 +68,7 @@ impl Template {
         }
         plain.push_str(rest);
         if !plain.is_empty() || pieces.is_empty() {
-            pieces.push(Piece::Text(plain));
+            pieces.push(TemplatePart::Text(plain));
         }
         Template(pieces)
     }
@@ -76,7 +76,7 @@ impl Template {
     /// The text before the first gap.
     pub fn beginning(&self) -> &str {
         match self.0.first() {
-            Some(Piece::Text(text)) => text,
+            Some(TemplatePart::Text(text)) => text,
             _ => "",
         }
     }
@@ -84,7 +84,7 @@ impl Template {
     /// The text, if there is no gap.
     pub fn plain(&self) -> Option<&str> {
         match self.0.as_slice() {
-            [Piece::Text(text)] => Some(text),
+            [TemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
@@ -92,8 +92,8 @@ impl Template {
     /// The keys of its gaps.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Gap { key, .. } => Some(key.as_str()),
+            TemplatePart::Text(_) => None,
+            TemplatePart::Gap { key, .. } => Some(key.as_str()),
         })
     }
 
@@ -101,12 +101,12 @@ impl Template {
     ///
     /// # Errors
     /// That key.
-    pub fn fill(&self, answers: &Answers) -> Result<String, &str> {
+    pub fn fill(&self, answers: &TemplateValues) -> Result<String, &str> {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(part) => text.push_str(part),
-                Piece::Gap { key, default } => match (answers.get(key), default) {
+                TemplatePart::Text(part) => text.push_str(part),
+                TemplatePart::Gap { key, default } => match (answers.get(key), default) {
                     (Some(values), _) => text.push_str(&values.join(",")),
                     (None, Some(default)) => text.push_str(default),
                     (None, None) => return Err(key),
@@ -120,9 +120,9 @@ impl Template {
     ///
     /// # Errors
     /// The key of the first gap that nobody knows.
-    pub fn fill_all(&self, answers: &Answers) -> Result<Vec<String>, &str> {
+    pub fn fill_all(&self, answers: &TemplateValues) -> Result<Vec<String>, &str> {
         match self.0.as_slice() {
-            [Piece::Gap { key, .. }] if answers.contains_key(key) => Ok(answers[key].clone()),
+            [TemplatePart::Gap { key, .. }] if answers.contains_key(key) => Ok(answers[key].clone()),
             _ => self.fill(answers).map(|text| vec![text]),
         }
     }
@@ -140,7 +140,7 @@ mod tests {
                 None => (name, None),
             };
             let key = key.strip_prefix("env:")?.to_owned();
-            Some(Piece::Gap { key, default })
+            Some(TemplatePart::Gap { key, default })
         })
     }
 
@@ -148,15 +148,15 @@ mod tests {
     fn gaps_are_filled_and_all_else_stays() {
         let template = read("Bearer ${env:T} ${x} $${env:U:-u}${");
         assert_eq!(template.keys().collect::<Vec<_>>(), ["T", "U"]);
-        assert_eq!(template.fill(&Answers::new()), Err("T"));
-        let answers = Answers::from([("T".to_owned(), vec!["t".to_owned()])]);
+        assert_eq!(template.fill(&TemplateValues::new()), Err("T"));
+        let answers = TemplateValues::from([("T".to_owned(), vec!["t".to_owned()])]);
         assert_eq!(template.fill(&answers).unwrap(), "Bearer t ${x} $u${");
         assert_eq!(read("").plain(), Some(""));
     }
 
     #[test]
     fn an_argument_that_is_a_gap_takes_several() {
-        let answers = Answers::from([("D".to_owned(), vec!["/a".to_owned(), "/b".to_owned()])]);
+        let answers = TemplateValues::from([("D".to_owned(), vec!["/a".to_owned(), "/b".to_owned()])]);
         assert_eq!(read("${env:D}").fill_all(&answers).unwrap(), ["/a", "/b"]);
         assert_eq!(read("-d${env:D}").fill_all(&answers).unwrap(), ["-d/a,/b"]);
         assert_eq!(read("x").fill_all(&answers).unwrap(), ["x"]);

@@ -9,7 +9,7 @@ const MAX: usize = 32;
 
 /// A name and its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapped {
+pub struct NamedId {
     /// As its source has it.
     pub name: String,
     /// `[a-z][a-z0-9-]{0,31}`, of no other.
@@ -17,7 +17,7 @@ pub struct Mapped {
 }
 
 /// An id for each name, in order; none stands twice.
-pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<Mapped> {
+pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<NamedId> {
     let names: Vec<&str> = names.into_iter().collect();
     let mut used = BTreeSet::new();
     // Who has a name that may stay has it before others become alike.
@@ -40,7 +40,7 @@ pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<Mapped> {
         .iter()
         .zip(ids)
         .filter_map(|(name, id)| {
-            Some(Mapped {
+            Some(NamedId {
                 name: (*name).to_owned(),
                 id: id?,
             })

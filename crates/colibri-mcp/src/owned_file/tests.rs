@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use jsonc_parser::json;
 
-use super::{Kind, Owned, Value, stamp};
+use super::{FileFormat, OwnedFile, Value, stamp};
 
 fn entry() -> Value {
     json!({ "command": "/bin/colibri-mcp", "args": ["--read-only"], "env": {} })
@@ -24,11 +24,14 @@ fn taking_out_what_was_added_gives_back_what_was_kept() {
     ] {
         std::fs::write(&path, before).unwrap();
         for _ in 0..2 {
-            let file = Owned::read(&path).unwrap();
-            let set = Kind::Json.set(file.text(), &keys, &entry()).unwrap();
+            let file = OwnedFile::read(&path).unwrap();
+            let set = FileFormat::Json.set(file.text(), &keys, &entry()).unwrap();
             file.changed_to(set).write().unwrap();
         }
-        let removed = Owned::read(&path).unwrap().without(Kind::Json, &keys).unwrap();
+        let removed = OwnedFile::read(&path)
+            .unwrap()
+            .without(FileFormat::Json, &keys)
+            .unwrap();
         removed.write().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
         for kept in backups(directory.path()) {
@@ -37,18 +40,21 @@ fn taking_out_what_was_added_gives_back_what_was_kept() {
     }
     // What changed since stays, and what was made for the entry alone goes.
     std::fs::write(&path, "{\"a\":1}").unwrap();
-    let file = Owned::read(&path).unwrap();
-    let set = Kind::Json.set(file.text(), &keys, &entry()).unwrap();
+    let file = OwnedFile::read(&path).unwrap();
+    let set = FileFormat::Json.set(file.text(), &keys, &entry()).unwrap();
     file.changed_to(set.replace("1", "2")).write().unwrap();
-    let removed = Owned::read(&path).unwrap().without(Kind::Json, &keys).unwrap();
+    let removed = OwnedFile::read(&path)
+        .unwrap()
+        .without(FileFormat::Json, &keys)
+        .unwrap();
     removed.write().unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\n  \"a\":2\n}");
     let made = directory.path().join("made.json");
-    let set = Kind::Json.set("", &keys, &entry()).unwrap();
-    Owned::read(&made).unwrap().changed_to(set).write().unwrap();
-    Owned::read(&made)
+    let set = FileFormat::Json.set("", &keys, &entry()).unwrap();
+    OwnedFile::read(&made).unwrap().changed_to(set).write().unwrap();
+    OwnedFile::read(&made)
         .unwrap()
-        .without(Kind::Json, &keys)
+        .without(FileFormat::Json, &keys)
         .unwrap()
         .write()
         .unwrap();
@@ -71,7 +77,7 @@ fn what_a_link_leads_to_is_not_what_was_kept() {
     let (name, keys) = (Path::new("a.json"), ["mcpServers", "colibri"]);
     std::fs::write(
         project.join(name),
-        Kind::Json.set("{\"a\":1}", &keys, &entry()).unwrap(),
+        FileFormat::Json.set("{\"a\":1}", &keys, &entry()).unwrap(),
     )
     .unwrap();
     symlink(&outside, project.join("a.json.colibri-backup-20260101000000")).unwrap();
@@ -80,8 +86,8 @@ fn what_a_link_leads_to_is_not_what_was_kept() {
         nix::sys::stat::Mode::S_IRWXU,
     )
     .unwrap();
-    let file = Owned::read_in_project(&project, name).unwrap();
-    let text = file.text_without(Kind::Json, &keys).unwrap();
+    let file = OwnedFile::read_in_project(&project, name).unwrap();
+    let text = file.text_without(FileFormat::Json, &keys).unwrap();
     assert_eq!(text.unwrap(), "{\n  \"a\":1\n}");
 }
 
@@ -98,7 +104,7 @@ fn a_file_is_replaced_behind_its_link_with_its_mode_and_a_backup() {
     std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
     symlink(&real, &link).unwrap();
 
-    let change = Owned::read(&link).unwrap().changed_to("{\"a\": 1}\n".to_owned());
+    let change = OwnedFile::read(&link).unwrap().changed_to("{\"a\": 1}\n".to_owned());
     assert!(change.diff().contains("\n-{}\n+{\"a\": 1}\n"), "{}", change.diff());
     let kept = change.write().unwrap().unwrap();
     assert!(link.is_symlink());
@@ -109,7 +115,7 @@ fn a_file_is_replaced_behind_its_link_with_its_mode_and_a_backup() {
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o640);
     }
     // A second one in the same second has a name of its own.
-    let again = Owned::read(&link).unwrap().changed_to("{}".to_owned());
+    let again = OwnedFile::read(&link).unwrap().changed_to("{}".to_owned());
     assert_ne!(again.write().unwrap().unwrap(), kept);
     assert_eq!(backups(&dotfiles).len(), 2);
     assert_eq!(std::fs::read_dir(&dotfiles).unwrap().count(), 3);
@@ -121,7 +127,7 @@ fn nothing_is_written_when_nothing_changes() {
     let path = directory.path().join("a.json");
     std::fs::write(&path, "{}").unwrap();
     let before = path.metadata().unwrap().ino();
-    let change = Owned::read(&path).unwrap().changed_to("{}".to_owned());
+    let change = OwnedFile::read(&path).unwrap().changed_to("{}".to_owned());
     assert_eq!(change.write().unwrap(), None);
     assert_eq!(path.metadata().unwrap().ino(), before);
     assert_eq!(backups(directory.path()), Vec::<PathBuf>::new());
@@ -131,7 +137,7 @@ fn nothing_is_written_when_nothing_changes() {
 fn a_new_file_is_the_persons_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("editor/deep/a.json");
-    let file = Owned::read(&path).unwrap();
+    let file = OwnedFile::read(&path).unwrap();
     assert!(!file.exists());
     assert_eq!(file.changed_to("{}".to_owned()).write().unwrap(), None);
     assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
@@ -141,7 +147,7 @@ fn a_new_file_is_the_persons_alone() {
 #[test]
 fn what_is_not_the_persons_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let said = |path: &Path| Owned::read(path).unwrap_err().to_string();
+    let said = |path: &Path| OwnedFile::read(path).unwrap_err().to_string();
     assert!(said(directory.path()).contains("is not a regular file"));
     let dangling = directory.path().join("dangling");
     symlink("nowhere", &dangling).unwrap();
@@ -164,7 +170,7 @@ fn a_file_that_another_program_changed_meanwhile_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.json");
     std::fs::write(&path, "{}").unwrap();
-    let change = Owned::read(&path).unwrap().changed_to("{\"a\": 1}".to_owned());
+    let change = OwnedFile::read(&path).unwrap().changed_to("{\"a\": 1}".to_owned());
     std::fs::write(&path, "{\"theirs\": 1}").unwrap();
     let said = change.write().unwrap_err().to_string();
     assert!(said.contains("changed meanwhile"), "{said}");

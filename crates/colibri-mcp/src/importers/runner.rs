@@ -1,17 +1,17 @@
 //! Command lines that fetch what they run: `npx`, `uvx` and their like. What they would fetch becomes a [`Package`]; they
 //! themselves never stand in a registry.
 
-use super::proposal::{Package, Registry};
+use super::proposal::{Package, PackageRegistry};
 use super::template::Template;
 
 /// What of a command line is fetched, and the arguments of the program in it.
-type Fetched = Option<(Package, Vec<Template>)>;
+type RunnerPackage = Option<(Package, Vec<Template>)>;
 
 /// The package that a command line runs; `None`: it runs a program of this machine.
 ///
 /// # Errors
 /// Why it can be neither.
-pub(super) fn package(command: &Template, args: &[Template]) -> Result<Fetched, String> {
+pub(super) fn package(command: &Template, args: &[Template]) -> Result<RunnerPackage, String> {
     let Some(command) = command.plain() else {
         return Ok(None);
     };
@@ -49,7 +49,7 @@ pub(super) fn package(command: &Template, args: &[Template]) -> Result<Fetched, 
 }
 
 /// `npx [-y] [-p PACKAGE] [--] PACKAGE[@VERSION] ARGS`, npm-exec(1).
-fn npm(runner: &str, args: &[Template]) -> Result<Fetched, String> {
+fn npm(runner: &str, args: &[Template]) -> Result<RunnerPackage, String> {
     let mut packages: Vec<String> = Vec::new();
     let mut words = args.iter().enumerate();
     while let Some((at, word)) = words.next() {
@@ -73,7 +73,7 @@ fn npm(runner: &str, args: &[Template]) -> Result<Fetched, String> {
     Err(format!("{runner} is told no package"))
 }
 
-fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Fetched, String> {
+fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<RunnerPackage, String> {
     let (first, program) = match packages.first() {
         Some(package) => (package.as_str(), Some(word.to_owned())),
         None => (word, None),
@@ -91,7 +91,7 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Fet
     check_program(name)?;
     check_program(program.as_deref().unwrap_or_default())?;
     let package = Package {
-        registry: Registry::Npm,
+        registry: PackageRegistry::Npm,
         name: name.to_owned(),
         version: version.filter(|version| !version.is_empty()).map(str::to_owned),
         program,
@@ -101,7 +101,7 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Fet
 }
 
 /// `uvx [--from PACKAGE] [--with PACKAGE] [--python VERSION] NAME[@VERSION] ARGS`.
-fn uvx(args: &[Template]) -> Result<Fetched, String> {
+fn uvx(args: &[Template]) -> Result<RunnerPackage, String> {
     let (mut from, mut with) = (None, Vec::new());
     let mut words = args.iter().enumerate();
     while let Some((at, word)) = words.next() {
@@ -131,7 +131,7 @@ fn uvx(args: &[Template]) -> Result<Fetched, String> {
 }
 
 /// `pipx run [--spec PACKAGE] NAME ARGS`.
-fn pipx(args: &[Template]) -> Result<Fetched, String> {
+fn pipx(args: &[Template]) -> Result<RunnerPackage, String> {
     let mut spec = None;
     let mut words = args.iter().enumerate();
     while let Some((at, word)) = words.next() {
@@ -148,7 +148,7 @@ fn pipx(args: &[Template]) -> Result<Fetched, String> {
     Err("pipx is told no package".to_owned())
 }
 
-fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Template>) -> Result<Fetched, String> {
+fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Template>) -> Result<RunnerPackage, String> {
     let (name, version) = requirement(from.unwrap_or(word))?;
     for package in &with {
         requirement(package)?;
@@ -156,7 +156,7 @@ fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Templ
     check_program(name.split('[').next().unwrap_or_default())?;
     check_program(from.map_or("", |_| word))?;
     let package = Package {
-        registry: Registry::Pypi,
+        registry: PackageRegistry::Pypi,
         name,
         version,
         program: from.map(|_| word.to_owned()),
@@ -262,7 +262,7 @@ pub(super) fn is_pypi_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn run(line: &str) -> Result<Fetched, String> {
+    fn run(line: &str) -> Result<RunnerPackage, String> {
         let mut words = line.split(' ').map(Template::from);
         let command = words.next().unwrap();
         package(&command, &words.collect::<Vec<_>>())
@@ -279,7 +279,10 @@ mod tests {
     #[test]
     fn what_runners_of_npm_would_fetch() {
         let (package, args) = fetched("npx -y @scope/pkg@1.2.3 --dir /a");
-        assert_eq!((package.registry, package.name.as_str()), (Registry::Npm, "@scope/pkg"));
+        assert_eq!(
+            (package.registry, package.name.as_str()),
+            (PackageRegistry::Npm, "@scope/pkg")
+        );
         assert_eq!((package.version.as_deref(), package.program), (Some("1.2.3"), None));
         assert_eq!(args, ["--dir", "/a"]);
         let (package, args) = fetched("/usr/bin/npm exec --package=pkg -- prog -x");

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::archive::Archive;
 use super::entry::{DIRECTORY, check_variable, gap, scalar};
-use super::proposal::{Field, Process, Program, Proposal, Runs, Want};
+use super::proposal::{Field, Proposal, ProposedProcess, ProposedProgram, Runs, Want};
 use super::runner::requirement;
 use super::source::{json, toml};
-use super::template::{Piece, Template};
+use super::template::{Template, TemplatePart};
 
 /// A bundle whose manifest was read.
 pub struct Bundle<'b> {
@@ -144,7 +144,7 @@ fn runs(
         let secret = false;
         env.insert(name.clone(), Field { text, secret, optional });
     }
-    let inside = |path: &str| Template(vec![gap(DIRECTORY, None), Piece::Text(format!("/{path}"))]);
+    let inside = |path: &str| Template(vec![gap(DIRECTORY, None), TemplatePart::Text(format!("/{path}"))]);
     let command = of("command").and_then(Value::as_str).unwrap_or_default();
     let (command, args, requirements) = match kind {
         "node" => interpreter(&NODE, command, args, inside(entry), archive)?,
@@ -165,13 +165,13 @@ fn runs(
             (command, args, Vec::new())
         }
     };
-    let program = Program::Bundled {
+    let program = ProposedProgram::Bundled {
         command,
         requirements,
         venv: kind == "uv",
     };
     let cwd = None;
-    Ok(Runs::Process(Box::new(Process {
+    Ok(Runs::Process(Box::new(ProposedProcess {
         program,
         args,
         env,
@@ -231,7 +231,7 @@ fn interpreter(
 /// True if this is the path of a file of the bundle.
 fn is_in(path: &Template, archive: &Archive<'_>) -> bool {
     match path.0.as_slice() {
-        [directory, Piece::Text(path)] if *directory == gap(DIRECTORY, None) => {
+        [directory, TemplatePart::Text(path)] if *directory == gap(DIRECTORY, None) => {
             path.strip_prefix('/').is_some_and(|path| archive.has(path))
         }
         _ => false,
@@ -241,7 +241,7 @@ fn is_in(path: &Template, archive: &Archive<'_>) -> bool {
 /// What `uv run … SCRIPT ARGS` passes to the script.
 fn after_entry(args: Vec<Template>, entry: &str) -> Vec<Template> {
     let ends = |arg: &Template| match arg.0.last() {
-        Some(Piece::Text(text)) => text.trim_start_matches("./").ends_with(entry),
+        Some(TemplatePart::Text(text)) => text.trim_start_matches("./").ends_with(entry),
         _ => false,
     };
     match args.iter().position(ends) {
@@ -273,7 +273,7 @@ fn template(text: &str, wants: &BTreeMap<String, Want>) -> Template {
     Template::read(text, "${", '}', |name| match name {
         DIRECTORY | "HOME" => Some(gap(name, None)),
         "DESKTOP" | "DOCUMENTS" | "DOWNLOADS" => Some(gap(name, None)),
-        "pathSeparator" | "/" => Some(Piece::Text("/".to_owned())),
+        "pathSeparator" | "/" => Some(TemplatePart::Text("/".to_owned())),
         _ => {
             let key = name.strip_prefix("user_config.")?;
             wants.get(key).map(|want| gap(key, want.default.clone()))
@@ -321,7 +321,7 @@ mod tests {
         node(json!({ "server": server }))
     }
 
-    fn process(proposal: &Proposal) -> &Process {
+    fn process(proposal: &Proposal) -> &ProposedProcess {
         match proposal.runs.as_ref().unwrap() {
             Runs::Process(process) => process,
             _ => panic!("no process"),
@@ -360,7 +360,7 @@ mod tests {
         let project: &[u8] = b"[project]\nname = \"x\"\ndependencies = [\"mcp>=1.2\", \"httpx[http2]\"]\n";
         let proposal = of(&uv, &[("main.py", b""), ("pyproject.toml", project)]).unwrap();
         match &process(&proposal).program {
-            Program::Bundled { requirements, venv, .. } => {
+            ProposedProgram::Bundled { requirements, venv, .. } => {
                 assert_eq!(requirements, &["mcp>=1.2", "httpx[http2]"]);
                 assert!(venv);
             }
@@ -371,7 +371,7 @@ mod tests {
             "args": ["${__dirname}/run"], "env": { "PYTHONPATH": "${__dirname}/lib" } } });
         let proposal = of(&server(python), &[]).unwrap();
         assert!(
-            matches!(&process(&proposal).program, Program::Bundled { command, .. } if command.plain() == Some("python3"))
+            matches!(&process(&proposal).program, ProposedProgram::Bundled { command, .. } if command.plain() == Some("python3"))
         );
     }
 

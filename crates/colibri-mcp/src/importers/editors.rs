@@ -85,11 +85,11 @@ fn shell_gaps(text: &str) -> Template {
 
 #[cfg(test)]
 mod tests {
-    use super::super::proposal::{Program, Registry, Runs};
+    use super::super::proposal::{PackageRegistry, ProposedProgram, Runs};
     use super::*;
     use serde_json::json;
 
-    fn process(proposal: &Proposal) -> &super::super::proposal::Process {
+    fn process(proposal: &Proposal) -> &super::super::proposal::ProposedProcess {
         match proposal.runs.as_ref().unwrap() {
             Runs::Process(process) => process,
             _ => panic!("no process"),
@@ -105,7 +105,9 @@ mod tests {
         let found = mcp_servers(&file, &CLAUDE_DESKTOP);
         assert_eq!(found.len(), 3);
         let memory = process(&found[0]);
-        assert!(matches!(&memory.program, Program::Package(package) if package.registry == Registry::Npm));
+        assert!(
+            matches!(&memory.program, ProposedProgram::Package(package) if package.registry == PackageRegistry::Npm)
+        );
         assert_eq!(memory.env["PORT"].text.plain(), Some("8080"));
         assert!(found[1].runs.as_ref().unwrap_err().contains("neither a command"));
         assert!(found[2].runs.is_err());

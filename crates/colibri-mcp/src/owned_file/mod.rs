@@ -15,9 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::unistd::Uid;
 use similar::TextDiff;
 
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::interrupt;
-use colibri_mcp::edit::{Fault, Kind, Value};
+use colibri_mcp::edit::{FileFormat, TextError, Value};
 use colibri_text::visible_lines;
 use colibri_trail::Date;
 
@@ -33,7 +33,7 @@ const NO_LINKS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 
 /// A file of the person who runs this program, as it was read.
 #[derive(Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedFile {
     /// As it was named.
     path: PathBuf,
     /// Where it really is: behind symbolic links.
@@ -44,13 +44,13 @@ pub(crate) struct Owned {
     text: Option<String>,
 }
 
-impl Owned {
+impl OwnedFile {
     /// Reads the file, or notes that there is none.
     ///
     /// # Errors
     /// It cannot be read, is not a regular file of UTF-8, or belongs to somebody else.
-    pub(crate) fn read(path: &Path) -> Result<Owned, Failure> {
-        Owned::read_below(None, path)
+    pub(crate) fn read(path: &Path) -> Result<OwnedFile, CommandError> {
+        OwnedFile::read_below(None, path)
     }
 
     /// Reads a file of the project in this directory, or notes that there is none. Whoever made the project also made its
@@ -58,11 +58,11 @@ impl Owned {
     ///
     /// # Errors
     /// As of [`Owned::read`], or there is a symbolic link on the way.
-    pub(crate) fn read_in_project(directory: &Path, name: &Path) -> Result<Owned, Failure> {
-        Owned::read_below(Some(directory), &directory.join(name))
+    pub(crate) fn read_in_project(directory: &Path, name: &Path) -> Result<OwnedFile, CommandError> {
+        OwnedFile::read_below(Some(directory), &directory.join(name))
     }
 
-    fn read_below(project: Option<&Path>, path: &Path) -> Result<Owned, Failure> {
+    fn read_below(project: Option<&Path>, path: &Path) -> Result<OwnedFile, CommandError> {
         let path = std::path::absolute(path).map_err(|source| failed(path, source))?;
         let project = project.map(|project| project.canonicalize().map_err(|source| failed(project, source)));
         let project = project.transpose()?;
@@ -75,7 +75,7 @@ impl Owned {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(failed(&path, source)),
         };
-        Ok(Owned {
+        Ok(OwnedFile {
             path,
             real,
             project,
@@ -94,18 +94,18 @@ impl Owned {
     }
 
     /// What is wrong with its text, as a failure that names file, line and column.
-    pub(crate) fn fault(&self, fault: Fault) -> Failure {
-        let Fault { line, column, why } = fault;
+    pub(crate) fn fault(&self, fault: TextError) -> CommandError {
+        let TextError { line, column, why } = fault;
         let path = self.path.display();
-        Failure::Data(match line {
+        CommandError::Data(match line {
             0 => format!("{path}: {why}; nothing was written"),
             _ => format!("{path}:{line}:{column}: {why}; nothing was written"),
         })
     }
 
     /// The change that makes it say `text`.
-    pub(crate) fn changed_to(self, text: String) -> Change {
-        Change {
+    pub(crate) fn changed_to(self, text: String) -> FileChange {
+        FileChange {
             file: self,
             after: Some(text),
         }
@@ -116,16 +116,16 @@ impl Owned {
     ///
     /// # Errors
     /// It is not of this kind.
-    pub(crate) fn without(self, kind: Kind, keys: &[&str]) -> Result<Change, Failure> {
+    pub(crate) fn without(self, kind: FileFormat, keys: &[&str]) -> Result<FileChange, CommandError> {
         let after = self.text_without(kind, keys)?;
-        Ok(Change { file: self, after })
+        Ok(FileChange { file: self, after })
     }
 
     /// The text of the same; `None`: nothing is left.
     ///
     /// # Errors
     /// It is not of this kind.
-    pub(crate) fn text_without(&self, kind: Kind, keys: &[&str]) -> Result<Option<String>, Failure> {
+    pub(crate) fn text_without(&self, kind: FileFormat, keys: &[&str]) -> Result<Option<String>, CommandError> {
         let rest = kind.remove(self.text(), keys).map_err(|fault| self.fault(fault))?;
         // Setting and removing takes the layout of both to the same.
         let laid_out = |text: &str| {
@@ -158,10 +158,10 @@ impl Owned {
 }
 
 /// Where a file really is. What is behind a symbolic link is replaced there, and the link stays.
-fn real_path(path: &Path) -> Result<PathBuf, Failure> {
+fn real_path(path: &Path) -> Result<PathBuf, CommandError> {
     match path.canonicalize() {
         Ok(real) => Ok(real),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => Err(Failure::Data(format!(
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => Err(CommandError::Data(format!(
             "{} is a symbolic link to nothing: make the file, or take the link away",
             path.display()
         ))),
@@ -171,13 +171,13 @@ fn real_path(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// The path of a file below a directory, none of whose parts is a symbolic link.
-fn path_without_links(project: &Path, path: &Path) -> Result<PathBuf, Failure> {
+fn path_without_links(project: &Path, path: &Path) -> Result<PathBuf, CommandError> {
     let mut at = project.to_owned();
     let below = path.strip_prefix(project).unwrap_or(path);
     for part in below.components() {
         at.push(part);
         if at.is_symlink() {
-            return Err(Failure::Data(format!(
+            return Err(CommandError::Data(format!(
                 "{} is a symbolic link, and whoever made the project chose where it leads; nothing was written: put a \
                  file of its own there, or leave --project out",
                 at.display()
@@ -187,9 +187,14 @@ fn path_without_links(project: &Path, path: &Path) -> Result<PathBuf, Failure> {
     Ok(at)
 }
 
-fn read_owned(path: &Path, mut file: File) -> Result<String, Failure> {
+fn read_owned(path: &Path, mut file: File) -> Result<String, CommandError> {
     let about = file.metadata().map_err(|source| failed(path, source))?;
-    let refuse = |why: &str| Err(Failure::Data(format!("{} {why}; nothing was written", path.display())));
+    let refuse = |why: &str| {
+        Err(CommandError::Data(format!(
+            "{} {why}; nothing was written",
+            path.display()
+        )))
+    };
     if !about.is_file() {
         return refuse("is not a regular file");
     }
@@ -207,8 +212,8 @@ fn read_owned(path: &Path, mut file: File) -> Result<String, Failure> {
     }
 }
 
-fn failed(path: &Path, source: io::Error) -> Failure {
-    Failure::File {
+fn failed(path: &Path, source: io::Error) -> CommandError {
+    CommandError::File {
         path: path.to_owned(),
         source,
     }
@@ -216,13 +221,13 @@ fn failed(path: &Path, source: io::Error) -> Failure {
 
 /// A change to a file that has not been made yet.
 #[derive(Debug)]
-pub(crate) struct Change {
-    file: Owned,
+pub(crate) struct FileChange {
+    file: OwnedFile,
     /// `None`: the file is to go.
     after: Option<String>,
 }
 
-impl Change {
+impl FileChange {
     /// Whether the file is already as it is to be.
     pub(crate) fn is_empty(&self) -> bool {
         self.file.text == self.after
@@ -244,19 +249,19 @@ impl Change {
     ///
     /// # Errors
     /// It cannot be written, and nothing was.
-    pub(crate) fn write(&self) -> Result<Option<PathBuf>, Failure> {
+    pub(crate) fn write(&self) -> Result<Option<PathBuf>, CommandError> {
         if self.is_empty() {
             return Ok(None);
         }
-        let Owned {
+        let OwnedFile {
             path,
             real,
             project,
             text,
         } = &self.file;
         let at = |source| failed(path, source);
-        if Owned::read_below(project.as_deref(), path)?.text != *text {
-            return Err(Failure::Data(format!(
+        if OwnedFile::read_below(project.as_deref(), path)?.text != *text {
+            return Err(CommandError::Data(format!(
                 "{} was changed meanwhile by another program; nothing was written: try again",
                 path.display()
             )));
@@ -299,12 +304,12 @@ impl Change {
 ///
 /// # Errors
 /// The answer is no.
-pub(crate) fn agree(question: &str, yes: bool) -> Result<(), Failure> {
+pub(crate) fn agree(question: &str, yes: bool) -> Result<(), CommandError> {
     if yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(Failure::Declined(
+        return Err(CommandError::Declined(
             "nothing was written: there is no terminal to ask at; --yes writes without asking".to_owned(),
         ));
     }
@@ -313,7 +318,7 @@ pub(crate) fn agree(question: &str, yes: bool) -> Result<(), Failure> {
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         Ok(())
     } else {
-        Err(Failure::Declined("nothing was written".to_owned()))
+        Err(CommandError::Declined("nothing was written".to_owned()))
     }
 }
 
