@@ -1,4 +1,4 @@
-//! What the daemon answers as itself: the handshake, discovery, pings, subscriptions.
+//! The daemon's own answers: the handshake, discovery, pings, subscriptions.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,30 @@ use super::version::Version;
 use colibri_wire::Json;
 use colibri_wire::json::string;
 
-/// Our name, to clients and to servers.
+/// The daemon's name, for clients and for servers.
 pub const NAME: &str = "colibri-mcp";
-/// Our name for people.
+/// The daemon's name, for people.
 pub const TITLE: &str = "Colibri MCP";
-/// Our version.
+/// The daemon's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The key of a definition's or a result's `_meta` with the id of the server it comes from.
+/// The key in the `_meta` of a definition or a result for the id of the server that it comes from.
 pub(crate) const META_SERVER: &str = "org.colibri/server";
-/// The key in a modern result's `_meta` under which a server says who it is.
+/// The key in a modern result's `_meta` for the server's name and version.
 pub const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// The key in a notification's `_meta` that says which `subscriptions/listen` it belongs to.
+/// The key in a notification's `_meta` for the `subscriptions/listen` request that it belongs to.
 pub(crate) const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// How much of all servers' `instructions` together is passed on, in bytes, headings included.
+/// The most bytes of all servers' `instructions` together that are passed on, headings included.
 pub(crate) const INSTRUCTIONS_LIMIT: usize = 8 * 1024;
 
-/// How many extensions of servers a client is told of.
+/// The most extensions of servers that are listed to a client.
 const MAX_EXTENSIONS: usize = 100;
-/// How much of one server's `extensions` is read, in bytes.
+/// The most bytes of one server's `extensions` that are read.
 const EXTENSIONS_LIMIT: usize = 16 * 1024;
 
-/// How long a client may keep what `server/discover` and our own lists say, in milliseconds; also what a list of a
-/// legacy server, which says nothing of it, counts as.
+/// The time for which a client may cache `server/discover` and the daemon's own lists, in milliseconds. The list of a
+/// legacy server, which gives no such time, counts as fresh for as long.
 pub const TTL_MS: u64 = 30_000;
 
 /// An answer to a request, without its envelope.
@@ -44,13 +44,13 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What stands before a result; a `}` follows it.
+    /// The beginning of a message up to the result. The result and a `}` follow.
     pub fn result_head(id: &str) -> Vec<u8> {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":").into_bytes()
     }
 
-    /// The whole message, without a line end. `id` is the request's as written; `None` where it could not be read,
-    /// which JSON-RPC 2.0, section 5, answers with `null`.
+    /// The whole message, without a line end. `id` is the request's id as written. It is `None` if the id could not be
+    /// read; the answer then has `null` (JSON-RPC 2.0, section 5).
     pub fn to_message(&self, id: Option<&str>) -> Vec<u8> {
         let id = id.unwrap_or("null");
         match self {
@@ -73,14 +73,14 @@ impl From<RpcError> for Answer {
     }
 }
 
-/// Something we offer, as it stands in `capabilities`.
+/// A capability of the daemon, as it stands in `capabilities`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
-    /// Tools, with notifications when the list changes.
+    /// Tools, with notifications of changes to their list.
     Tools,
-    /// Prompts, with notifications when the list changes.
+    /// Prompts, with notifications of changes to their list.
     Prompts,
-    /// Resources, with notifications when the list or a subscribed one changes.
+    /// Resources, with notifications of changes to their list and to subscribed resources.
     Resources,
     /// Completion of arguments, since 2025-03-26.
     Completions,
@@ -89,7 +89,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// The first version that has a word for it.
+    /// The first version that defines this capability.
     fn since(self) -> Version {
         match self {
             Capability::Completions => Version::V2025_03_26,
@@ -108,20 +108,20 @@ impl Capability {
     }
 }
 
-/// What a client is told of us and of the servers behind us.
+/// The capabilities, extensions and instructions that a client gets to see: the daemon's own and the servers'.
 #[derive(Debug, Clone, Default)]
 pub struct Presented {
-    /// What we offer ourselves.
+    /// The daemon's own capabilities.
     pub offered: &'static [Capability],
     /// The extensions that servers declare, with their settings as JSON.
     pub extensions: BTreeMap<String, String>,
-    /// Our instructions with the servers'.
+    /// The daemon's instructions, joined with the servers'.
     pub instructions: String,
 }
 
 impl Presented {
-    /// Adds what a server declares in its `capabilities`. Where two declare one extension with other settings, the
-    /// client learns of none: it could not tell whose they are.
+    /// Adds the extensions that a server declares in its `capabilities`. If two servers declare the same extension with
+    /// different settings, it is left out: the client could not tell the settings apart.
     pub fn add_extensions(&mut self, capabilities: Json<'_>) {
         let declared = capabilities
             .get("extensions")
@@ -141,8 +141,8 @@ impl Presented {
         }
     }
 
-    /// `ServerCapabilities` as a version has them. Extensions stand in the schema since 2026-07-28; hosts of apps read
-    /// them with 2025-11-25 too.
+    /// `ServerCapabilities` in the shape of a version. The schema has `extensions` since 2026-07-28; hosts of apps read
+    /// it with 2025-11-25 too.
     fn capabilities(&self, version: Version) -> String {
         let offered = self.offered.iter().filter(|offer| offer.since() <= version);
         let mut members: Vec<String> = offered.map(|offer| offer.as_member().to_owned()).collect();
@@ -155,7 +155,7 @@ impl Presented {
     }
 }
 
-/// Who we are, as an `Implementation` of that version.
+/// The daemon's `Implementation` in the shape of a version.
 pub fn server_info(version: Version) -> String {
     let title = if version.has_titles() {
         format!("\"title\":{},", string(TITLE))
@@ -165,7 +165,7 @@ pub fn server_info(version: Version) -> String {
     format!("{{\"name\":{},{title}\"version\":{}}}", string(NAME), string(VERSION))
 }
 
-/// `,"instructions":…`, or nothing where there are none.
+/// `,"instructions":…`, or an empty text if there are no instructions.
 fn instructions_member(instructions: &str) -> String {
     if instructions.is_empty() {
         String::new()
@@ -174,7 +174,7 @@ fn instructions_member(instructions: &str) -> String {
     }
 }
 
-/// The result of `initialize` in the version that was negotiated.
+/// The result of `initialize` in the negotiated version.
 pub fn initialize_result(version: Version, presented: &Presented) -> Vec<u8> {
     format!(
         "{{\"protocolVersion\":{},\"capabilities\":{},\"serverInfo\":{}{}}}",
@@ -186,7 +186,8 @@ pub fn initialize_result(version: Version, presented: &Presented) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The result of `server/discover` (2026-07-28, server/discover, "DiscoverResult"): who we are stands in `_meta`.
+/// The result of `server/discover` (2026-07-28, server/discover, "DiscoverResult"). The daemon's `Implementation`
+/// stands in `_meta`.
 pub fn discover_result(version: Version, presented: &Presented) -> Vec<u8> {
     let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
     format!(
@@ -199,7 +200,7 @@ pub fn discover_result(version: Version, presented: &Presented) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The result of `ping`, and of any other request that is answered with nothing but success.
+/// The result of `ping`, and of each other request whose result has no members of its own.
 pub fn empty_result(version: Version) -> Vec<u8> {
     if version.is_modern() {
         format!(
@@ -212,7 +213,7 @@ pub fn empty_result(version: Version) -> Vec<u8> {
     }
 }
 
-/// The result that closes a subscription when we end it.
+/// The result that ends a subscription from the daemon's side.
 pub fn subscription_closed(id: &str, version: Version) -> Vec<u8> {
     format!(
         "{{\"resultType\":\"complete\",\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id},\"{META_SERVER_INFO}\":{}}}}}",
@@ -221,10 +222,10 @@ pub fn subscription_closed(id: &str, version: Version) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Our own instructions and those of the servers, each server's under its id, 8 KiB in all.
+/// Joins the daemon's own instructions with those of the servers, each server's under its id, 8 KiB in all.
 ///
-/// Every line of a server is quoted with `> `, so that no server can open a paragraph in our name or another's. Where
-/// all do not fit, the long ones are cut so that the short ones stay whole.
+/// Every line of a server is quoted with `> `: no server can open a paragraph in the name of the daemon or of another
+/// server. If the total is too long, the longest texts are cut first and the short ones stay whole.
 pub fn join_instructions<'a>(own: &str, servers: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     const CUT: &str = "> […]\n";
     let mut parts: Vec<(String, String)> = servers
@@ -262,11 +263,11 @@ pub fn join_instructions<'a>(own: &str, servers: impl IntoIterator<Item = (&'a s
     joined
 }
 
-/// The text with each line quoted, line ends made `\n`, other control characters taken out, blank ends trimmed.
+/// The text with each line quoted. Line ends become `\n`, other control characters are removed, blank ends are trimmed.
 fn quoted(text: &str) -> String {
-    // Twice the limit is more than can be shown; a hostile server's 16 MiB are not worth reading.
+    // Twice the limit is more than can be shown. The rest of a hostile server's 16 MiB is not read.
     let text = prefix(text, 2 * INSTRUCTIONS_LIMIT).replace("\r\n", "\n");
-    // U+2028, U+2029, U+0085 and form feeds end a line for some readers.
+    // Some readers end a line at U+2028, U+2029, U+0085 and form feeds.
     let line_end = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let lines: Vec<String> = text
         .split(line_end)
@@ -310,7 +311,7 @@ mod tests {
         Capability::Logging,
     ];
 
-    /// One row a version: the capabilities of `ServerCapabilities` in its `schema.ts` that we could offer.
+    /// One row per version: the capabilities of `ServerCapabilities` in its `schema.ts` that the daemon could have.
     #[test]
     fn capabilities_of_each_version() {
         for (version, keys) in [

@@ -1,9 +1,9 @@
-//! The kinds of things that a server may ask of the person's side, and what a client declares to be asked for them.
+//! The kinds of input that a server may request from the client's side, and the client capability that each needs.
 
 use super::version::Version;
 use colibri_wire::Json;
 
-/// A kind of thing that a server may ask for.
+/// A kind of input that a server may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ask {
     /// `elicitation/create` with a form, since 2025-06-18.
@@ -19,10 +19,10 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Ask; 5] = [Ask::Form, Ask::Url, Ask::Sampling, Ask::SamplingTools, Ask::Roots];
 
-    /// What a request asks for; `None`: nothing that a client can be asked.
+    /// The kind of input that a request is for. `None` if no client can be sent such a request.
     pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Ask> {
         let member = |key| params.and_then(|params: Json<'_>| params.get(key));
         match method {
@@ -41,7 +41,7 @@ impl Ask {
         }
     }
 
-    /// The first version that has it.
+    /// The first version that has this kind.
     pub fn since(self) -> Version {
         match self {
             Ask::Form => Version::V2025_06_18,
@@ -50,7 +50,7 @@ impl Ask {
         }
     }
 
-    /// Its method.
+    /// The method of such a request.
     pub fn method(self) -> &'static str {
         match self {
             Ask::Form | Ask::Url => "elicitation/create",
@@ -59,7 +59,7 @@ impl Ask {
         }
     }
 
-    /// The word for it in `ClientCapabilities`, and in `may_ask` of a server's entry.
+    /// The name of this kind in `ClientCapabilities`, and in `may_ask` of a server's entry.
     pub fn capability(self) -> &'static str {
         match self {
             Ask::Form | Ask::Url => "elicitation",
@@ -68,7 +68,7 @@ impl Ask {
         }
     }
 
-    /// What a client has to declare to be asked for it: `ClientCapabilities`.
+    /// The `ClientCapabilities` that a client must declare to be sent such a request.
     pub fn required(self) -> &'static str {
         match self {
             Ask::Form => r#"{"elicitation":{"form":{}}}"#,
@@ -79,8 +79,8 @@ impl Ask {
         }
     }
 
-    /// Whether a client that declared these `ClientCapabilities` can be asked for it. `elicitation` without a mode
-    /// means forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
+    /// True if a client with these `ClientCapabilities` can be sent such a request. `elicitation` without a mode means
+    /// forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
     pub fn is_declared(self, capabilities: Json<'_>) -> bool {
         let Some(declared) = capabilities.get(self.capability()).filter(Json::is_object) else {
             return false;

@@ -1,10 +1,10 @@
-//! What a client can be asked, as it says itself, and what a server is told that it may ask.
+//! The kinds of input that a client declares, and the declaration of them to a server.
 
 use super::ask::Ask;
 use super::version::Version;
 use colibri_wire::Json;
 
-/// Which of the things that MCP lets servers ask for.
+/// A set of the kinds of input that servers may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Askable {
     form: bool,
@@ -17,7 +17,7 @@ pub struct Askable {
 }
 
 impl Askable {
-    /// Nothing.
+    /// The empty set.
     pub const NOTHING: Askable = Askable {
         form: false,
         url: false,
@@ -28,7 +28,7 @@ impl Askable {
         roots_changed: false,
     };
 
-    /// All that the words of an entry's `may_ask` stand for.
+    /// The kinds that the words of an entry's `may_ask` name.
     pub fn named<'a>(words: impl IntoIterator<Item = &'a str>) -> Askable {
         let mut askable = Askable::NOTHING;
         for word in words {
@@ -42,8 +42,8 @@ impl Askable {
         askable
     }
 
-    /// What a client of this version can be asked by these `ClientCapabilities`. What its version does not have counts
-    /// as not declared, and what can be read in two ways as nothing.
+    /// The kinds that a client of this version declares in these `ClientCapabilities`. A kind that its version does not
+    /// have counts as not declared, and so does a declaration that is ambiguous.
     pub fn read(version: Version, capabilities: Option<Json<'_>>) -> Askable {
         let Some(capabilities) =
             capabilities.filter(|it| it.ambiguous(&["elicitation", "sampling", "roots"]).is_none())
@@ -54,14 +54,14 @@ impl Askable {
         let sampling = is_declared(Ask::Sampling);
         let within = |capability: &str, key: &str| capabilities.get(capability).and_then(|it| it.get(key));
         Askable {
-            // Before there were modes, there was nothing but forms.
+            // Before there were modes, the only mode was forms.
             form: is_declared(Ask::Form)
                 || (version == Version::V2025_06_18
                     && capabilities.get("elicitation").is_some_and(|it| it.is_object())),
             url: is_declared(Ask::Url),
             sampling,
             tools: is_declared(Ask::SamplingTools),
-            // Before it had to be declared, every client that samples took it.
+            // Before this was a capability of its own, each client with sampling supported it.
             context: sampling
                 && (version < Version::V2025_11_25
                     || within("sampling", "context").is_some_and(|context| context.is_object())),
@@ -72,7 +72,7 @@ impl Askable {
         }
     }
 
-    /// Whether this can be asked.
+    /// True if the set has this kind.
     pub fn can(self, ask: Ask) -> bool {
         match ask {
             Ask::Form => self.form,
@@ -83,17 +83,17 @@ impl Askable {
         }
     }
 
-    /// Whether sampling may want the context of servers with it.
+    /// True if a sampling request may include the context of servers.
     pub(crate) fn has_context(self) -> bool {
         self.context
     }
 
-    /// Whether changes of the roots are told.
+    /// True if the client notifies servers of changes of its roots.
     pub fn tells_roots(self) -> bool {
         self.roots_changed
     }
 
-    /// What both have.
+    /// The kinds that both sets have.
     pub fn both(self, other: Askable) -> Askable {
         Askable {
             form: self.form && other.form,
@@ -106,7 +106,7 @@ impl Askable {
         }
     }
 
-    /// `ClientCapabilities` that say so to a server of this version.
+    /// The `ClientCapabilities` that declare this set to a server of this version.
     pub(crate) fn declaration(self, version: Version) -> String {
         let has_modes = version >= Version::V2025_11_25;
         let object = |members: &[(&str, bool)]| {
@@ -160,7 +160,7 @@ mod tests {
         can
     }
 
-    /// A cell for each version and capability.
+    /// One cell for each version and capability.
     #[test]
     fn what_a_client_can_be_asked_is_what_its_version_has_of_what_it_declares() {
         let form: &[Version] = &[V2025_06_18, V2025_11_25, V2026_07_28];
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// What a server is told is in its version's own shape, and reads back as what was meant.
+    /// The declaration to a server has the shape of its version, and reads back as the same set.
     #[test]
     fn a_declaration_has_the_shape_of_its_version() {
         let all = Askable::named(["elicitation", "sampling", "roots", "other"]);

@@ -1,6 +1,6 @@
-//! What a server asks of the person's side on its way to a client, and the client's answer on its way back: who asks is
-//! named to the person, and what the client's version cannot parse is changed or refused. `docs/rewrites.md` has a row
-//! for each edit.
+//! A server's elicitation, sampling or roots request on its way to a client, and the client's answer on its way back.
+//! The message to the person names the server. Parts that the client's version cannot parse are changed or refused.
+//! `docs/rewrites.md` has a row for each edit.
 
 use super::answer::META_SERVER;
 use super::ask::Ask;
@@ -15,8 +15,8 @@ use super::version::Version;
 use colibri_wire::json::{Kind, string};
 use colibri_wire::{Edits, Json};
 
-/// The keys of such a request's `params` that are read here: two members that could be taken for one of them make it
-/// ambiguous.
+/// The keys of the request's `params` that are read here. Two members that could be taken for the same key make the
+/// request ambiguous.
 const PARAMS_KEYS: [&str; 12] = [
     "_meta",
     "task",
@@ -32,23 +32,23 @@ const PARAMS_KEYS: [&str; 12] = [
     "toolChoice",
 ];
 
-/// Who asks whom.
+/// The server and the client of one request.
 #[derive(Debug, Clone, Copy)]
 pub struct Wording<'a> {
-    /// The server's id, which the person gets to see.
+    /// The server's id, which is shown to the person.
     pub server: &'a str,
-    /// The version that the client speaks.
+    /// The client's version.
     pub client: Version,
-    /// What the client can be asked.
+    /// The kinds of input that the client declares.
     pub can: Askable,
-    /// The daemon's own number of the request: its id towards the client, and its progress token.
+    /// The daemon's own number of the request. It is the request's id for the client, and its progress token.
     pub number: u64,
-    /// Whether the server's URIs stand behind its prefix.
+    /// True if the server's URIs stand behind its prefix.
     pub is_exposed: bool,
 }
 
 impl Wording<'_> {
-    /// What stands in front of what the person gets to read.
+    /// The text in front of the message that is shown to the person.
     fn name(&self) -> String {
         format!("[{}] ", self.server)
     }
@@ -57,7 +57,7 @@ impl Wording<'_> {
         format!("\"{META_SERVER}\":{}", string(self.server))
     }
 
-    /// The `params` of a request without any.
+    /// The `params` of a request that has none of its own.
     pub fn params(&self) -> String {
         format!("{{\"_meta\":{{{}}}}}", self.meta())
     }
@@ -65,7 +65,7 @@ impl Wording<'_> {
     /// The edits to the `params` of a server's request.
     ///
     /// # Errors
-    /// What to answer the server: the client cannot be asked that, or the request is not as MCP has it.
+    /// The answer for the server: the client does not support this kind of input, or the request breaks the protocol.
     pub fn edits(&self, ask: Ask, params: Json<'_>) -> Result<Edits, RpcError> {
         if let Some(error) = self.refusal(ask) {
             return Err(error);
@@ -108,7 +108,7 @@ impl Wording<'_> {
                 }
                 self.edit_meta(edits, member.value);
             } else if key("task") {
-                // No client is told of tasks of the daemon's.
+                // Clients do not see tasks of the daemon's own requests.
                 return Change::Remove;
             } else if !samples && key("message") || samples && key("systemPrompt") {
                 match member.value.after("") {
@@ -130,8 +130,8 @@ impl Wording<'_> {
         }
     }
 
-    /// The edits to a server's error -32042 for a legacy client: who wants the person to open URLs is named in each
-    /// `message`. What is no elicitation stays as it is.
+    /// The edits to a server's error -32042 for a legacy client: each `message` gets the name of the server that wants
+    /// the person to open a URL. Entries that are no elicitation stay as they are.
     pub fn url_error_edits(&self, error: Json<'_>) -> Edits {
         let mut edits = Edits::new();
         for elicitation in elicitations(error) {
@@ -143,8 +143,8 @@ impl Wording<'_> {
         edits
     }
 
-    /// What to answer a server that asks for what this client cannot be asked (2025-11-25, client/elicitation and
-    /// client/sampling, "Error Handling": a mode or `tools` that was not declared is -32602).
+    /// The answer for a server that requests input of a kind that this client does not support (2025-11-25,
+    /// client/elicitation and client/sampling, "Error Handling": -32602 for a mode or `tools` that was not declared).
     fn refusal(&self, ask: Ask) -> Option<RpcError> {
         if self.can.can(ask) {
             return None;
@@ -179,7 +179,7 @@ impl Wording<'_> {
             if claims_ours(&member.key) {
                 Change::Remove
             } else if member.key.is_string(META_PROGRESS_TOKEN) {
-                // A modern client tells progress to nobody.
+                // A modern client sends no progress.
                 if is_id(&member.value) && !self.client.is_modern() {
                     Change::Replace(self.number.to_string())
                 } else {
@@ -191,7 +191,7 @@ impl Wording<'_> {
         });
     }
 
-    /// Before 2025-11-25 a choice was an `enum` with `enumNames`, and there was no choice of several.
+    /// Before 2025-11-25 a choice was an `enum` with `enumNames`, and a choice of several values did not exist.
     fn edit_schema(&self, edits: &mut Edits, schema: Json<'_>) -> Result<(), RpcError> {
         if self.client >= Version::V2025_11_25 {
             return Ok(());
@@ -226,8 +226,8 @@ impl Wording<'_> {
         Ok(())
     }
 
-    /// Messages with several blocks become several messages for clients before 2025-11-25, and blocks of types that
-    /// they lack become text. URIs become those that clients see.
+    /// Edits messages for a client before 2025-11-25: a message with several blocks becomes several messages, and a
+    /// block of an unknown type becomes text. URIs become those that clients see.
     fn edit_messages(&self, edits: &mut Edits, messages: Json<'_>) -> Result<(), RpcError> {
         let mut count = 0;
         for message in messages.elements() {
@@ -295,7 +295,7 @@ impl Wording<'_> {
         String::from_utf8(edits.apply(own.text().as_bytes())).unwrap_or_else(|_| own.text().to_owned())
     }
 
-    /// URIs of resources in a block, and in what a tool answered.
+    /// Exposes the URIs of resources in a block, and in the result of a tool inside it.
     fn expose(&self, edits: &mut Edits, block: Json<'_>) {
         if self.is_exposed {
             Links::of(self.server).block(edits, block, 0);
@@ -310,8 +310,8 @@ impl Wording<'_> {
     }
 }
 
-/// The elicitations that an error -32042 names, as many as there may be (2025-11-25, client/elicitation, "URL
-/// Elicitation Required Error").
+/// The elicitations in an error -32042, up to the limit (2025-11-25, client/elicitation, "URL Elicitation Required
+/// Error").
 pub fn elicitations(error: Json<'_>) -> impl Iterator<Item = Json<'_>> {
     let named = error.get("data").and_then(|data| data.get("elicitations"));
     named
@@ -324,21 +324,21 @@ fn invalid(what: &str) -> RpcError {
     RpcError::invalid_params(format!("invalid params: {what}"))
 }
 
-/// What a client said to what it was asked.
+/// The client's response to a request for input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// The person agreed.
+    /// The person accepted.
     Accept,
-    /// The person refused.
+    /// The person declined.
     Decline,
-    /// The person chose nothing.
+    /// The person cancelled.
     Cancel,
-    /// What was asked for, where nobody has to agree.
+    /// The result of a request that needs no consent.
     Answer,
 }
 
 impl Said {
-    /// The word for it, as MCP has it where it has one.
+    /// The response as one word: MCP's own word if it has one.
     pub fn name(self) -> &'static str {
         match self {
             Said::Accept => "accept",
@@ -349,10 +349,10 @@ impl Said {
     }
 }
 
-/// Reads a client's result for a server of this version, and the edits that it needs there.
+/// Reads a client's result for a server of this version, and the edits that the server's version needs.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason for which the result is invalid.
 pub fn read_response(ask: Ask, result: Json<'_>, server: Version) -> Result<(Said, Edits), String> {
     let mut edits = Edits::new();
     if !result.is_object() {
@@ -424,7 +424,7 @@ mod tests {
     use super::*;
     use crate::read_in_tests::json;
 
-    /// A client of this version that can be asked all that its version has.
+    /// A client of this version that supports all kinds of input of its version.
     fn able(client: Version) -> Wording<'static> {
         let all = Askable::named(["elicitation", "sampling", "roots"]).declaration(V2025_11_25);
         let can = if client < V2025_11_25 {
@@ -500,7 +500,7 @@ mod tests {
         assert_eq!(asked(&asking, Ask::Roots, meta).unwrap(), format!("{{{META}}}"));
     }
 
-    /// A cell for each kind of thing and version.
+    /// One cell for each kind of input and version.
     #[test]
     fn what_a_version_does_not_have_is_refused_with_its_reason() {
         for client in Version::ALL {
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(code(Ask::Roots, "{}"), METHOD_NOT_FOUND);
     }
 
-    /// A cell for each kind of property and version that has forms.
+    /// One cell for each kind of property and version that has forms.
     #[test]
     fn forms_are_what_older_clients_can_show() {
         let form = |property: &str| {
@@ -568,7 +568,7 @@ mod tests {
         }
     }
 
-    /// A cell for each version of clients.
+    /// One cell for each version of clients.
     #[test]
     fn sampling_messages_are_what_older_clients_can_read() {
         let two = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"audio","data":"AA","mimeType":"audio/wav"}],"k":1}"#;
@@ -718,7 +718,7 @@ mod tests {
         }
     }
 
-    /// A cell for each version of servers.
+    /// One cell for each version of servers.
     #[test]
     fn sampled_messages_are_what_older_servers_can_read() {
         let answer = |content: &str| format!(r#"{{"role":"assistant","model":"m","content":{content},"x":1}}"#);

@@ -1,30 +1,30 @@
-//! Calls that are left to the task board: what their answers say of it.
+//! Calls that are deferred to the task board, and their mention in answers.
 
 use super::members::{Change, rewrite};
 use colibri_wire::json::string;
 use colibri_wire::keys::fold;
 use colibri_wire::{Edits, Json};
 
-/// The key under which an answer says which task it is.
+/// The key in an answer for the number of the task.
 const KEY: &str = "deferred";
 
-/// What became of what a call was for that was refused, or failed for good.
+/// The task board's part in a call that was refused, or failed for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferred {
-    /// The number of the task; `None`: there is none.
+    /// The number of the task; `None` if there is no task.
     pub task: Option<u64>,
-    /// The same in words for whoever made the call.
+    /// The same as a sentence for the caller.
     pub told: String,
 }
 
 impl Deferred {
-    /// As a member of an object: `"deferred":{"task":7}`, if there is a task.
+    /// The value as a member of an object: `"deferred":{"task":7}`. `None` if there is no task.
     pub fn member(&self) -> Option<String> {
         self.task.map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
     }
 
-    /// The edits that say so in a tool's result: as a member of its structured content, where what the server says
-    /// under that key goes, and as a block of text after the others.
+    /// The edits that add the deferred call to a tool's result: a member of its structured content, and a text block
+    /// after the others. A member of the server's own under the same key is replaced.
     pub fn edits(&self, result: Json<'_>) -> Edits {
         let mut edits = named_instead(result, &self.member().unwrap_or_default());
         let contents = result.members().filter(|member| member.key.is_string("content"));
@@ -39,13 +39,13 @@ impl Deferred {
         edits
     }
 
-    /// The edits that take out of a failed tool's result what its server says of a task: that is Colibri's to say.
+    /// The edits that remove the server's own `deferred` from a failed tool's result: only Colibri may set it.
     pub fn none(result: Json<'_>) -> Edits {
         named_instead(result, "")
     }
 }
 
-/// The edits that put `member` in the place of what the structured content says of a task, however its key is written.
+/// The edits that replace each `deferred` of the structured content by `member`, in each spelling of the key.
 fn named_instead(result: Json<'_>, member: &str) -> Edits {
     let mut edits = Edits::new();
     let structured = result
@@ -90,7 +90,7 @@ mod tests {
                 format!(r#"{{"structuredContent":{{"deferred":{{"task":7}},"a":1e400}},"content":[ {block}]}}"#),
             ),
             (
-                // Some readers do not tell these apart.
+                // Some readers take these keys for the same one.
                 r#"{"structuredContent":{"a":1,"Deferred":{"task":9},"DEFERRE\u0044":2,"de\u017fferred":3},"content":[]}"#
                     .to_owned(),
                 format!(

@@ -1,4 +1,4 @@
-//! The errors we answer with: JSON-RPC's, MCP's, and our own codes. `docs/errors.md` lists every one of them.
+//! The daemon's errors: JSON-RPC's, MCP's, and Colibri's own codes. `docs/errors.md` lists all of them.
 
 use super::answer::{Answer, META_SERVER_INFO, server_info};
 use super::deferred::Deferred;
@@ -7,32 +7,33 @@ use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_wire::json::string;
 
-/// The key in the `_meta` of a tool result under which we say what went wrong.
-/// The key in `_meta` of a tool's result of which only the beginning is sent: how long it is, and where it is kept.
+/// The key in the `_meta` of a tool's result that is sent only in part: its whole length, and its handle in the result
+/// store.
 pub const META_KEPT: &str = "org.colibri/kept";
+/// The key in the `_meta` of a tool's result for the error of Colibri that it reports.
 pub(crate) const META_ERROR: &str = "org.colibri/error";
 
-/// How a [`Code`] is answered.
+/// The form in which a [`Code`] is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// As a JSON-RPC error, whatever the method.
+    /// A JSON-RPC error for each method.
     Error,
-    /// To `tools/call` as a result with `isError: true`, which a model gets to read; to other methods as an error.
+    /// A result with `isError: true` for `tools/call`, which a model gets to read. A JSON-RPC error for other methods.
     Result,
 }
 
-/// Our own error codes. Names and numbers are an interface: they are added to, never changed.
+/// Colibri's own error codes. Names and numbers are an interface: codes are only added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// A line over the limit.
+    /// A line is over the limit.
     FrameTooLong,
-    /// Too many calls of one client at once.
+    /// One client has too many calls in flight.
     LimitInFlight,
-    /// One user takes more than one user may.
+    /// One user is over the quota.
     LimitUser,
     /// Too many clients, or too many bytes in the whole daemon.
     DaemonBusy,
-    /// It got the signal to end.
+    /// The daemon got the signal to end.
     DaemonStopping,
     /// The bridge finds no daemon.
     DaemonUnreachable,
@@ -42,82 +43,82 @@ pub enum Code {
     TrailUnavailable,
     /// Colibri's own store cannot be read or written.
     StoreUnavailable,
-    /// A part of the protocol that comes with a later release.
+    /// The request uses a part of the protocol that comes with a later release.
     NotSupportedYet,
-    /// A fault of our own.
+    /// A fault of Colibri itself.
     Internal,
-    /// A closed write or external-call gate.
+    /// A write gate or external-call gate is closed.
     GateClosed,
-    /// A rule of clients.json or of the server's entry.
+    /// A rule of clients.json or of the server's entry denies the call.
     PolicyDenied,
-    /// Arguments that the tool's `inputSchema` does not allow.
+    /// The tool's `inputSchema` does not allow the arguments.
     SchemaInvalid,
-    /// Arguments that the operator's contract does not allow.
+    /// The operator's contract does not allow the arguments.
     ContractDenied,
-    /// A definition that is not the approved one.
+    /// The definition is not the approved one.
     PinChanged,
-    /// A person said no, or nobody answered.
+    /// A person declined, or nobody answered.
     ApprovalDenied,
-    /// A server asks the person for something, and that comes to nothing.
+    /// The server requested input from the person and did not get it.
     AskFailed,
-    /// An agent's instance has had as many bytes as it may.
+    /// An agent's instance has used up its budget of bytes.
     BudgetSpent,
-    /// A result over the limit of the server's entry or of the cost mode.
+    /// The result is over the limit of the server's entry or of the cost mode.
     ResultTooLarge,
-    /// A result that the operator's contract does not allow.
+    /// The operator's contract does not allow the result.
     ResultRefused,
-    /// An argument names a server or tool that is not there.
+    /// An argument names a server or tool that does not exist.
     NoSuchTool,
-    /// Nothing is kept for the caller under a handle.
+    /// The handle names no stored result of this caller.
     NoSuchResult,
-    /// The server declares nothing of what is asked for.
+    /// The server does not declare the requested capability.
     NotOffered,
-    /// A task is not in the state, or not in the hands, that the call needs.
+    /// The task is not in the state that the call needs, or belongs to somebody else.
     TaskRefused,
     /// The server does not run and cannot be started now.
     IntegrationUnavailable,
-    /// It cannot be started at all until somebody changes something.
+    /// The server cannot be started until somebody changes something.
     ServerUnstartable,
-    /// It wants to know who asks, or does not let them.
+    /// The server requires authentication, or does not authorize the daemon.
     ServerDenied,
-    /// It ended with the call in flight.
+    /// The server ended with the call in flight.
     ServerDied,
-    /// It answered, and not as MCP has it.
+    /// The server's answer breaks the protocol.
     ServerAnswerInvalid,
-    /// The server behind a URL failed at the request.
+    /// The server behind a URL failed to serve the request.
     ServerFailed,
-    /// It was not ready in time.
+    /// The server was not ready in time.
     TimeoutStart,
-    /// Neither answer nor progress in time.
+    /// The server sent neither an answer nor progress in time.
     TimeoutCall,
-    /// Progress, but no answer, for too long.
+    /// The server sent progress, but no answer, for too long.
     TimeoutTotal,
 }
 
-/// What there is to say of a [`Code`]: a row of `docs/errors.md`.
+/// The description of a [`Code`]: a row of `docs/errors.md`.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// The code itself.
+    /// The code.
     pub code: Code,
-    /// Its name, as in `code` of `_meta["org.colibri/error"]` and of `data`.
+    /// The code's name in `code` of `_meta["org.colibri/error"]` and of `data`.
     pub name: &'static str,
-    /// Its JSON-RPC number: positive, since -32768 to -32000 belong to JSON-RPC and MCP.
+    /// The code's JSON-RPC number. It is positive, since -32768 to -32000 belong to JSON-RPC and MCP.
     pub number: i64,
-    /// How it is answered.
+    /// The form in which the code is sent.
     pub delivery: Delivery,
-    /// When it is sent.
+    /// The situation in which the code is sent.
     pub when: &'static str,
-    /// What to do, where the sender knows nothing better.
+    /// The advice if the sender has no better one.
     pub advice: &'static str,
 }
 
 macro_rules! rows {
     ($($code:ident $name:literal $number:literal $delivery:ident $when:literal $advice:literal)*) => {
         impl Code {
-            /// All of them, by number.
+            /// All codes, by number.
             pub const ALL: &'static [Code] = &[$(Code::$code),*];
 
-            /// Everything there is to say of it.
+            /// The code's description.
             pub fn row(self) -> Row {
                 match self {
                     $(Code::$code => Row {
@@ -243,41 +244,41 @@ rows! {
 }
 
 impl Code {
-    /// Its name, as in `_meta["org.colibri/error"].code`.
+    /// The code's name, as in `_meta["org.colibri/error"].code`.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 }
 
-/// One of our own errors on its way to a client.
+/// An error of Colibri on its way to a client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", code.name())]
 pub struct Failure {
-    /// Which.
+    /// The code.
     pub code: Code,
-    /// One sentence for the model or the person who made the call: what was wrong and where. Never a secret.
+    /// One sentence for the model or the person who made the call: the fault and its place. Never a secret.
     pub message: String,
-    /// Id of the server concerned.
+    /// The id of the server concerned.
     pub server: Option<String>,
-    /// The rule that said no: file and key.
+    /// The rule that denied the call: file and key.
     pub rule: Option<String>,
-    /// What to do; `None` for the advice of the code's row.
+    /// The advice; `None` for the advice of the code's description.
     pub advice: Option<String>,
-    /// What there is instead.
+    /// The alternative to the result, if there is one.
     pub instead: Option<Box<Instead>>,
 }
 
-/// What there is instead of what was asked for.
+/// The alternative to a result that is not sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instead {
-    /// A result that is kept instead of being sent: its handle, and how many bytes it has.
+    /// The stored result: its handle, and its length in bytes.
     pub kept: Option<(String, u64)>,
-    /// A task.
+    /// The deferred call.
     pub deferred: Option<Deferred>,
 }
 
 impl Instead {
-    /// As members of an object, each with a comma before it.
+    /// The alternatives as members of an object, each with a comma before it.
     fn members(&self) -> String {
         let kept = self
             .kept
@@ -292,7 +293,7 @@ impl Instead {
 }
 
 impl Failure {
-    /// A failure about no server, by no rule.
+    /// A failure without a server and without a rule.
     pub fn new(code: Code, message: impl Into<String>) -> Failure {
         Failure {
             code,
@@ -304,19 +305,19 @@ impl Failure {
         }
     }
 
-    /// Names the result that is kept instead of being sent.
+    /// Adds the handle of the result that is stored instead of being sent.
     pub fn keeping(mut self, handle: String, bytes: u64) -> Failure {
         self.instead.get_or_insert_default().kept = Some((handle, bytes));
         self
     }
 
-    /// Says what became of what the call was for.
+    /// Adds the deferred call.
     pub fn deferring(mut self, deferred: Deferred) -> Failure {
         self.instead.get_or_insert_default().deferred = Some(deferred);
         self
     }
 
-    /// Names the server concerned.
+    /// Adds the server concerned.
     pub fn of_server(self, server: impl Into<String>) -> Failure {
         Failure {
             server: Some(server.into()),
@@ -324,7 +325,7 @@ impl Failure {
         }
     }
 
-    /// Names the rule that said no.
+    /// Adds the rule that denied the call.
     pub fn by_rule(self, rule: impl Into<String>) -> Failure {
         Failure {
             rule: Some(rule.into()),
@@ -332,7 +333,7 @@ impl Failure {
         }
     }
 
-    /// Says what to do, better than the code's row can.
+    /// Adds advice that is better than the one of the code's description.
     pub fn advising(self, advice: impl Into<String>) -> Failure {
         Failure {
             advice: Some(advice.into()),
@@ -427,7 +428,7 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    /// The rows of the doc's table whose first cell is a code in backquotes.
+    /// The rows of the document's table whose first cell is a code in backquotes.
     fn doc_rows(header: &str) -> Vec<Vec<String>> {
         DOC.lines()
             .skip_while(|line| *line != header)

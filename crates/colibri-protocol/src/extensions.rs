@@ -1,14 +1,14 @@
-//! Extensions: what peers declare beyond MCP's own methods.
+//! Extensions that clients and servers declare beyond MCP's own methods.
 
 use super::request::META_CLIENT_CAPABILITIES;
 use super::tasks;
 use colibri_wire::Json;
 
-/// How many extensions of a peer are looked at.
+/// The most extensions of one peer that are read.
 const LOOKED_AT: usize = 100;
 
-/// Whether the client of this request (`params` is the request's) and a server with these `ServerCapabilities` both
-/// declare an extension of which we know nothing: its notifications pass as they are.
+/// True if both sides declare an extension that the daemon does not know: the client in `params` of this request, and
+/// the server in its `ServerCapabilities`. The notifications of such an extension are relayed unchanged.
 pub fn share_unknown(params: Option<Json<'_>>, server: Json<'_>) -> bool {
     let client = || params?.get("_meta")?.get(META_CLIENT_CAPABILITIES)?.get("extensions");
     let Some((client, server)) = client().zip(server.get("extensions")) else {

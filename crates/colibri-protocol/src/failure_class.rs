@@ -1,4 +1,4 @@
-//! Classes of failures: the one table of whether another attempt can help. `docs/errors.md` has it too.
+//! Classes of failures: the one table that says if another attempt can help. `docs/errors.md` has the same table.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ use super::rpc_error::{
 /// The class of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// It may go away by itself.
+    /// The failure may go away by itself.
     Transient,
-    /// It stays until somebody changes something.
+    /// The failure stays until somebody changes something.
     Permanent,
-    /// Nobody can say. Once it counts as transient; where the same comes again, as permanent.
+    /// Not known. The first time it counts as transient; a repeated failure counts as permanent.
     Unknown,
 }
 
 impl FailureClass {
-    /// Its name, as records have it.
+    /// The class's name, as in records.
     pub fn name(self) -> &'static str {
         match self {
             FailureClass::Transient => "transient",
@@ -31,45 +31,46 @@ impl FailureClass {
     }
 }
 
-/// The code and the class of a failed attempt, as a record has them.
+/// The code and the class of a failed attempt, as in records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptFailure {
-    /// A code of ours, a server's number, or an integration's own code.
+    /// A code of Colibri, the number of a server's error, or an integration's own code.
     pub code: Cow<'static, str>,
-    /// `None`: no failure that could be tried again, such as a call that its client cancelled.
+    /// `None` if another attempt makes no sense, for example after the client cancelled the call.
     pub class: Option<FailureClass>,
 }
 
 impl AttemptFailure {
-    /// A tool's own failure.
+    /// A failure that the tool itself reports.
     pub const TOOL_ERROR: AttemptFailure = AttemptFailure {
         code: Cow::Borrowed("TOOL_ERROR"),
         class: Some(FailureClass::Unknown),
     };
-    /// A call that its client does not want any more.
+    /// A call that its client cancelled.
     pub const CANCELLED: AttemptFailure = AttemptFailure {
         code: Cow::Borrowed("CANCELLED"),
         class: None,
     };
 }
 
-/// The cause for which an attempt, or a process, failed.
+/// The cause of a failed attempt or a failed process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCause {
-    /// A code of ours.
+    /// A code of Colibri.
     Ours(Code),
     /// The code of a server's JSON-RPC error.
     Servers(i64),
 }
 
 impl FailureCause {
-    /// The class of its failures. Whether a call may be made again at all is another question: only if the server did not
-    /// process it, or if it may be processed twice.
+    /// The class of failures with this cause. The class does not decide alone if a call may be repeated: the server
+    /// must not have processed it, or it must be safe to process it twice.
     pub fn class(self) -> FailureClass {
         match self {
             FailureCause::Ours(
                 Code::IntegrationUnavailable | Code::ServerDied | Code::ServerFailed | Code::TimeoutCall
-                // A place, a limit or a disk that others have just now: these are not tried again, and end by themselves.
+                // Others use the slot, the quota or the disk at the moment. These failures end by themselves and are
+                // not retried.
                 | Code::LimitInFlight | Code::LimitUser | Code::DaemonBusy | Code::DaemonStopping
                 | Code::TrailUnavailable | Code::StoreUnavailable,
             ) => FailureClass::Transient,
@@ -99,7 +100,7 @@ impl FailureCause {
         }
     }
 
-    /// Its code, as records have it.
+    /// The code of this cause, as in records.
     pub fn code(self) -> Cow<'static, str> {
         match self {
             FailureCause::Ours(code) => Cow::Borrowed(code.name()),
@@ -112,7 +113,7 @@ impl FailureCause {
 mod tests {
     use super::*;
 
-    /// The table of docs/errors.md has the class of every code.
+    /// The table of docs/errors.md has the class of each code.
     #[test]
     fn the_manual_has_the_class_of_every_failure() {
         let doc = include_str!("../../../docs/errors.md");
@@ -152,7 +153,7 @@ mod tests {
             ),
             ("unknown", "unknown")
         );
-        // What is no cause of ours: a tool's own failure, and what an integration says of its own.
+        // Failures without a cause of Colibri: those that a tool or an integration reports itself.
         let own = [
             "`isError` without a code (`TOOL_ERROR`)",
             "a code of an integration of ours",

@@ -1,8 +1,8 @@
-//! The four kinds of things that servers offer in lists.
+//! The four kinds of things that servers list: tools, prompts, resources and templates.
 
 use super::method::Method;
 
-/// A kind of things that a server offers, each with a list of its own.
+/// A kind of things that a server lists. Each kind has a list of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// Tools.
@@ -16,13 +16,13 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// How many there are.
+    /// The number of kinds.
     pub const COUNT: usize = 4;
 
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Feature; Feature::COUNT] = [Feature::Tool, Feature::Prompt, Feature::Resource, Feature::Template];
 
-    /// Its place in [`Feature::ALL`].
+    /// The index in [`Feature::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -52,7 +52,7 @@ impl Feature {
         }
     }
 
-    /// The member of an entry that tells it from the others.
+    /// The member of an entry that identifies it.
     pub fn identifier(self) -> &'static str {
         match self {
             Feature::Tool | Feature::Prompt => "name",
@@ -61,7 +61,7 @@ impl Feature {
         }
     }
 
-    /// What one of it is called.
+    /// The English word for one thing of this kind.
     pub fn noun(self) -> &'static str {
         match self {
             Feature::Tool => "tool",
@@ -72,25 +72,25 @@ impl Feature {
     }
 }
 
-/// Some of the features.
+/// A set of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(u8);
 
 impl Features {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Features = Features(0);
 
-    /// Whether it is one of them.
+    /// True if the set has this feature.
     pub fn has(self, feature: Feature) -> bool {
         self.0 & (1 << feature.index()) != 0
     }
 
-    /// Whether it is none of them.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self == Features::NONE
     }
 
-    /// The features, in their order.
+    /// The features of the set, in the order of [`Feature::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL.into_iter().filter(move |feature| self.has(*feature))
     }

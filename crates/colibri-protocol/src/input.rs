@@ -1,8 +1,8 @@
-//! What a server asks of the person's side before it answers: a modern one by a result that says `input_required` and
-//! is followed by a retry (2026-07-28, basic/patterns/mrtr), a legacy one by requests of its own (client/*).
+//! Input that a server requests from the client's side before it answers. A modern server sends an `input_required`
+//! result, and the client retries (2026-07-28, basic/patterns/mrtr). A legacy server sends requests of its own
+//! (client/*).
 //!
-//! What a server asks for is hostile input: how much of it there is is bounded, and what it asks is one of the kinds
-//! that MCP has.
+//! These requests are hostile input: their number and size are limited, and only MCP's kinds of input are accepted.
 
 use std::borrow::Cow;
 
@@ -16,46 +16,46 @@ use colibri_text::{brief, visible_lines};
 use colibri_wire::json::{Kind, string};
 use colibri_wire::{Edits, Json};
 
-/// How many things a server may ask for at once.
+/// The most inputs that a server may request at once.
 pub const REQUESTS_LIMIT: usize = 64;
-/// How long a key of such a thing may be, in bytes.
+/// The longest key of an input request, in bytes.
 pub(crate) const KEY_LIMIT: usize = 256;
-/// How long a server's `requestState` may be, in bytes.
+/// The longest `requestState` of a server, in bytes.
 pub(crate) const STATE_LIMIT: usize = 256 * 1024;
-/// How long the `requestState` of a retry may be, in bytes: a server's, wrapped.
+/// The longest `requestState` of a retry, in bytes: a server's, wrapped.
 pub(crate) const WRAPPED_LIMIT: usize = 512 * 1024;
 
-/// One thing that a server asks for.
+/// One input that a server requests.
 #[derive(Debug, Clone, Copy)]
 pub struct InputRequest<'a> {
-    /// The server's key of it: a string as it was written. No two of one result are the same.
+    /// The server's key for this input: a string as written. The keys of one result are distinct.
     pub key: Json<'a>,
-    /// What it is.
+    /// The kind of input.
     pub ask: Ask,
     /// The request's `params`, an object.
     pub params: Option<Json<'a>>,
 }
 
-/// A result that says `input_required`.
+/// An `input_required` result.
 #[derive(Debug, Clone)]
 pub struct InputRequired<'a> {
-    /// What is asked for, in the server's order; may be nothing.
+    /// The requested inputs, in the server's order. May be empty.
     pub requests: Vec<InputRequest<'a>>,
-    /// What the server wants to be told again in the retry: a string, as it was written.
+    /// The state that the retry must carry back to the server: a string, as written.
     pub state: Option<Json<'a>>,
 }
 
-/// Reads a result that says `input_required`.
+/// Reads an `input_required` result.
 ///
 /// # Errors
-/// [`Code::ServerAnswerInvalid`]: what is wrong with it.
+/// [`Code::ServerAnswerInvalid`] with the reason for which it is invalid.
 pub fn read_input_required(result: Json<'_>) -> Result<InputRequired<'_>, Failure> {
     if let Some(key) = result.ambiguous(&["resultType", "inputRequests", "requestState"]) {
         return Err(invalid(&format!("two of its members can be read as \"{key}\"")));
     }
     let state = result.get("requestState");
     if let Some(state) = state {
-        // What no `str` can hold could not be handed back as it was.
+        // A value that no `str` can hold could not be handed back unchanged.
         if state.as_str().is_none() {
             return Err(invalid("requestState is no string"));
         }
@@ -77,10 +77,10 @@ pub fn read_input_required(result: Json<'_>) -> Result<InputRequired<'_>, Failur
     Ok(InputRequired { requests, state })
 }
 
-/// Reads `inputRequests`, of a result or of a task.
+/// Reads `inputRequests` of a result or of a task.
 ///
 /// # Errors
-/// [`Code::ServerAnswerInvalid`]: what is wrong with them.
+/// [`Code::ServerAnswerInvalid`] with the reason for which they are invalid.
 pub fn read_input_requests(requests: Json<'_>) -> Result<Vec<InputRequest<'_>>, Failure> {
     if !requests.is_object() {
         return Err(invalid("inputRequests is no object"));
@@ -124,19 +124,19 @@ fn invalid(what: &str) -> Failure {
     Failure::new(Code::ServerAnswerInvalid, message)
 }
 
-/// Something that a modern client is asked for.
+/// One input that the daemon requests from a modern client.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Its key in `inputRequests`.
+    /// The key in `inputRequests`.
     pub key: &'a str,
     /// The request's method.
     pub method: &'a str,
-    /// Its `params`, as JSON.
+    /// The request's `params`, as JSON.
     pub params: Option<&'a str>,
 }
 
-/// A result of our own that asks a client of this modern version for input: `server` is who wants to know, `state` what
-/// the retry has to say.
+/// A result of the daemon that requests input from a client of this modern version. `server` is the server that needs
+/// the input, `state` the state that the retry must carry.
 pub fn input_required_result(version: Version, server: &str, questions: &[Question<'_>], state: &str) -> Vec<u8> {
     let mut requests = String::new();
     for question in questions {
@@ -161,8 +161,8 @@ pub fn input_required_result(version: Version, server: &str, questions: &[Questi
     .into_bytes()
 }
 
-/// The `params` of an `elicitation/create` of ours: whether a tool of a server may be called. `arguments` is what the
-/// person gets to read of them.
+/// The `params` of the daemon's own `elicitation/create`: the person is to confirm the call of a tool. `arguments` is
+/// the text of the arguments that the person sees.
 pub fn confirmation(server: &str, tool: &str, arguments: &str) -> String {
     let message = format!(
         "[{server}] Allow this call of {}?\n{}",
@@ -177,8 +177,8 @@ pub fn confirmation(server: &str, tool: &str, arguments: &str) -> String {
     )
 }
 
-/// The edits to a server's `input_required` on its way to a modern client: `requestState` is ours. What is asked for
-/// stays as it is written.
+/// The edits to a server's `input_required` on its way to a modern client: `requestState` becomes the daemon's. The
+/// input requests stay as written.
 pub fn wrapped_state_edits(result: Json<'_>, state: &str) -> Edits {
     let mut edits = Edits::new();
     let insert = match result.get("requestState") {
@@ -195,7 +195,7 @@ pub fn wrapped_state_edits(result: Json<'_>, state: &str) -> Edits {
     edits
 }
 
-/// What a modern client's request says as a retry.
+/// The members of a modern client's request that make it a retry.
 #[derive(Debug, Clone)]
 pub struct Retry<'a> {
     /// `requestState`
@@ -205,17 +205,17 @@ pub struct Retry<'a> {
 }
 
 impl<'a> Retry<'a> {
-    /// What the client answered under a key.
+    /// The client's response under a key.
     pub fn response(&self, key: &str) -> Option<Json<'a>> {
         self.responses?.get(key)
     }
 }
 
-/// Reads `requestState` and `inputResponses` of a request's `params`, whose keys are not ambiguous. `None`: it is no
-/// retry, for it says no state.
+/// Reads `requestState` and `inputResponses` of a request's `params`, whose keys are not ambiguous. `None` if the
+/// request has no state and so is no retry.
 ///
 /// # Errors
-/// -32602: one of them is not as it has to be.
+/// -32602 if one of them has a wrong type or length.
 pub fn read_retry<'a>(state: Option<Json<'a>>, responses: Option<Json<'a>>) -> Result<Option<Retry<'a>>, RpcError> {
     if let Some(responses) = responses {
         if !responses.is_object() {
@@ -249,7 +249,7 @@ pub fn read_retry<'a>(state: Option<Json<'a>>, responses: Option<Json<'a>>) -> R
     }
 }
 
-/// What a request says as a retry on its way to a server: JSON as it is written there, or nothing.
+/// The members of a retry on its way to a server: JSON as it is written there. Empty if the request is no retry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetryWith<'a> {
     /// `requestState`
@@ -258,8 +258,9 @@ pub struct RetryWith<'a> {
     pub responses: Option<&'a str>,
 }
 
-/// The edits to the `params` of a request that make a retry of it, or that take out of it that it is one. They go
-/// together with those of [`super::params_edits`], which have none of these places; `params` says what is called.
+/// The edits to the `params` of a request that make it a retry, or that remove the members of a retry. They are applied
+/// together with those of [`super::params_edits`], which touch other places. `params` also has the name of the called
+/// tool.
 pub fn retry_edits(params: Json<'_>, with: RetryWith<'_>) -> Edits {
     let mut edits = Edits::new();
     let wanted = [("requestState", with.state), ("inputResponses", with.responses)];
