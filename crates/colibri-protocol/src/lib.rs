@@ -1,21 +1,22 @@
-//! MCP versions: handshake, discover, capabilities, what an old client may see.
+//! MCP's versions: handshake, discovery, capabilities, and the translation of messages between versions.
 //!
 //! Everything here is a function of bytes: no I/O, no clock, no state but a list walk's. Messages are read in place
-//! ([`colibri_wire::Json`]) and changed by splices ([`colibri_wire::Edits`]); `docs/rewrites.md` is the closed list of
-//! what is changed, `docs/errors.md` of what is answered.
+//! ([`colibri_wire::Json`]) and changed by splices ([`colibri_wire::Edits`]). `docs/rewrites.md` is the closed list of
+//! changes, `docs/errors.md` the list of errors.
 //!
-//! - [`version`], [`method`], [`Feature`]: the tables: which version has what, and what servers offer.
-//! - [`request`]: what a client's frame is, and why it is refused.
-//! - [`answer`], [`error`]: what the daemon says itself.
-//! - [`input`], [`Askable`]: what a server asks of the person's side before it answers, and what a client can be asked.
+//! - [`version`], [`method`], [`Feature`]: the tables of the versions' differences, and of the kinds of things that
+//!   servers list.
+//! - [`request`]: a client's frame, and the reasons for which it is refused.
+//! - [`answer`], [`error`]: the daemon's own answers and errors.
+//! - [`input`], [`Askable`]: input that a server requests from the client's side, and the kinds that a client declares.
 //! - [`upstream`]: the daemon as the client of a server process.
-//! - [`rewrites`]: a message of one version made fit for a peer of another.
+//! - [`rewrites`]: a message of one version translated for a peer of another.
 //! - [`lists`]: definitions as clients see them, and pages of them.
-//! - [`links`]: the URIs in what servers answer.
-//! - [`FailureClass`]: whether another attempt can help.
-//! - [`extensions`]: what peers share of which we know nothing.
+//! - [`links`]: the URIs in servers' answers.
+//! - [`FailureClass`]: if another attempt can help.
+//! - [`extensions`]: extensions that both peers declare and the daemon does not know.
 //! - [`tasks`]: the tasks extension.
-//! - [`uri`]: how a server's URIs stand behind its prefix.
+//! - [`uri`]: server URIs behind the server's prefix.
 
 pub mod answer;
 mod ask;
@@ -61,7 +62,7 @@ pub use towards::{
 };
 pub use version::{Era, Version};
 
-/// At most the first `longest` bytes, without cutting a character.
+/// At most the first `longest` bytes of a text, without cutting a character.
 fn prefix(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len()))
         .rev()
@@ -69,7 +70,7 @@ fn prefix(text: &str, longest: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// What the tests of each file read and edit with.
+/// Helpers that the tests of several files use to read and edit messages.
 #[cfg(test)]
 mod read_in_tests {
     use colibri_wire::{Edits, Json};
@@ -107,8 +108,8 @@ mod tests {
         }
     }
 
-    /// Each row of `docs/rewrites.md` has five cells, and the function its last one names is a test: of this crate, of
-    /// the daemon, or of its built programs.
+    /// Each row of `docs/rewrites.md` has five cells. The function in the last cell is a test of this crate, of the
+    /// daemon, or of its built programs.
     #[test]
     fn every_rewrite_names_a_test_that_exists() {
         let mut source = String::new();

@@ -1,7 +1,8 @@
-//! The URIs in what a server answers, made the ones that clients read back from it: in blocks that link to a
-//! resource or hold one, in what was read, in `_meta` that names an app's page, in errors.
+//! Turns the URIs in a server's answers into URIs that clients can send back: in blocks that link to or embed a
+//! resource, in resource contents, in `_meta` that names an app's page, and in errors.
 //!
-//! Only these places are looked at; a URI in a text is the server's words. Each edit is an insertion ([`uri::expose`]).
+//! Only these places are edited; URIs in plain text stay as the server wrote them. Each edit is an insertion
+//! ([`uri::expose`]).
 
 use std::sync::LazyLock;
 
@@ -13,22 +14,22 @@ use super::uri;
 use colibri_wire::json::Member;
 use colibri_wire::{Edits, Json};
 
-/// How many URIs of one message are changed. Each costs memory several times its own size.
+/// The most URIs of one message that are changed. Each edit takes several times its own size in memory.
 pub(crate) const LINKS_LIMIT: usize = 100_000;
-/// How deep blocks hold blocks: a sampling message's tool result holds what a tool answered.
+/// The deepest nesting of blocks that is read: a sampling message's tool result holds the blocks of a tool's answer.
 const DEPTH_LIMIT: usize = 3;
 
-/// The end of `uri`, `resourceUri` and `ui/resourceUri`, that of `openai/outputTemplate`, and what any key that hides one
-/// has in it.
+/// The texts that each result with a URI contains: the end of `uri`, `resourceUri` and `ui/resourceUri`, the end of
+/// `openai/outputTemplate`, and the escapes that could hide such a key.
 static NEEDLES: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["ri\"", "outputTemplate\"", "\\u", "\\/"].map(Finder::new));
 
-/// Whether a result may hold a URI that is to be changed: most hold none, and need not be looked into.
+/// True if a result may hold a URI that has to be changed. Most results hold none and are not parsed for it.
 pub(crate) fn may_hold_links(result: &[u8]) -> bool {
     NEEDLES.iter().any(|needle| needle.find(result).is_some())
 }
 
-/// The URIs of one message of one server, which shows them behind its prefix.
+/// The URI edits of one message of one server, whose URIs stand behind its prefix.
 pub(crate) struct Links<'s> {
     server: &'s str,
     changed: usize,
@@ -49,7 +50,7 @@ impl<'s> Links<'s> {
         Ok(())
     }
 
-    /// What the client sees of a URI.
+    /// The URI as the client sees it.
     pub(crate) fn exposed(&self, uri: &str) -> String {
         uri::exposed(self.server, uri)
     }
@@ -67,13 +68,13 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// A member of a result.
+    /// Edits a member of a result.
     pub(crate) fn result_member(&mut self, edits: &mut Edits, method: Option<Method>, member: &Member<'_>) {
         if member.key.is_string("_meta") {
             return self.meta(edits, member.value);
         }
         if method == Some(Method::TasksGet) && member.key.is_string("result") {
-            // What the call came to that became the task.
+            // The result of the call that became the task.
             for within in member.value.members() {
                 self.result_member(edits, Some(Method::ToolsCall), &within);
             }
@@ -84,7 +85,8 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// A content block. Readers differ in which of several members of one name they take, so each counts.
+    /// Edits a content block. Readers differ in which one of several members with the same name they take, so each of
+    /// them is edited.
     pub(crate) fn block(&mut self, edits: &mut Edits, block: Json<'_>, depth: usize) {
         if self.changed > LINKS_LIMIT {
             return;
@@ -111,13 +113,13 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// A `_meta`, which may name an app's page (ext-apps, "Resource Discovery"; OpenAI's Apps SDK, "Component
+    /// Edits a `_meta`, which may name an app's page (ext-apps, "Resource Discovery"; OpenAI's Apps SDK, "Component
     /// templates").
     pub(crate) fn meta(&mut self, edits: &mut Edits, meta: Json<'_>) {
         meta.members().for_each(|member| self.meta_member(edits, &member));
     }
 
-    /// A member of a `_meta`.
+    /// Edits a member of a `_meta`.
     pub(crate) fn meta_member(&mut self, edits: &mut Edits, member: &Member<'_>) {
         if member.key.is_string("ui/resourceUri") || member.key.is_string("openai/outputTemplate") {
             self.uri(edits, member.value);
@@ -131,7 +133,7 @@ impl<'s> Links<'s> {
     }
 }
 
-/// The content blocks in a member of a result.
+/// Calls `each` with the content blocks in a member of a result.
 pub(crate) fn each_block<'a>(method: Option<Method>, member: &Member<'a>, each: &mut impl FnMut(Json<'a>)) {
     match method {
         Some(Method::ToolsCall) if member.key.is_string("content") => member.value.elements().for_each(each),
@@ -142,7 +144,7 @@ pub(crate) fn each_block<'a>(method: Option<Method>, member: &Member<'a>, each: 
     }
 }
 
-/// The content of a message: a block, or several.
+/// Calls `each` with the content of a message: one block, or several.
 fn each_content<'a>(message: Json<'a>, each: &mut impl FnMut(Json<'a>)) {
     for member in message.members().filter(|member| member.key.is_string("content")) {
         if member.value.is_object() {
@@ -153,7 +155,7 @@ fn each_content<'a>(message: Json<'a>, each: &mut impl FnMut(Json<'a>)) {
     }
 }
 
-/// The URI that an error is about, as 2025-11-25, server/resources, "Error Handling", has it.
+/// Edits the URI that an error is about (2025-11-25, server/resources, "Error Handling").
 pub(crate) fn error_member(edits: &mut Edits, server: &str, member: &Member<'_>) {
     if member.key.is_string("data") {
         Links::of(server).uris(edits, member.value);
@@ -182,7 +184,7 @@ mod tests {
         String::from_utf8(edits.apply(text.as_bytes())).unwrap()
     }
 
-    /// Checks a result between all versions in which nothing else is changed.
+    /// Checks a result between all pairs of versions that change nothing else in it.
     fn check(method: Method, text: &str, expected: &str) {
         for version in [V2025_06_18, V2025_11_25] {
             for client in [V2025_06_18, V2025_11_25] {

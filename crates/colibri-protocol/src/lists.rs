@@ -14,36 +14,36 @@ use colibri_text::{hex, unhex};
 use colibri_wire::json::{string, write_string};
 use colibri_wire::{Edits, Json};
 
-/// How many entries one page holds at most. Several clients read one page only, so it is a large one.
+/// The most entries of one page. The limit is high because several clients read only the first page.
 pub(crate) const PAGE_ENTRIES: usize = 1_000;
-/// How many bytes of definitions one page holds at most. A single longer one is a page of its own.
+/// The most bytes of definitions in one page. A longer definition gets a page of its own.
 pub(crate) const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The key in a definition's `_meta` with the server's own name, URI or template.
+/// The key in a definition's `_meta` for the server's own name, URI or template.
 pub(crate) const META_NAME: &str = "org.colibri/name";
-/// The key in a definition's `_meta` with the state of a server that is not there now.
+/// The key in a definition's `_meta` for the state of a server that is unavailable now.
 pub(crate) const META_STATE: &str = "org.colibri/state";
 
-/// Under which name, URI or template something of a server is offered.
+/// The name, URI or template under which clients see a definition of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Exposure<'a> {
-    /// Id of the server.
+    /// The id of the server.
     pub server: &'a str,
-    /// The name that clients see; of a resource or a template its own tells it.
+    /// The name that clients see. Not used for resources and templates, since it follows from their own URI.
     pub name: &'a str,
     /// The server's own name, URI or template.
     pub original: &'a str,
-    /// Whether `name` is more than a prefix and `original`: shortened, or with other characters. The original then
-    /// stands in `title` as well, if the server gave none.
+    /// True if `name` is not just the prefix and `original`, but shortened or with other characters. The original is
+    /// then also the `title`, if the server gave none.
     pub changed: bool,
-    /// The state of the server, where it is not there now.
+    /// The state of the server if it is unavailable now.
     pub state: Option<&'a str>,
 }
 
-/// The edits to a server's definition for a client of a version. `exposure` is `None` for a server with
-/// `"prefix": false`, whose definitions are offered as they are.
+/// The edits to a server's definition for a client of a version. `exposure` is `None` for a server with `"prefix":
+/// false`, whose names stay unchanged.
 ///
-/// `definition` is an object with the feature's identifier, as [`super::upstream::Walk::read`] has let pass.
+/// `definition` is an object with the feature's identifier, as checked by [`super::upstream::Walk::read`].
 pub fn definition_edits(
     feature: Feature,
     definition: Json<'_>,
@@ -111,7 +111,7 @@ fn our_meta(exposure: &Exposure<'_>) -> String {
     members
 }
 
-/// The members a definition gets that it does not have.
+/// The members that are added to a definition.
 fn inserted(definition: Json<'_>, exposure: &Exposure<'_>, ours: &str) -> String {
     let mut insert = Vec::new();
     let annotated_title = definition
@@ -126,13 +126,13 @@ fn inserted(definition: Json<'_>, exposure: &Exposure<'_>, ours: &str) -> String
     insert.join(",")
 }
 
-/// Whether a schema is one that the legacy versions allow for an output: an object whose `type` is `"object"`.
+/// True if the legacy versions allow a schema as `outputSchema`: an object whose `type` is `"object"`.
 fn is_object_schema(schema: Json<'_>) -> bool {
     schema.get("type").is_some_and(|kind| kind.is_string("object"))
 }
 
-/// Properties that are `true` or `false` become the schema objects that mean the same: legacy versions have objects
-/// there, and their readers drop the whole list over one boolean.
+/// Replaces the property schemas `true` and `false` by schema objects with the same meaning. Legacy versions allow only
+/// objects there, and their readers drop the whole list over one boolean.
 fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
     for properties in schema.members().filter(|member| member.key.is_string("properties")) {
         for property in properties.value.members() {
@@ -145,8 +145,8 @@ fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
     }
 }
 
-/// The least time that a list made of several servers' may be kept, in milliseconds: the servers' own where they are
-/// modern (0 for one that gives none), [`TTL_MS`] for legacy ones and for our own tools.
+/// The shortest time for which a list joined from several servers may be cached, in milliseconds. A modern server
+/// counts with its own time (0 if it gives none); legacy servers and the daemon's own tools count with [`TTL_MS`].
 pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u64 {
     servers
         .into_iter()
@@ -158,18 +158,18 @@ pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u
         .fold(TTL_MS, u64::min)
 }
 
-/// Where a page begins: after the entry of this name or URI. Opaque to clients; it holds a name rather than a number,
-/// so that it stays good when the list changes in between.
+/// The start of a page: after the entry with this name or URI. Opaque to clients. A cursor holds a name and no index,
+/// so that it stays valid when the list changes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     after: String,
 }
 
 impl Cursor {
-    /// The cursor in the `params` of a list request, if there is one.
+    /// Reads the cursor in the `params` of a list request, if there is one.
     ///
     /// # Errors
-    /// -32602 for one that is not ours (server/utilities/pagination, "Error Handling").
+    /// -32602 for a cursor that the daemon did not make (server/utilities/pagination, "Error Handling").
     pub fn read(params: Option<Json<'_>>) -> Result<Option<Cursor>, RpcError> {
         let Some(cursor) = params.and_then(|params| params.get("cursor")) else {
             return Ok(None);
@@ -190,15 +190,17 @@ impl Cursor {
         }
     }
 
-    /// As it stands in `nextCursor`.
+    /// The cursor's text, as in `nextCursor`.
     pub fn encode(&self) -> String {
         hex(self.after.as_bytes())
     }
 }
 
-/// The result of a list: a page of `entries`, which are names, URIs or templates as clients see them with definitions
-/// as clients of this version see them, **in ascending order of their names**, each name once. That order is the order
-/// of the list, and what makes a cursor stay good. With it, which of the entries it has.
+/// The result of a list request: one page of `entries`, and the range of entries that it has.
+///
+/// An entry is a name, URI or template as clients see it, and a definition in the shape of the client's version.
+/// Entries must be **in ascending order of their names**, each name once: this is the order of the list, and it keeps
+/// cursors valid.
 pub fn page<'a>(
     feature: Feature,
     client: Version,
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!(value["_meta"][META_STATE], "failed");
     }
 
-    /// One row a client version, one cell a schema: whether the definition keeps its `outputSchema`.
+    /// One row per client version, one cell per schema: true if the definition keeps its `outputSchema`.
     #[test]
     fn output_schemas_that_are_no_objects_are_dropped_for_legacy_clients() {
         for (schema, is_object) in [

@@ -1,13 +1,13 @@
-//! Log messages of servers: their levels, and which of them a client wants.
+//! Log messages of servers: their levels, and the level that a client selects.
 
 use super::rpc_error::RpcError;
 use colibri_wire::Json;
 
-/// How grave a log message is (`LoggingLevel` of every version, RFC 5424, section 6.2.1), the least first.
+/// The severity of a log message (`LoggingLevel` of every version; RFC 5424, section 6.2.1), the lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(u8);
 
-/// Their names, the least first.
+/// The names of the levels, the lowest first.
 const NAMES: [&str; 8] = [
     "debug",
     "info",
@@ -26,12 +26,12 @@ impl Level {
         u8::try_from(index).ok().map(Level)
     }
 
-    /// Its name.
+    /// The level's name.
     pub fn as_str(self) -> &'static str {
         NAMES[usize::from(self.0)]
     }
 
-    /// The names of all, as a message lists them.
+    /// The names of all levels, as a list for a message.
     pub(crate) fn names() -> String {
         NAMES.join(", ")
     }
@@ -40,7 +40,7 @@ impl Level {
 /// Reads the params of `logging/setLevel`.
 ///
 /// # Errors
-/// -32602 for no level, or one that there is not.
+/// -32602 if the level is missing or unknown.
 pub fn read_set_level(params: Option<Json<'_>>) -> Result<Level, RpcError> {
     let level = params.filter(|params| params.ambiguous(&["level"]).is_none());
     let level = level.and_then(|params| Level::read(params.get("level")?));

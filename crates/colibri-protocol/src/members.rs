@@ -3,18 +3,18 @@
 use colibri_wire::json::Member;
 use colibri_wire::{Edits, Json};
 
-/// What becomes of a member of an object.
+/// The change to a member of an object.
 pub(crate) enum Change {
-    /// It stays; edits inside its value may have been made.
+    /// The member stays; `change` may have made edits inside its value.
     Keep,
-    /// It goes, with its comma.
+    /// The member is removed, with its comma.
     Remove,
-    /// Its value becomes this JSON.
+    /// The value is replaced by this JSON.
     Replace(String),
 }
 
-/// Edits one object: every member as `change` says, then `insert`, members as JSON without outer commas, before all
-/// others. Repeated keys are each asked about.
+/// Edits one object: calls `change` for each member, then inserts `insert` before all others. `insert` is members as
+/// JSON, without a comma at either end. `change` is called for each member of a repeated key.
 pub(crate) fn rewrite<'a>(
     edits: &mut Edits,
     object: Json<'a>,
@@ -22,9 +22,9 @@ pub(crate) fn rewrite<'a>(
     mut change: impl FnMut(&Member<'a>, &mut Edits) -> Change,
 ) {
     let start = object.span().start + 1;
-    // Where the value of the last member that stays ends.
+    // The end of the value of the last member that stays.
     let mut kept: Option<usize> = None;
-    // What is taken out since then: from the first such key to the end of the last such value.
+    // The range that was removed since then: from the first removed key to the end of the last removed value.
     let mut removed: Option<(usize, usize)> = None;
     for member in object.members() {
         let (key, value) = (member.key.span(), member.value.span());

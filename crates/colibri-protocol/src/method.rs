@@ -1,9 +1,9 @@
-//! The methods a client may ask of us, and which version has which.
+//! The methods that a client may call, and the versions that have them.
 
 use super::answer::Capability;
 use super::version::Version;
 
-/// What begins the names of operators' methods, which are Colibri's alone.
+/// The prefix of the operators' methods, which exist only in Colibri.
 pub const OPERATORS: &str = "colibri/";
 
 /// A request that a client sends to a server.
@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Method; 18] = [
         Method::Initialize,
         Method::Discover,
@@ -70,7 +70,7 @@ impl Method {
         Method::TasksCancel,
     ];
 
-    /// Its name on the wire.
+    /// The method's name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Method::Initialize => "initialize",
@@ -94,14 +94,15 @@ impl Method {
         }
     }
 
-    /// The method of that name; `None` for those that no version has, and for `tasks/result` and `tasks/list`, which
-    /// 2025-11-25 alone had, under a capability that is never declared here.
+    /// The method with this name. `None` for names that no version has, and for `tasks/result` and `tasks/list`: only
+    /// 2025-11-25 had them, under a capability that the daemon never declares.
     pub fn parse(name: &str) -> Option<Method> {
         Method::ALL.into_iter().find(|method| method.as_str() == name)
     }
 
-    /// Whether `version` has it (`ClientRequest` at the end of each `schema.ts`). 2026-07-28 removed the handshake,
-    /// `ping`, `logging/setLevel` and the two subscription methods (its changelog, major changes 2, 4 and 5).
+    /// True if `version` has the method (`ClientRequest` at the end of each `schema.ts`). 2026-07-28 removed the
+    /// handshake, `ping`, `logging/setLevel` and the two subscription methods (its changelog, major changes 2, 4 and
+    /// 5).
     pub(crate) fn is_in(self, version: Version) -> bool {
         match self {
             Method::Discover
@@ -118,14 +119,14 @@ impl Method {
         }
     }
 
-    /// Whether a server may ask for input instead of answering it (2026-07-28, basic/patterns/mrtr, "Supported
+    /// True if a server may request input before it answers the method (2026-07-28, basic/patterns/mrtr, "Supported
     /// Requests").
     pub fn may_ask_back(self) -> bool {
         matches!(self, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
     }
 
-    /// What has to be offered for the method to be there; `None` for those that always are. A method of a capability
-    /// that was not advertised is not found (2026-07-28, `schema.ts`, `MethodNotFoundError`).
+    /// The capability that the method needs; `None` if it needs none. A method whose capability was not declared is
+    /// answered with "not found" (2026-07-28, `schema.ts`, `MethodNotFoundError`).
     pub fn capability(self) -> Option<Capability> {
         match self {
             Method::Initialize | Method::Discover | Method::Ping | Method::SubscriptionsListen => None,
@@ -143,12 +144,14 @@ impl Method {
         }
     }
 
-    /// Whether it is about a task that a server has: it goes to the process that has it, whatever else it still takes.
+    /// True for a method about a server's task. It goes to the process that runs the task, even if that process gets no
+    /// new calls any more.
     pub fn is_about_task(self) -> bool {
         matches!(self, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
     }
 
-    /// Whether a complete modern result of it carries `ttlMs` and `cacheScope` (2026-07-28, server/utilities/caching).
+    /// True if a complete modern result of the method carries `ttlMs` and `cacheScope` (2026-07-28,
+    /// server/utilities/caching).
     pub(crate) fn is_cacheable(self) -> bool {
         matches!(
             self,
@@ -183,7 +186,7 @@ mod tests {
         }
     }
 
-    /// One row a method: whether legacy versions have it, whether modern ones do, whether its result is cacheable.
+    /// One row per method: true if legacy versions have it, if modern versions have it, if its result is cacheable.
     #[test]
     fn which_version_has_which_method() {
         for (name, legacy, modern, cacheable) in [

@@ -1,5 +1,5 @@
-//! What a modern request over HTTP says twice: in its body, and in header fields for who is between (2026-07-28,
-//! basic/transports/streamable-http, "Request Metadata"). Both have to say the same.
+//! The parts of a modern HTTP request that header fields repeat for intermediaries (2026-07-28,
+//! basic/transports/streamable-http, "Request Metadata"). Header and body must agree.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,15 +13,15 @@ use colibri_text::brief;
 use colibri_wire::Json;
 use colibri_wire::json::Kind;
 
-/// How deep the schema of a tool is looked through for what it mirrors.
+/// The deepest nesting of a tool's schema that is searched for annotations.
 const MAX_DEPTH: usize = 32;
-/// The most arguments that a call repeats, and the most bytes of the name of one, and of the keys that lead to it: a
-/// server's list must not become many times larger than it is.
+/// The most arguments that a call repeats in header fields, the most bytes of a field's name, and the most bytes of the
+/// keys that lead to an argument. Without these limits a server could make its list many times larger.
 const MAX_FIELDS: usize = 32;
 const MAX_NAME: usize = 128;
 const MAX_PATH: usize = 256;
 
-/// Compares what a request says of itself with its header fields, which `field` yields by their names in lower case.
+/// Compares a request with its header fields. `field` yields a field by its name in lower case.
 ///
 /// # Errors
 /// -32020
@@ -31,7 +31,7 @@ pub fn compare_request<'h>(
     field: impl Fn(&str) -> Option<&'h [u8]>,
 ) -> Result<(), RpcError> {
     let declared = declared_version(params);
-    // What the body lacks is no mismatch: it is refused for that.
+    // A body without a version is no mismatch: the request is refused for that elsewhere.
     if let Some(declared) = declared {
         compare_text("mcp-protocol-version", &declared, field("mcp-protocol-version"), false)?;
     }
@@ -42,7 +42,7 @@ pub fn compare_request<'h>(
     }
 }
 
-/// What a request names, as `Mcp-Name` has it.
+/// The name or URI that a request is about, as `Mcp-Name` has it.
 fn named<'a>(method: &str, params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
     let key = match method {
         "tools/call" | "prompts/get" => "name",
@@ -53,13 +53,13 @@ fn named<'a>(method: &str, params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
     params?.get(key)?.as_str()
 }
 
-/// The version that a request declares, which makes it a modern one.
+/// The version that a request declares. Only modern requests declare one.
 pub fn declared_version<'a>(params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
     params?.get("_meta")?.get(META_PROTOCOL_VERSION)?.as_str()
 }
 
-/// What a modern request says in header fields, by their names in lower case. `arguments` are those of the tool that it
-/// calls.
+/// The header fields of a modern request, by their names in lower case. `arguments` are the mirrored arguments of the
+/// called tool.
 pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[Mirrored]) -> Vec<(String, String)> {
     let mut fields = vec![("mcp-method".to_owned(), encode(method))];
     if let Some(version) = declared_version(params) {
@@ -83,7 +83,7 @@ pub struct Mirrored {
 }
 
 impl Mirrored {
-    /// What a tool's definition mirrors: `x-mcp-header` of the properties of its `inputSchema` that a chain of
+    /// The mirrored arguments of a tool's definition: those with `x-mcp-header` in `inputSchema` that a chain of
     /// `properties` reaches.
     pub fn of_tool(definition: Json<'_>) -> Vec<Mirrored> {
         let mut found = Vec::new();
@@ -93,11 +93,10 @@ impl Mirrored {
         found
     }
 
-    /// Whether what a tool's definition mirrors is as the specification has it (2026-07-28, server/tools,
-    /// `x-mcp-header`).
+    /// Checks the `x-mcp-header` annotations of a tool's definition (2026-07-28, server/tools, `x-mcp-header`).
     ///
     /// # Errors
-    /// What is wrong: such a tool is not to be offered.
+    /// The violation; such a tool must not be listed.
     pub fn check_tool(definition: Json<'_>) -> Result<(), String> {
         match definition.get("inputSchema") {
             Some(schema) => check(schema, true, 0, &mut BTreeSet::new()),
@@ -110,14 +109,14 @@ impl Mirrored {
         argument.flatten().filter(|value| value.kind() != Kind::Null)
     }
 
-    /// The field that says this argument, if there is one.
+    /// The header field for this argument, if there is one.
     fn field(&self, arguments: Option<Json<'_>>) -> Option<(String, String)> {
         let argument = self.argument(arguments)?;
         let text = argument.as_str().unwrap_or(Cow::Borrowed(argument.text()));
         Some((self.field.clone(), encode(&text)))
     }
 
-    /// Compares the argument with its field. One that is not there, or null, has none.
+    /// Compares the argument with its field. A missing or null argument must have no field.
     ///
     /// # Errors
     /// -32020
@@ -174,7 +173,7 @@ fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
     }
 }
 
-/// Keywords of JSON Schema whose value is a schema or a list of schemas, and those whose value has schemas by name.
+/// Keywords of JSON Schema whose value is a schema or a list of schemas, and those whose value maps names to schemas.
 const SCHEMAS: [&str; 17] = [
     "items",
     "prefixItems",
@@ -202,7 +201,7 @@ const SCHEMAS_BY_NAME: [&str; 5] = [
     "dependentSchemas",
 ];
 
-/// Checks the annotations of a schema and of all below it; `reached` says that only `properties` lead to it.
+/// Checks the annotations of a schema and of all schemas below it. `reached` is true if only `properties` lead to it.
 fn check(schema: Json<'_>, reached: bool, depth: usize, seen: &mut BTreeSet<String>) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Ok(());
@@ -259,7 +258,7 @@ fn check_annotation(
     Ok(())
 }
 
-/// A value as a header field may have it.
+/// A value in the form that a header field may have.
 fn encode(value: &str) -> String {
     let plain = value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
     let padded = value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']);
@@ -270,7 +269,7 @@ fn encode(value: &str) -> String {
     }
 }
 
-/// Compares a value of the body with what its field says, which may be encoded if `may_be_encoded`.
+/// Compares a value of the body with the value of its field, which may be encoded if `may_be_encoded`.
 fn compare_text(name: &str, value: &str, said: Option<&[u8]>, may_be_encoded: bool) -> Result<(), RpcError> {
     let text = if may_be_encoded {
         decode(name, said)?
@@ -284,7 +283,7 @@ fn compare_text(name: &str, value: &str, said: Option<&[u8]>, may_be_encoded: bo
     }
 }
 
-/// The value of a field: plain text, or Base64 of UTF-8 between markers.
+/// The decoded value of a field: plain text, or Base64 of UTF-8 between markers.
 fn decode<'h>(name: &str, said: Option<&'h [u8]>) -> Result<Cow<'h, str>, RpcError> {
     let said = said.ok_or_else(|| missing(name))?;
     let bad = |what: &str| mismatch(format!("the header {name} {what}"));
@@ -308,7 +307,7 @@ fn decode<'h>(name: &str, said: Option<&'h [u8]>) -> Result<Cow<'h, str>, RpcErr
     }
 }
 
-/// Whether two texts are one whole number: 42 is 42.0.
+/// True if two texts are the same whole number: 42 is 42.0.
 fn same_number(one: &str, other: &str) -> bool {
     let whole = |text: &str| {
         let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
@@ -344,7 +343,7 @@ mod tests {
         let flat = tool(&many.join(","));
         assert_eq!(Mirrored::of_tool(json(&flat)).len(), MAX_FIELDS);
         assert!(Mirrored::check_tool(json(&flat)).unwrap_err().contains("one too many"));
-        // One long key above all of them stands in the path of each.
+        // One long key above all arguments is part of the path of each.
         let long = "k".repeat(1 << 16);
         let below = tool(&format!(r#""{long}":{{"properties":{{{}}}}}"#, many.join(",")));
         assert!(Mirrored::of_tool(json(&below)).is_empty());
@@ -550,7 +549,7 @@ mod tests {
         let at = |schema: &str| Mirrored::check_tool(json(&format!(r#"{{"inputSchema":{schema}}}"#)));
         let property = |annotated: &str| at(&format!(r#"{{"properties":{{"a":{{{annotated}}}}}}}"#));
         assert_eq!(property(r#""type":"string","x-mcp-header":"A-b_1""#), Ok(()));
-        // The name of a property, a value and an example are no annotations.
+        // A property's name, a value and an example are no annotations.
         assert_eq!(
             at(r#"{"properties":{"x-mcp-header":{"type":"string"}},"default":{"x-mcp-header":""}}"#),
             Ok(())

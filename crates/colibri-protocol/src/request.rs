@@ -1,4 +1,4 @@
-//! What a client's frame is: its era and version, its method, its `_meta`, and why it is refused.
+//! A client's frame: its era and version, its method, its `_meta`, and the reasons for which it is refused.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,19 @@ use super::version::Version;
 use colibri_wire::Json;
 use colibri_wire::json::Kind;
 
-/// `_meta` of a modern request: its version. Required.
+/// `_meta` of a modern request: the protocol version. Required.
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// `_meta` of a modern request: what the client can do. Required.
+/// `_meta` of a modern request: the client's capabilities. Required.
 pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// `_meta` of a modern request: who the client is. Optional (2026-07-28, basic, "Per-request protocol fields").
+/// `_meta` of a modern request: the client's name and version. Optional (2026-07-28, basic, "Per-request protocol
+/// fields").
 pub(crate) const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-/// `_meta` of a modern request: from which level on it wants log messages. Optional.
+/// `_meta` of a modern request: the lowest level of log messages to send. Optional.
 pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// `_meta` of any request: by which token it wants progress. Optional.
+/// `_meta` of any request: the token for progress notifications. Optional.
 pub(crate) const META_PROGRESS_TOKEN: &str = "progressToken";
 
-/// The keys of `_meta` that are read here: two members that could be taken for one of them make a request ambiguous.
+/// The keys of `_meta` that are read here. Two members that could be taken for the same key make a request ambiguous.
 const META_KEYS: [&str; 5] = [
     META_PROTOCOL_VERSION,
     META_CLIENT_CAPABILITIES,
@@ -30,7 +31,7 @@ const META_KEYS: [&str; 5] = [
     META_PROGRESS_TOKEN,
 ];
 
-/// The keys of `params` that policy, routing or a rewrite reads, here or in the stages after.
+/// The keys of `params` that policy, routing or a rewrite reads, here or in later stages.
 const PARAMS_KEYS: [&str; 17] = [
     "_meta",
     "name",
@@ -51,57 +52,57 @@ const PARAMS_KEYS: [&str; 17] = [
     "taskId",
 ];
 
-/// How many of [`PARAMS_KEYS`] are read of every request.
+/// The number of [`PARAMS_KEYS`] that are read of each request: the first ones.
 const READ_PARAMS: usize = 6;
 
-/// What a connection has agreed on so far.
+/// The handshake state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Session {
-    /// Nothing: only modern requests, `initialize` and `ping` are taken.
+    /// No handshake yet: only modern requests, `initialize` and `ping` are accepted.
     Fresh,
-    /// A handshake for this legacy version. Modern requests are taken as well: the request decides.
+    /// A handshake for this legacy version. Modern requests are still accepted: each request declares its own version.
     Legacy(Version),
 }
 
 impl Session {
-    /// Whether a JSON-RPC batch is taken on the connection. One before the handshake is not: `initialize` must not be
-    /// part of a batch (2025-03-26, basic/lifecycle), and nothing else comes first.
+    /// True if the connection accepts JSON-RPC batches. Before the handshake it does not: `initialize` must not be part
+    /// of a batch (2025-03-26, basic/lifecycle), and it must come first.
     pub fn takes_batches(self) -> bool {
         matches!(self, Session::Legacy(version) if version.has_batches())
     }
 }
 
-/// What is read of a request's `_meta`.
+/// The parts of a request's `_meta` that are read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meta<'a> {
-    /// The object itself.
+    /// The `_meta` object.
     pub object: Option<Json<'a>>,
     /// A string or a number.
     pub progress_token: Option<Json<'a>>,
-    /// An object; modern only. Says who the client claims to be: for logs, never for decisions.
+    /// An object; modern only. The client's own claim of its identity: for logs, never for decisions.
     pub client_info: Option<Json<'a>>,
-    /// An object; always there in a modern request.
+    /// An object; always present in a modern request.
     pub client_capabilities: Option<Json<'a>>,
     /// One of the eight levels; modern only.
     pub log_level: Option<Level>,
 }
 
-/// A request that may be served.
+/// A valid request.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The version it is to be served in.
+    /// The version in which the request is answered.
     pub version: Version,
-    /// `None` for a method that no version of MCP has: the operator's, an extension's, or nobody's.
+    /// `None` for a method of no version of MCP: a method of the operators, of an extension, or an unknown one.
     pub method: Option<Method>,
-    /// Its `_meta`.
+    /// The request's `_meta`.
     pub meta: Meta<'a>,
-    /// `params.name`, whatever it is.
+    /// `params.name`, not checked.
     pub name: Option<Json<'a>>,
-    /// `params.arguments`, whatever they are.
+    /// `params.arguments`, not checked.
     pub arguments: Option<Json<'a>>,
-    /// `params.task`, whatever it is: the caller wants a task, whose result it will ask for later.
+    /// `params.task`, not checked: the caller wants a task and fetches its result later.
     pub task: Option<Json<'a>>,
-    /// `params.requestState` and `params.inputResponses`, whatever they are: for [`super::input::read_retry`].
+    /// `params.requestState` and `params.inputResponses`, not checked: for [`super::input::read_retry`].
     pub retry: [Option<Json<'a>>; 2],
 }
 
@@ -129,7 +130,7 @@ pub fn classify<'a>(
     };
     let version = match (session, declared.as_deref().map(Version::parse)) {
         (_, Some(Some(version))) if version.is_modern() => version,
-        // A legacy client that repeats what it negotiated says nothing new.
+        // A legacy client may repeat the version that it negotiated.
         (Session::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
         (_, Some(_)) => {
             return Err(RpcError::unsupported_version(declared.as_deref().unwrap_or_default()));
@@ -162,23 +163,23 @@ pub fn classify<'a>(
     }
 }
 
-/// What a client asks for in `initialize`.
+/// The parameters of `initialize`.
 #[derive(Debug, Clone)]
 pub struct Initialize<'a> {
-    /// What it is answered with.
+    /// The version to answer with.
     pub version: Version,
-    /// What it asked for.
+    /// The version that the client requested.
     pub requested: Cow<'a, str>,
-    /// `ClientCapabilities`: an object, or nothing.
+    /// `ClientCapabilities`: an object, or `None`.
     pub capabilities: Option<Json<'a>>,
-    /// `Implementation`: an object, or nothing. Says who the client claims to be: for logs, never for decisions.
+    /// `Implementation`: an object, or `None`. The client's own claim of its identity: for logs, never for decisions.
     pub client_info: Option<Json<'a>>,
 }
 
 /// Reads the parameters of `initialize`.
 ///
 /// # Errors
-/// -32602, where they are missing or of the wrong type.
+/// -32602 if they are missing or of the wrong type.
 pub fn read_initialize(params: Option<Json<'_>>) -> Result<Initialize<'_>, RpcError> {
     let params = params.ok_or_else(|| must_be("params", "an object"))?;
     let requested = params
@@ -198,21 +199,21 @@ pub fn read_initialize(params: Option<Json<'_>>) -> Result<Initialize<'_>, RpcEr
 pub enum Notification<'a> {
     /// The end of the handshake.
     Initialized,
-    /// It will not use the answer to the request with this id. Only strings and numbers get here.
+    /// The client will not use the answer to the request with this id, which is a string or a number.
     Cancelled {
-        /// As written.
+        /// The id as written.
         request: Json<'a>,
     },
-    /// Progress of a request of the daemon's with this token.
+    /// Progress of the daemon's request with this token.
     Progress {
         /// The daemon's own token.
         token: u64,
     },
-    /// Its roots are others now.
+    /// The client's roots have changed.
     RootsListChanged,
 }
 
-/// Reads a notification; `None` for one that is unknown or malformed, which is passed over (2026-07-28,
+/// Reads a notification. `None` for an unknown or malformed one, which is ignored (2026-07-28,
 /// basic/patterns/cancellation, "Error Handling").
 pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
     match method {
@@ -235,12 +236,13 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<N
     }
 }
 
-/// Whether a value can be a request id or a progress token.
+/// True if a value can be a request id or a progress token.
 pub(crate) fn is_id(value: &Json<'_>) -> bool {
     matches!(value.kind(), Kind::String | Kind::Number)
 }
 
-/// `_meta`, which is an object, and what else is read of every request: the first of [`PARAMS_KEYS`].
+/// Reads the [`PARAMS_KEYS`] that each request needs: `_meta`, which must be an object, and the others of the first
+/// [`READ_PARAMS`].
 fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; READ_PARAMS], RpcError> {
     let Some(params) = params else {
         return Ok([None; READ_PARAMS]);
@@ -293,7 +295,7 @@ fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, Rpc
     Ok(meta)
 }
 
-/// The object under a key, or nothing where the key is missing.
+/// The object under a key; `None` if the key is missing.
 pub(super) fn object<'a>(parent: Json<'a>, key: &str) -> Result<Option<Json<'a>>, RpcError> {
     match parent.get(key) {
         Some(value) if value.is_object() => Ok(Some(value)),
@@ -405,7 +407,7 @@ mod tests {
                         method.as_str()
                     );
                 }
-                // 2024-11-05 has completion without a capability that says so.
+                // 2024-11-05 has completion without a capability for it.
                 let is_there = method != Method::Initialize;
                 assert_eq!(found(&ALL, version).is_ok(), is_there, "{} {version}", method.as_str());
             }
@@ -437,7 +439,7 @@ mod tests {
             assert_eq!(error.code, UNSUPPORTED_PROTOCOL_VERSION, "{requested}");
             assert!(error.data.unwrap().contains(r#""supported":["2026-07-28"]"#));
         }
-        // What it negotiated is known to a legacy session, and needs none of the modern keys.
+        // A legacy session knows its negotiated version, so the request needs none of the modern keys.
         let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
         assert_eq!(
             code(Session::Legacy(V2025_11_25), "tools/list", params),

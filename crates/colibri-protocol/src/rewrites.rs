@@ -1,9 +1,9 @@
-//! An answer of one version made fit for a peer of another: the edits of `docs/rewrites.md` that a version demands.
+//! Answers of one version translated for a peer of another: the edits of `docs/rewrites.md` that a version demands.
 //!
-//! Same version: nothing is edited, and that is found out first, since it is the hot path. A server older than a legacy
-//! client needs no edit either: versions of the legacy era only ever added to results. A field an old version does not
-//! know does no harm (results and definitions are open objects in every version); a *value* it cannot parse does, since
-//! its reader then drops the whole message, so those, and only those, are changed or taken out.
+//! Between equal versions nothing is edited. This case is found first, since it is the hot path. A server older than a
+//! legacy client needs no edit either: the versions of the legacy era only ever added to results. A field that an old
+//! version does not know does no harm (results and definitions are open objects in every version). A *value* that it
+//! cannot parse does, since its reader then drops the whole message. Only such values are changed or removed.
 
 use super::answer::TTL_MS;
 use super::error::{Code, Failure};
@@ -18,25 +18,25 @@ use super::version::Version;
 use colibri_wire::json::string;
 use colibri_wire::{Edits, Json};
 
-/// How many content blocks of one result are turned into text for an older client. Each costs memory many times its own
-/// size, which a hostile server would use.
+/// The most content blocks of one result that are turned into text for an older client. Each takes many times its own
+/// size in memory, which a hostile server could abuse.
 pub(crate) const CONVERTED_LIMIT: usize = 10_000;
 
-/// What an answer is, and whose.
+/// The method and the versions of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
-    /// What was asked; `None` for a method that MCP does not know.
+    /// The method of the request; `None` for a method that MCP does not have.
     pub method: Option<Method>,
     /// The version of the server.
     pub server: Version,
     /// The version of the request.
     pub client: Version,
-    /// The id of the server, where its URIs stand behind it.
+    /// The id of the server if its URIs stand behind its prefix.
     pub prefix: Option<&'a str>,
 }
 
 impl Shape<'_> {
-    /// Whether such a result could be edited, or refused: most need not be looked at.
+    /// True if such a result may need edits or may be refused. Most results are relayed without a parse.
     pub fn may_edit(&self, result: &[u8]) -> bool {
         let by_version = if self.server == self.client {
             self.method == Some(Method::ResourcesRead) && self.client.is_modern()
@@ -51,10 +51,10 @@ impl Shape<'_> {
     }
 }
 
-/// The edits to a server's `result` on its way to a client. Needed only where [`Shape::may_edit`] says so.
+/// The edits to a server's `result` on its way to a client. Needed only if [`Shape::may_edit`] is true.
 ///
 /// # Errors
-/// What to answer instead, where the client's version has no way to say it.
+/// The error to answer with, if the client's version cannot express the result.
 pub fn result_edits(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let Shape {
         method, server, client, ..
@@ -84,22 +84,22 @@ pub fn result_edits(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failur
     }
 }
 
-/// What is looked for in every result.
+/// The facts that are read of every result.
 #[derive(Debug, Default)]
 pub struct Inspected {
-    /// Whether a tool's result says that the tool failed.
+    /// True if a tool's result reports that the tool failed (`isError`).
     pub says_error: bool,
-    /// True if it says that it is a task (see [`super::tasks`]): a modern server's.
+    /// True if the result is a task (see [`super::tasks`]). Only of a modern server.
     pub is_task: bool,
-    /// True if it says that it asks for input (see [`super::input`]): a modern server's. Where it says so twice, once
-    /// is enough.
+    /// True if the result requests input (see [`super::input`]). Only of a modern server. If a repeated `resultType`
+    /// has several values, one of them is enough.
     pub asks: bool,
-    /// The edits that take out of its `_meta` what no server has to say: the keys that are Colibri's own.
+    /// The edits that remove Colibri's own keys from the result's `_meta`: a server must not set them.
     pub edits: Edits,
 }
 
-/// Looks through the result of a server of this version. `resultType` is a word of 2026-07-28: what a legacy server
-/// writes there is its own, and the result is one.
+/// Inspects the result of a server of this version. `resultType` belongs to 2026-07-28: a legacy server may use the
+/// name for its own data, which has no meaning here.
 pub fn inspect_result(result: Json<'_>, server: Version) -> Inspected {
     let (mut is_error, mut is_task, mut asks) = (None, false, false);
     let mut edits = Edits::new();
@@ -127,16 +127,16 @@ pub fn inspect_result(result: Json<'_>, server: Version) -> Inspected {
     }
 }
 
-/// What keys of `_meta` begin with that are Colibri's own.
+/// The prefix of Colibri's own keys of `_meta`.
 const META_OURS: &str = "org.colibri/";
 
-/// Whether a key of `_meta` is one of Colibri's own.
+/// True if a key of `_meta` is one of Colibri's own.
 pub(crate) fn claims_ours(key: &Json<'_>) -> bool {
     key.as_str().is_some_and(|key| key.starts_with(META_OURS))
 }
 
-/// How long a modern client may keep a legacy server's answer: a list as long as ours, anything else not at all, which
-/// is what its silence means (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
+/// The time for which a modern client may cache a legacy server's answer: a list as long as the daemon's own lists,
+/// anything else not at all (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
 fn legacy_ttl(method: Option<Method>) -> u64 {
     if method == Some(Method::ResourcesRead) {
         0
@@ -145,7 +145,7 @@ fn legacy_ttl(method: Option<Method>) -> u64 {
     }
 }
 
-/// A legacy server's result for a modern client.
+/// The edits to a legacy server's result for a modern client.
 fn to_modern(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (method, mut links) = (shape.method, shape.links());
     let mut edits = Edits::new();
@@ -159,7 +159,7 @@ fn to_modern(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
         "\"resultType\":\"complete\"".to_owned()
     };
     rewrite(&mut edits, result, &insert, |member, edits| {
-        // To a legacy server these are words of its own; to the client they would be the protocol's.
+        // A legacy server uses these names for its own data; the client would take them for the protocol's.
         let is_ours = member.key.is_string("resultType")
             || is_cacheable && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
         if is_ours {
@@ -174,7 +174,7 @@ fn to_modern(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     Ok(edits)
 }
 
-/// A server's result that its client's version can parse as it is.
+/// The edits to a server's result that its client's version can parse as it is.
 fn same_era(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (mut edits, mut links) = (Edits::new(), shape.links());
     if let Some(links) = &mut links {
@@ -190,14 +190,15 @@ fn bounded(links: Option<Links<'_>>) -> Result<(), Failure> {
     links.map_or(Ok(()), |links| links.bounded())
 }
 
-/// Whether a modern server's result asks for input instead of being an answer.
+/// True if a modern server's result requests input.
 pub(crate) fn is_input_required(result: Json<'_>) -> bool {
     result
         .get("resultType")
         .is_some_and(|kind| kind.is_string("input_required"))
 }
 
-/// A modern server's `resources/read` for a modern client: what a user may see is never `public`.
+/// The edits to a modern server's `resources/read` for a modern client: its cache scope must not be `public`, since the
+/// resource may be visible to one user only.
 fn keep_private(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (mut edits, mut links) = (Edits::new(), shape.links());
     if is_input_required(result) {
@@ -223,7 +224,7 @@ fn keep_private(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     Ok(edits)
 }
 
-/// A newer server's result for an older, legacy client.
+/// The edits to a newer server's result for an older, legacy client.
 fn to_older(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let Shape {
         method, server, client, ..
@@ -234,7 +235,7 @@ fn to_older(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
         }
     }
     let is_tools = method == Some(Method::ToolsCall);
-    // A result whose content says nothing would say nothing at all without its structured content.
+    // With empty content and without structured content, the result would be empty.
     let is_silent = is_tools
         && result
             .get("content")
@@ -286,7 +287,7 @@ fn to_older(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     Ok(edits)
 }
 
-/// The edits for a result without `content`: structured content that the client cannot parse becomes `content`.
+/// The edits to a result without `content`: structured content that the client cannot parse becomes `content`.
 fn without_structured(result: Json<'_>, content: &str) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, result, &format!("\"content\":{content}"), |member, _| {
@@ -305,8 +306,8 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
     }
 }
 
-/// A content block that the client's version cannot parse, as a text block; `None` for the others. What a block is, its
-/// `type` says; where it says so twice, any unknown one counts, since readers differ in which they take.
+/// A content block that the client's version cannot parse, as a text block; `None` for other blocks. The `type`
+/// decides. If `type` is repeated, one unknown value is enough, since readers differ in which one they take.
 pub(crate) fn block_as_text(block: Json<'_>, client: Version, links: Option<&Links<'_>>) -> Option<String> {
     let mut unknown = None;
     for member in block.members().filter(|member| member.key.is_string("type")) {
@@ -352,7 +353,8 @@ pub(crate) fn block_as_text(block: Json<'_>, client: Version, links: Option<&Lin
 /// The edits to a server's `error` on its way to a client.
 ///
 /// # Errors
-/// What to answer instead: for an error about the daemon's own hop to the server, and for one that asks back.
+/// The error to answer with, if the server's error is about the daemon's own connection to the server, or requests
+/// input.
 pub fn error_edits(shape: &Shape<'_>, error: Json<'_>) -> Result<Edits, Failure> {
     let Shape {
         method,
@@ -372,8 +374,8 @@ pub fn error_edits(shape: &Shape<'_>, error: Json<'_>) -> Result<Edits, Failure>
             continue;
         };
         match code {
-            // What versions and headers the daemon speaks to the server is not the client's affair: were it relayed, a
-            // server could make the client turn away from all the others.
+            // Versions and headers between the daemon and the server do not concern the client. If such an error were
+            // relayed, one server could make the client disconnect from all the others.
             HEADER_MISMATCH | UNSUPPORTED_PROTOCOL_VERSION if server.is_modern() => {
                 let message = format!("the server refused the daemon's request with {code}");
                 return Err(Failure::new(Code::ServerAnswerInvalid, message));
@@ -385,7 +387,7 @@ pub fn error_edits(shape: &Shape<'_>, error: Json<'_>) -> Result<Edits, Failure>
             RESOURCE_NOT_FOUND if client.is_modern() => {
                 edits.replace(member.value.span(), INVALID_PARAMS.to_string());
             }
-            // Numbers that meant nothing to a legacy server mean something to a modern client.
+            // Numbers that have no meaning for a legacy server have one for a modern client.
             -32099..=-32020 if client.is_modern() && !server.is_modern() => {
                 edits.replace(member.value.span(), INTERNAL_ERROR.to_string());
             }
@@ -476,7 +478,7 @@ mod tests {
         shaped(Method::ToolsCall, server, client, text)
     }
 
-    /// Results that no typed relay brings through.
+    /// Results that a relay with typed structures would alter.
     const NASTY: [&str; 8] = [
         "{}",
         "5",
@@ -599,7 +601,7 @@ mod tests {
         }
     }
 
-    /// One row a client version, one cell a content type: whether it gets the block as it is.
+    /// One row per client version, one cell per content type: true if the client gets the block unchanged.
     #[test]
     fn newer_content_types_become_text() {
         const BLOCKS: [&str; 6] = [
@@ -631,7 +633,7 @@ mod tests {
                             "{result}"
                         );
                     }
-                    // A prompt's message holds one block, where no version but a draft has several.
+                    // A prompt's message holds one block. Only a draft allows several.
                     for content in [(*block).to_owned(), format!("[{block}]")] {
                         let text =
                             format!(r#"{{"messages":[{{"role":"user","content":{content}}}],"content":[{block}]}}"#);
@@ -665,10 +667,10 @@ mod tests {
         );
         let unknown = r#"{"type":"hologram","depth":1e400}"#;
         assert_eq!(text_of(unknown, V2025_11_25)["text"], unknown);
-        // Two types: readers differ in which one counts.
+        // Two types: readers differ in which one they take.
         let double = r#"{"type":"text","type":"hologram","text":"t"}"#;
         assert_eq!(text_of(double, V2025_11_25)["text"], double);
-        // No type, or no object: no version could parse it, so there is nothing to convert.
+        // No type, or no object: no version can parse it, so it is not converted.
         for same in [r#"{"text":"t"}"#, "7", "null", "[]"] {
             let text = format!(r#"{{"content":[{same}]}}"#);
             assert_eq!(call(V2026_07_28, V2024_11_05, &text), text);
@@ -736,7 +738,7 @@ mod tests {
     fn results_that_are_not_complete_are_refused_for_legacy_clients() {
         for client in &Version::ALL[..4] {
             for text in [
-                // What asks for input is asked before it comes here.
+                // Results that request input are handled before this function.
                 r#"{"resultType":"input_required","inputRequests":{}}"#,
                 r#"{"resultType":"complete","resultType":"input_required"}"#,
                 r#"{"resultType":"task","taskId":"x"}"#,
@@ -900,7 +902,7 @@ mod tests {
             for edits in all.into_iter().flatten() {
                 let edited = edits.apply(padded.as_bytes());
                 prop_assert!(Json::parse(&edited).is_ok(), "{}", String::from_utf8_lossy(&edited));
-                // In order and apart, and what lies between two of them is found between their replacements.
+                // Edits are in order and do not overlap. The text between two edits stands between their replacements.
                 let (mut from, mut to) = (0, 0);
                 for edit in edits.iter() {
                     prop_assert!(from <= edit.span.start && edit.span.start <= edit.span.end);

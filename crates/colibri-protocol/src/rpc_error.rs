@@ -1,4 +1,4 @@
-//! JSON-RPC's error, and the numbers of MCP.
+//! JSON-RPC's error object, and MCP's error codes.
 
 use super::prefix;
 use super::version::Version;
@@ -7,24 +7,25 @@ use colibri_wire::json::string;
 
 pub use colibri_wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 
-/// MCP up to 2025-11-25: no such resource. 2026-07-28 says -32602 instead and never sends this one.
+/// MCP up to 2025-11-25: no such resource. 2026-07-28 uses -32602 instead.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
-/// MCP 2025-11-25: the person has to visit a URL first. 2026-07-28 says `input_required` and never sends this one.
+/// MCP 2025-11-25: the person has to visit a URL first. 2026-07-28 uses `input_required` instead.
 pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// MCP 2026-07-28: HTTP headers and body disagree.
 pub const HEADER_MISMATCH: i64 = -32020;
-/// MCP 2026-07-28: the client lacks a capability; `data.requiredCapabilities` says which.
+/// MCP 2026-07-28: the client lacks a capability, named in `data.requiredCapabilities`.
 pub const MISSING_REQUIRED_CLIENT_CAPABILITY: i64 = -32021;
-/// MCP 2026-07-28: no such version here; `data.supported` and `data.requested` say which.
+/// MCP 2026-07-28: an unsupported version; `data.supported` lists the supported ones, `data.requested` has the
+/// client's.
 pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// A JSON-RPC error as we send it.
+/// A JSON-RPC error that the daemon sends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct RpcError {
-    /// JSON-RPC's, MCP's, or the positive number of a [`super::Code`].
+    /// A code of JSON-RPC or MCP, or the positive number of a [`super::Code`].
     pub code: i64,
-    /// One sentence: what was wrong, where, and what to do.
+    /// One sentence: the fault, its place, and a remedy.
     pub message: String,
     /// JSON text.
     pub data: Option<String>,
@@ -45,7 +46,7 @@ impl RpcError {
         RpcError::new(INVALID_PARAMS, message)
     }
 
-    /// -32601: `version` has no such method, or we do not offer it.
+    /// -32601: `version` has no such method, or the daemon does not offer it.
     pub fn method_not_found(method: &str, version: Version) -> RpcError {
         RpcError::new(
             METHOD_NOT_FOUND,
@@ -53,8 +54,8 @@ impl RpcError {
         )
     }
 
-    /// -32021: the request needs a capability that its client does not declare; `required` is `ClientCapabilities` that
-    /// would do (2026-07-28, `schema.ts`, `MissingRequiredClientCapabilityError`).
+    /// -32021: the request needs a capability that its client does not declare. `required` is the `ClientCapabilities`
+    /// that would be enough (2026-07-28, `schema.ts`, `MissingRequiredClientCapabilityError`).
     pub(crate) fn missing_capability(message: impl Into<String>, required: &str) -> RpcError {
         RpcError {
             code: MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -63,15 +64,15 @@ impl RpcError {
         }
     }
 
-    /// -32602: nobody here has a tool or a prompt (`noun`) of that name, or the client may not know of it (server/tools
-    /// and server/prompts, "Error Handling").
+    /// -32602: no tool or prompt (`noun`) with that name exists, or the client may not see it (server/tools and
+    /// server/prompts, "Error Handling").
     pub fn unknown(noun: &str, name: &str, why: Option<&str>) -> RpcError {
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         RpcError::invalid_params(format!("unknown {noun}: \"{}\"{why}", brief(name, 200)))
     }
 
-    /// -32002, to a modern client -32602: nobody here has that resource, or the client may not know of it
-    /// (server/resources, "Error Handling").
+    /// -32002, for a modern client -32602: no such resource exists, or the client may not see it (server/resources,
+    /// "Error Handling").
     pub fn unknown_resource(uri: &str, why: Option<&str>, version: Version) -> RpcError {
         let code = if version.is_modern() {
             INVALID_PARAMS
@@ -86,7 +87,7 @@ impl RpcError {
         }
     }
 
-    /// -32022, with the versions that a modern request can name.
+    /// -32022, with the versions that a modern request may declare.
     pub(crate) fn unsupported_version(requested: &str) -> RpcError {
         let requested = clip(requested);
         let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
@@ -116,7 +117,7 @@ impl RpcError {
     }
 }
 
-/// What a peer sent, short enough to be repeated in a message to it or to a log.
+/// A text of a peer, short enough for a message to it or for a log.
 fn clip(text: &str) -> String {
     let start = prefix(text, 200);
     if start.len() < text.len() {

@@ -1,5 +1,5 @@
-//! What is told without being asked for: changes of lists, updates of resources, and what a `subscriptions/listen` is
-//! to be told of (2026-07-28, basic/patterns/subscriptions).
+//! Notifications of changed lists and updated resources, and the filter of a `subscriptions/listen` (2026-07-28,
+//! basic/patterns/subscriptions).
 
 use super::answer::META_SUBSCRIPTION_ID;
 use super::feature::Feature;
@@ -12,10 +12,10 @@ use colibri_wire::{Edits, Json};
 
 /// The most resources of one subscription.
 pub const URIS_LIMIT: usize = 1_000;
-/// How long the URI of a subscription may be, in bytes.
+/// The longest URI of a subscription, in bytes.
 pub const URI_LIMIT: usize = 8 * 1024;
 
-/// What a subscription is to be told of.
+/// The notifications that a subscription selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     /// Changes of the list of tools.
@@ -26,7 +26,7 @@ pub struct Filter {
     pub resources: bool,
     /// Updates of these resources.
     pub uris: Vec<String>,
-    /// What becomes of these tasks (see [`super::tasks`]).
+    /// Status changes of these tasks (see [`super::tasks`]).
     pub tasks_told: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Filter {
     /// Reads the filter of `subscriptions/listen`.
     ///
     /// # Errors
-    /// -32602, where `notifications` is no object, what is read of it is of another type, or there are too many URIs.
+    /// -32602 if `notifications` is no object, a member has a wrong type, or there are too many URIs.
     pub fn read(params: Option<Json<'_>>) -> Result<Filter, RpcError> {
         let filter = match params {
             Some(params) => object(params, "notifications")?,
@@ -62,7 +62,7 @@ impl Filter {
         })
     }
 
-    /// Whether it is to be told of changes of a feature's list.
+    /// True if the filter selects changes of a feature's list.
     pub fn wants(&self, feature: Feature) -> bool {
         match feature {
             Feature::Tool => self.tools,
@@ -71,12 +71,12 @@ impl Filter {
         }
     }
 
-    /// Whether it is to be told of nothing.
+    /// True if the filter selects nothing.
     pub fn is_empty(&self) -> bool {
         *self == Filter::default()
     }
 
-    /// It as an object.
+    /// The filter as a JSON object.
     pub fn to_json(&self) -> String {
         let mut members = Vec::new();
         for (wanted, key) in [
@@ -98,7 +98,7 @@ impl Filter {
     }
 }
 
-/// The strings of an array; `None` where one is something else, or there are too many.
+/// The strings of an array. `None` if an element is no string, or if there are too many.
 fn strings(list: Json<'_>) -> Option<Vec<String>> {
     let mut uris: Vec<String> = Vec::new();
     for uri in list.elements() {
@@ -111,7 +111,8 @@ fn strings(list: Json<'_>) -> Option<Vec<String>> {
     Some(uris)
 }
 
-/// The first message of a subscription: what of its filter is honoured. `id` is the `subscriptions/listen` request's.
+/// The first message of a subscription: the part of its filter that is honoured. `id` is the id of the
+/// `subscriptions/listen` request.
 pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
@@ -121,14 +122,15 @@ pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a server's `notifications/subscriptions/acknowledged` says: which of the daemon's subscriptions it is about,
-/// and what of it is honoured.
+/// Reads a server's `notifications/subscriptions/acknowledged`: the number of the daemon's subscription, and the part
+/// of its filter that is honoured.
 pub(crate) fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, Filter)> {
     let id = params?.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
     Some((id, Filter::read(params).ok()?))
 }
 
-/// Says that a list has changed: to a legacy session without, to a modern subscription with its id.
+/// The notification of a changed list. `subscription` is the subscription's id for a modern client, `None` for a legacy
+/// session.
 pub fn list_changed(feature: Feature, subscription: Option<&str>) -> Vec<u8> {
     let kind = match feature {
         Feature::Tool => "tools",
@@ -141,7 +143,7 @@ pub fn list_changed(feature: Feature, subscription: Option<&str>) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{kind}/list_changed\"{params}}}").into_bytes()
 }
 
-/// Says that a resource was updated, by the URI that clients see.
+/// The notification of an updated resource, with the URI that clients see.
 pub fn updated(shown: &str, subscription: Option<&str>) -> Vec<u8> {
     let meta = subscription
         .map(|id| format!(",\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}"))
@@ -153,8 +155,8 @@ pub fn updated(shown: &str, subscription: Option<&str>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The edits to the `params` of a server's `notifications/resources/updated`: the URI is the one that clients see, of a
-/// server with this `prefix`, and the subscription the client's, as its id was written, or none.
+/// The edits to the `params` of a server's `notifications/resources/updated`. The URI becomes the one that clients see,
+/// for a server with this `prefix`. The subscription's id becomes the client's, as written, or is removed.
 pub fn updated_edits(params: Json<'_>, prefix: Option<&str>, subscription: Option<&str>) -> Edits {
     let mut edits = Edits::new();
     let ours = subscription.map(|id| format!("\"{META_SUBSCRIPTION_ID}\":{id}"));

@@ -1,5 +1,5 @@
-//! The tasks extension: what stands where in its messages. A server answers `tools/call` with a task, whose result the
-//! client asks for later (<https://github.com/modelcontextprotocol/ext-tasks>, specification of the extension).
+//! The messages of the tasks extension. A server answers `tools/call` with a task, whose result the client fetches
+//! later (<https://github.com/modelcontextprotocol/ext-tasks>, specification of the extension).
 
 use std::borrow::Cow;
 
@@ -10,23 +10,23 @@ use super::version::Version;
 use colibri_wire::json::Kind;
 use colibri_wire::{Edits, Json};
 
-/// Its name in `capabilities.extensions`.
+/// The extension's name in `capabilities.extensions`.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// How long a server's own id of a task may be, in bytes.
+/// The longest task id of a server, in bytes.
 pub(crate) const ID_LIMIT: usize = 1024;
 
-/// A task as its server tells of it.
+/// A task as its server reports it.
 #[derive(Debug, Clone)]
 pub struct Task<'a> {
-    /// The server's own id of it.
+    /// The server's own id of the task.
     pub id: Cow<'a, str>,
-    /// Where that stands.
+    /// The place of that id in the message.
     at: Json<'a>,
-    /// Whether it has come to its end: `completed`, `failed` or `cancelled`.
+    /// True if the task has ended: `completed`, `failed` or `cancelled`.
     pub is_over: bool,
-    /// For how long after its creation it may be asked for, in milliseconds. `None`: without an end.
+    /// The time after its creation for which the task can be fetched, in milliseconds. `None` if it has no limit.
     pub ttl_ms: Option<u64>,
-    /// What the call came to that it stands for, once it is over.
+    /// The result of the call, once the task has ended.
     result: Option<Json<'a>>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Task<'a> {
     /// notification.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// The fault, as a sentence for people.
     pub fn read(object: Json<'a>) -> Result<Task<'a>, String> {
         if let Some(key) = object.ambiguous(&["taskId", "status", "resultType", "result"]) {
             return Err(format!("two members of the task can be read as \"{key}\""));
@@ -61,8 +61,8 @@ impl<'a> Task<'a> {
         })
     }
 
-    /// The edits that put our id of it in place of the server's, and take out of the result inside what no server has
-    /// to say. Places are those of the message that the object was read from.
+    /// The edits that replace the server's task id by the daemon's, and that remove Colibri's own keys from the result
+    /// inside the task. Their places count from the message that the object was read from.
     pub fn edits(&self, ours: &str) -> Edits {
         let mut edits = Edits::new();
         edits.replace(self.at.span(), super::quoted(ours));
@@ -73,8 +73,8 @@ impl<'a> Task<'a> {
     }
 }
 
-/// The edits to the `params` of a server's `notifications/tasks`: our id of the task, and the client's subscription as
-/// its id was written.
+/// The edits to the `params` of a server's `notifications/tasks`: the daemon's id of the task, and the client's
+/// subscription id as written.
 pub fn told_edits(params: Json<'_>, task: &Task<'_>, ours: &str, subscription: &str) -> Edits {
     let mut edits = task.edits(ours);
     let id = params.get("_meta").and_then(|meta| meta.get(META_SUBSCRIPTION_ID));
@@ -93,7 +93,8 @@ pub fn undeclared() -> RpcError {
     )
 }
 
-/// Whether the client of this request takes a task for an answer: it says so in each (`params` is the request's).
+/// True if the client of this request accepts a task as the answer. Clients declare this in each request (`params` is
+/// the request's).
 pub fn is_declared(params: Option<Json<'_>>) -> bool {
     let capabilities = || {
         params?

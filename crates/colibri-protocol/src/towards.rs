@@ -1,4 +1,4 @@
-//! What is asked made fit for a peer of another version: requests, and the notifications about them.
+//! Requests of clients, and notifications about them, translated for a peer of another version.
 
 use std::ops::Range;
 
@@ -14,24 +14,24 @@ use colibri_wire::json::{Kind, string};
 use colibri_wire::splice::With;
 use colibri_wire::{Edits, Json};
 
-/// Which way a call goes, and what it carries there.
+/// The versions of a call's two ends, and the values that it carries to the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Towards {
     /// The version of the request.
     pub client: Version,
-    /// The version the server process was opened in.
+    /// The version that was negotiated with the server process.
     pub server: Version,
-    /// The daemon's own progress token; a request without one gets none.
+    /// The daemon's own progress token. A request without a token gets none.
     pub progress_token: Option<u64>,
-    /// What the server may ask a legacy client for. A modern one says that itself.
+    /// The input that the server may request from a legacy client. A modern client declares this itself.
     pub may_ask: Askable,
-    /// The log messages that a legacy client said it wants.
+    /// The level of log messages that a legacy client has set.
     pub log_level: Option<Level>,
 }
 
 /// The edits to the `params` of a client's request on its way to a server.
 ///
-/// `params` is what [`super::request::classify`] has let pass: an object whose `_meta` is an object or missing.
+/// `params` is an object whose `_meta` is an object or missing, as checked by [`super::request::classify`].
 pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     let mut edits = Edits::new();
     if towards.client == towards.server && towards.progress_token.is_none() {
@@ -79,8 +79,8 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     edits
 }
 
-/// The edits to the `params` of a modern request on its way to a modern server, where nobody is there to be asked
-/// anything: of what its client declares, extensions alone are passed on.
+/// The edits to the `params` of a modern request on its way to a modern server if nobody can answer requests for input:
+/// only the extensions of the client's declaration are passed on.
 pub fn mute_edits(params: Json<'_>) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, params, "", |member, edits| {
@@ -98,17 +98,17 @@ pub fn mute_edits(params: Json<'_>) -> Edits {
     edits
 }
 
-/// The `params` of a request without any to a server of this modern version, which wants `_meta` in each.
+/// The `params` of a request that has none of its own, for a server of this modern version: it requires `_meta`.
 pub fn required_params(server: Version, may_ask: Askable) -> String {
     format!("{{\"_meta\":{{{}}}}}", modern_meta(server, may_ask))
 }
 
-/// The members that `_meta` of every request to a server of this modern version has.
+/// The members that `_meta` of each request to a server of this modern version has.
 pub(crate) fn modern_meta(version: Version, may_ask: Askable) -> String {
     meta_declaring(version, &may_ask.declaration(version))
 }
 
-/// The same with these `ClientCapabilities`.
+/// The same members with these `ClientCapabilities`.
 pub(crate) fn meta_declaring(version: Version, capabilities: &str) -> String {
     format!(
         "\"{META_PROTOCOL_VERSION}\":{},\"{META_CLIENT_INFO}\":{{\"name\":{},\"version\":{}}},\
@@ -119,13 +119,13 @@ pub(crate) fn meta_declaring(version: Version, capabilities: &str) -> String {
     )
 }
 
-/// The edit to the `id` of a message, which stands at `id`: a request's becomes the daemon's own on its way to the
-/// server, and its answer's the client's again, as the client wrote it.
+/// The edit to the `id` of a message, which stands at `id`. A request's id becomes the daemon's own on its way to the
+/// server. The id of its answer becomes the client's again, as the client wrote it.
 pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<With>) {
     edits.replace(id, becomes);
 }
 
-/// The edit to the name or URI in a request, a string that stands at `at`: it becomes the server's own.
+/// The edit to the name or URI in a request, a string at `at`: it becomes the server's own.
 pub fn rename_edit(edits: &mut Edits, frame: &[u8], at: Range<usize>, own: &str) {
     let written = frame.get(at.clone()).unwrap_or_default();
     let inner = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
@@ -138,7 +138,7 @@ pub fn rename_edit(edits: &mut Edits, frame: &[u8], at: Range<usize>, own: &str)
     }
 }
 
-/// The edits to the `params` of a client's `notifications/cancelled`: its request's id becomes the daemon's own.
+/// The edits to the `params` of a client's `notifications/cancelled`: the request's id becomes the daemon's own.
 pub fn cancelled_edits(params: Json<'_>, request: u64) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, params, "", |member, _| {
@@ -151,8 +151,8 @@ pub fn cancelled_edits(params: Json<'_>, request: u64) -> Edits {
     edits
 }
 
-/// The edits to the `params` of a server's `notifications/progress`: the daemon's token becomes the client's, `token`,
-/// as it was written.
+/// The edits to the `params` of a server's `notifications/progress`: the daemon's token becomes the client's `token`,
+/// as written.
 pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, params, "", |member, _| {
@@ -165,7 +165,7 @@ pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
     edits
 }
 
-/// A string as JSON, quotes included, without an allocation where it is short and plain.
+/// A string as JSON, with quotes. A short string without escapes needs no allocation.
 pub fn quoted(text: &str) -> With {
     let plain = text
         .bytes()
@@ -281,7 +281,7 @@ mod tests {
             assert_eq!(value["_meta"].get(META_LOG_LEVEL), expected.as_ref(), "{edited}");
             assert_eq!(edited.matches(META_LOG_LEVEL).count(), 1);
         }
-        // To a legacy server it is said by logging/setLevel.
+        // A legacy server gets it by logging/setLevel.
         let towards = Towards {
             log_level: level,
             ..towards(V2026_07_28, V2025_11_25)
@@ -302,7 +302,7 @@ mod tests {
                     json!({"progressToken": 42, "t": 1}),
                 ),
                 (
-                    // What a client writes there without being modern must not speak for us.
+                    // A legacy client may write these keys, but they must not replace the daemon's.
                     r#"{"name":"own name","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"t":1,"io.modelcontextprotocol/logLevel":"info"}}"#,
                     json!({"t": 1}),
                 ),

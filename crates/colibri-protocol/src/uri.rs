@@ -1,18 +1,18 @@
-//! How a server's URIs stand behind its prefix.
+//! Server URIs behind the server's prefix.
 //!
-//! `ui://REST` of server `s` is `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps; every other URI or
-//! template `X` is `s+X`, which stays a URI (RFC 3986, section 3.1: a scheme may have a plus sign in it). Ids of
-//! servers have neither `+` nor `/`, so the first one ends the id, and the way back needs no table. `docs/rewrites.md`
-//! says why.
+//! `ui://REST` of server `s` becomes `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps. Every other URI
+//! or template `X` becomes `s+X`, which is still a URI (RFC 3986, section 3.1: a scheme may contain a plus sign).
+//! Server ids contain neither `+` nor `/`, so the first one ends the id, and the original can be found without a table.
+//! `docs/rewrites.md` gives the reasons.
 
 use std::borrow::Cow;
 
 use colibri_wire::{Edits, Json};
 
-/// What the URIs of apps' pages begin with (ext-apps, "UI Resource Format").
+/// The beginning of the URIs of apps' pages (ext-apps, "UI Resource Format").
 const UI: &str = "ui://";
 
-/// The URI, or the template, that clients see of `uri` of `server`, which shows its own behind a prefix.
+/// The URI or template that clients see for `uri` of `server`, a server with a prefix.
 pub fn exposed(server: &str, uri: &str) -> String {
     match uri.strip_prefix(UI) {
         Some(rest) => format!("{UI}{server}/{rest}"),
@@ -20,7 +20,7 @@ pub fn exposed(server: &str, uri: &str) -> String {
     }
 }
 
-/// What an exposed URI stands for: the server's id and its own URI. `None`: it can be nothing that [`exposed`] made.
+/// The server's id and its own URI for an exposed URI. `None` if [`exposed`] cannot have made it.
 pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
     let (server, uri) = match exposed.strip_prefix(UI) {
         Some(rest) => {
@@ -39,7 +39,7 @@ pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
     (!server.is_empty() && server.bytes().all(in_id)).then_some((server, uri))
 }
 
-/// Whose an exposed URI seems to be, in small letters: who reads it may not mind the case of letters.
+/// The id of the server that an exposed URI seems to belong to, in lower case: some readers ignore case.
 pub fn seems_of(exposed: &str) -> Option<String> {
     let (server, _) = match exposed.get(..UI.len()) {
         Some(start) if start.eq_ignore_ascii_case(UI) => exposed[UI.len()..].split_once('/')?,
@@ -48,8 +48,8 @@ pub fn seems_of(exposed: &str) -> Option<String> {
     Some(server.to_ascii_lowercase())
 }
 
-/// The edit that makes a string of `server`'s, its own URI or template, the one that clients see: an insertion, so that
-/// what the server wrote stays as it wrote it. Other values than strings stay as they are.
+/// The edit that turns a string of `server`, its own URI or template, into the one that clients see. The edit is an
+/// insertion, so the server's own text stays as written. Values other than strings stay unchanged.
 pub fn expose(edits: &mut Edits, server: &str, uri: Json<'_>) {
     if let Some(at) = uri.after(UI) {
         edits.insert(at, format!("{server}/"));

@@ -1,4 +1,4 @@
-//! The versions of MCP, what each of them knows, and how one is agreed on.
+//! The versions of MCP, their differences, and their negotiation.
 //!
 //! Every fact here is read from `schema/<version>/schema.ts` of the specification's repository.
 
@@ -11,25 +11,25 @@ pub enum Version {
     V2024_11_05,
     /// Batches, audio, tool annotations.
     V2025_03_26,
-    /// Structured results, resource links, elicitation; no batches any more.
+    /// Structured results, resource links, elicitation. Batches are removed.
     V2025_06_18,
-    /// The last one with a handshake.
+    /// The last version with a handshake.
     V2025_11_25,
-    /// The first one without: each request says what it is.
+    /// The first version without a handshake: each request declares its version.
     V2026_07_28,
 }
 
-/// How a version is opened.
+/// The way in which a client declares its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// By an `initialize` handshake, once a connection.
+    /// With an `initialize` handshake, once per connection.
     Legacy,
-    /// By `_meta` on each request.
+    /// With `_meta` on each request.
     Modern,
 }
 
 impl Version {
-    /// All of them, oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Version; 5] = [
         Version::V2024_11_05,
         Version::V2025_03_26,
@@ -38,17 +38,17 @@ impl Version {
         Version::V2026_07_28,
     ];
 
-    /// The newest version that `initialize` can agree on.
+    /// The newest version that `initialize` can negotiate.
     pub const LATEST_LEGACY: Version = Version::V2025_11_25;
 
     /// The newest version of all.
     pub const LATEST: Version = Version::V2026_07_28;
 
-    /// The versions a modern client can choose from, newest first: what `supportedVersions` of `server/discover` and
-    /// `supported` of -32022 say. Legacy ones are left out, since naming one in `_meta` opens nothing.
+    /// The versions that a modern client can choose from, newest first, as in `supportedVersions` of `server/discover`
+    /// and `supported` of -32022. Legacy versions are left out, since they cannot be declared in `_meta`.
     pub const MODERN: [Version; 1] = [Version::V2026_07_28];
 
-    /// The date that names it.
+    /// The version's name, a date.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::V2024_11_05 => "2024-11-05",
@@ -59,12 +59,12 @@ impl Version {
         }
     }
 
-    /// The version of that name, if it is a known one.
+    /// The version with this name, if it is known.
     pub fn parse(name: &str) -> Option<Version> {
         Version::ALL.into_iter().find(|version| version.as_str() == name)
     }
 
-    /// How it is opened.
+    /// The version's era.
     pub fn era(self) -> Era {
         if self < Version::V2026_07_28 {
             Era::Legacy
@@ -73,25 +73,25 @@ impl Version {
         }
     }
 
-    /// Whether it is opened by `_meta` on each request.
+    /// True if clients declare the version in `_meta` on each request.
     pub fn is_modern(self) -> bool {
         self.era() == Era::Modern
     }
 
-    /// What `initialize` is answered with: the version asked for where it is a known legacy one, else the newest legacy
-    /// one (2025-11-25, basic/lifecycle, "Version Negotiation").
+    /// The version that `initialize` is answered with: the requested one if it is a known legacy version, else the
+    /// newest legacy one (2025-11-25, basic/lifecycle, "Version Negotiation").
     pub(crate) fn negotiate(requested: &str) -> Version {
         Version::parse(requested)
             .filter(|version| version.era() == Era::Legacy)
             .unwrap_or(Version::LATEST_LEGACY)
     }
 
-    /// Whether a JSON-RPC batch may be received (2025-03-26, basic, "Batching"; taken back in 2025-06-18).
+    /// True if JSON-RPC batches may be received (2025-03-26, basic, "Batching"; removed in 2025-06-18).
     pub fn has_batches(self) -> bool {
         self == Version::V2025_03_26
     }
 
-    /// Whether a content block of this `type` can be parsed by a peer of this version.
+    /// True if a peer of this version can parse a content block of this `type`.
     pub(crate) fn knows_content(self, kind: &str) -> bool {
         match kind {
             "text" | "image" | "resource" => true,
@@ -101,12 +101,13 @@ impl Version {
         }
     }
 
-    /// Whether `structuredContent` may be any JSON value and `outputSchema` any schema; older versions want objects.
+    /// True if `structuredContent` may be any JSON value and `outputSchema` any schema. Older versions allow objects
+    /// only.
     pub(crate) fn has_free_output(self) -> bool {
         self >= Version::V2026_07_28
     }
 
-    /// Whether things and implementations have a `title` beside their `name`.
+    /// True if definitions and implementations have a `title` besides their `name`.
     pub(crate) fn has_titles(self) -> bool {
         self >= Version::V2025_06_18
     }
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!((Version::LATEST, Version::LATEST_LEGACY), (V2026_07_28, V2025_11_25));
     }
 
-    /// One row a version, one test a cell: the columns are what `schema.ts` of that version has.
+    /// One row per version, one test per cell: the columns are facts from `schema.ts` of that version.
     #[test]
     fn what_each_version_knows() {
         const CONTENT: [&str; 7] = [

@@ -1,7 +1,7 @@
-//! The daemon as the client of a server process: what it sends, and what it makes of the answers.
+//! The daemon as the client of a server process: the messages that it sends, and the reading of the answers.
 //!
-//! Messages are whole, without a line end. Ids towards a server are the daemon's own integers. Nothing that a server
-//! answers is trusted: a wrong type, an endless list, a cursor that comes back are ordinary cases here.
+//! Messages are whole, without a line end. Ids are the daemon's own integers. A server's answers are not trusted: wrong
+//! types, endless lists and repeated cursors are ordinary cases here.
 
 mod says;
 mod walk;
@@ -22,7 +22,7 @@ use colibri_wire::json::{Kind, string};
 pub use says::{Capabilities, Listed, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
 pub use walk::{Page, Walk};
 
-/// `initialize`, in the newest legacy version. What is declared is what the server may ask its clients for.
+/// `initialize` in the newest legacy version. It declares the kinds of input that the server may request.
 pub fn initialize(id: u64, may_ask: Askable) -> Vec<u8> {
     let version = Version::LATEST_LEGACY;
     format!(
@@ -42,7 +42,7 @@ pub fn initialized() -> Vec<u8> {
     br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_vec()
 }
 
-/// `server/discover`, which finds out the era of a server ([`read_probe`]) and what it offers.
+/// `server/discover`, which finds the era of a server ([`read_probe`]) and its capabilities.
 pub fn discover(id: u64) -> Vec<u8> {
     request(id, "server/discover", Version::LATEST, "")
 }
@@ -53,13 +53,13 @@ pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) ->
     request(id, feature.list_method().as_str(), server, &cursor)
 }
 
-/// `subscriptions/listen` for what a modern server tells to nobody else.
+/// `subscriptions/listen` for the notifications that a modern server sends only to subscribers.
 pub fn listen(id: u64, filter: &Filter) -> Vec<u8> {
     let filter = format!("\"notifications\":{}", filter.to_json());
     request(id, "subscriptions/listen", Version::LATEST, &filter)
 }
 
-/// `resources/subscribe` or `resources/unsubscribe`, of a legacy server.
+/// `resources/subscribe` or `resources/unsubscribe`, for a legacy server.
 pub fn subscribe(id: u64, method: Method, uri: &str) -> Vec<u8> {
     request(
         id,
@@ -69,18 +69,18 @@ pub fn subscribe(id: u64, method: Method, uri: &str) -> Vec<u8> {
     )
 }
 
-/// `logging/setLevel`, of a legacy server.
+/// `logging/setLevel`, for a legacy server.
 pub fn set_level(id: u64, level: Level) -> Vec<u8> {
     let level = format!("\"level\":\"{}\"", level.as_str());
     request(id, Method::LoggingSetLevel.as_str(), Version::LATEST_LEGACY, &level)
 }
 
-/// `tasks/cancel` for a task of a modern server's that nobody can ask for.
+/// `tasks/cancel` for a task of a modern server that no client can fetch.
 pub fn cancel_task(id: u64, task: &str) -> Vec<u8> {
     about_tasks(id, "tasks/cancel", &format!("\"taskId\":{}", string(task)))
 }
 
-/// `subscriptions/listen` for what becomes of tasks, by the server's own ids.
+/// `subscriptions/listen` for the status of tasks, by the server's own ids.
 pub fn listen_to_tasks(id: u64, tasks: Vec<String>) -> Vec<u8> {
     let filter = Filter {
         tasks_told: tasks,
@@ -93,7 +93,7 @@ pub fn listen_to_tasks(id: u64, tasks: Vec<String>) -> Vec<u8> {
     )
 }
 
-/// A request of the tasks extension, which each of them has to declare.
+/// A request of the tasks extension. Each such request has to declare the extension.
 fn about_tasks(id: u64, method: &str, members: &str) -> Vec<u8> {
     let declared = format!("{{\"extensions\":{{\"{}\":{{}}}}}}", super::tasks::EXTENSION);
     let meta = meta_declaring(Version::LATEST, &declared);
@@ -101,7 +101,7 @@ fn about_tasks(id: u64, method: &str, members: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// `notifications/cancelled` for a request of the daemon's. `initialize` must never be cancelled.
+/// `notifications/cancelled` for a request of the daemon. `initialize` must never be cancelled.
 pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\"reason\":{}}}}}",
@@ -110,8 +110,8 @@ pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The answer to a request that the *server* made: success for a legacy server's `ping`, else -32601, since nothing
-/// that would allow it to ask was declared. `id` is as the server wrote it.
+/// The answer to a request of the *server*: success for a legacy server's `ping`, else -32601, since the daemon
+/// declared no capability for it. `id` is as the server wrote it.
 pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
     let answer = if method == "ping" && !server.is_modern() {
         Answer::Result(b"{}".to_vec())
@@ -149,19 +149,19 @@ pub enum Notification<'a> {
         /// The daemon's own token.
         token: u64,
     },
-    /// One of its lists is another now; that of its resources stands for their templates' too.
+    /// One of the server's lists has changed. A change of its resources stands for their templates too.
     ListChanged(Feature),
     /// A resource was updated: the value of `uri`.
     ResourceUpdated(Json<'a>),
-    /// What became of a task, for the daemon's `subscriptions/listen` with this number.
+    /// A status change of a task, for the daemon's `subscriptions/listen` with this number.
     Task(u64),
-    /// What it honours of the daemon's `subscriptions/listen` with this number.
+    /// The part of the daemon's `subscriptions/listen` with this number that the server honours.
     Acknowledged(u64, Filter),
-    /// A log message, and how grave it is.
+    /// A log message of this severity.
     Message(Level),
 }
 
-/// Reads a server's notification; `None` for one that is unknown, malformed, or about a token that no daemon gave out.
+/// Reads a server's notification. `None` for one that is unknown, malformed, or about a token that no daemon issued.
 pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
     match method {
         "notifications/progress" => {

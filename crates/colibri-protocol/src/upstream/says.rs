@@ -1,4 +1,4 @@
-//! What a server says of itself: its handshake and its answer to the probe.
+//! A server's declaration of itself: its handshake and its answer to the probe.
 
 use std::borrow::Cow;
 
@@ -10,28 +10,28 @@ use colibri_text::brief;
 use colibri_wire::Json;
 use colibri_wire::json::Kind;
 
-/// Why a server's answer cannot be used.
+/// The reason for which a server's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It breaks the protocol.
+    /// The answer breaks the protocol.
     #[error("{method}: {what}")]
     Invalid {
-        /// Which request it was the answer to.
+        /// The method of the answered request.
         method: &'static str,
-        /// What is wrong, and where.
+        /// The fault and its place.
         what: String,
     },
-    /// It speaks no version of MCP that the daemon does.
+    /// The server shares no version of MCP with the daemon.
     #[error("{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them")]
     Version {
-        /// Which request it was the answer to.
+        /// The method of the answered request.
         method: &'static str,
-        /// Its versions, shortened.
+        /// The server's versions, shortened.
         spoken: String,
     },
 }
 
-/// What a server declares that it can do, in either era.
+/// The capabilities that a server declares, in either era.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
     /// Tools.
@@ -40,25 +40,25 @@ pub struct Capabilities {
     pub prompts: Listed,
     /// Resources, and templates of them.
     pub resources: Listed,
-    /// It takes subscriptions to resources.
+    /// The server accepts subscriptions to resources.
     pub subscribe: bool,
-    /// It completes arguments.
+    /// The server completes arguments.
     pub completions: bool,
-    /// It sends log messages.
+    /// The server sends log messages.
     pub logging: bool,
 }
 
-/// Whether a server has a kind of things.
+/// A server's capability for one kind of things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Listed {
-    /// It has them.
+    /// The server has things of this kind.
     pub offered: bool,
-    /// It tells when their list changes.
+    /// The server sends notifications of changes to their list.
     pub tells_changes: bool,
 }
 
 impl Capabilities {
-    /// Reads `capabilities`. What is no object declares nothing.
+    /// Reads `capabilities`. A value that is no object declares nothing.
     pub fn read(capabilities: Option<Json<'_>>) -> Capabilities {
         let declared = |name| capabilities.and_then(|all| all.get(name)).filter(Json::is_object);
         let says =
@@ -77,7 +77,7 @@ impl Capabilities {
         }
     }
 
-    /// How it has a feature.
+    /// The server's capability for a feature.
     pub fn of(&self, feature: Feature) -> Listed {
         match feature {
             Feature::Tool => self.tools,
@@ -87,18 +87,18 @@ impl Capabilities {
     }
 }
 
-/// What a server says of itself, by either era's way.
+/// A server's declaration of itself, in either era.
 #[derive(Debug, Clone)]
 pub struct ServerSays<'a> {
-    /// The version to speak with it.
+    /// The version to use with the server.
     pub version: Version,
-    /// What it declares that it can do.
+    /// The capabilities that the server declares.
     pub can: Capabilities,
     /// `capabilities` as written.
     pub capabilities: Option<Json<'a>>,
-    /// Its `Implementation` as written: for people to read, never for decisions.
+    /// The server's `Implementation` as written: for people to read, never for decisions.
     pub server_info: Option<Json<'a>>,
-    /// Its instructions; not where they are no string that can be read.
+    /// The server's instructions. `None` if they are no readable string.
     pub instructions: Option<Cow<'a, str>>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> ServerSays<'a> {
 /// Reads the result of `initialize`.
 ///
 /// # Errors
-/// A version that we do not speak, or an answer that is not one to `initialize`.
+/// A version that the daemon does not support, or an answer that is not one to `initialize`.
 pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusable> {
     const METHOD: &str = "initialize";
     let Some(answered) = result.get("protocolVersion").and_then(|version| version.as_str()) else {
@@ -148,17 +148,17 @@ pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusab
     }
 }
 
-/// What a server's answer to `server/discover` tells of its era.
+/// A server's era, as found by `server/discover`.
 #[derive(Debug, Clone)]
 pub enum Probe<'a> {
-    /// It is modern, and this is what it says.
+    /// A modern server, and its declaration.
     Modern(ServerSays<'a>),
-    /// It is modern but speaks only legacy versions, or is legacy: `initialize` it.
+    /// A legacy server, or a modern one that supports only legacy versions: it needs `initialize`.
     Legacy,
 }
 
-/// Reads the answer to [`super::discover`] (2026-07-28, basic/transports/stdio, "Backward Compatibility"): a discover
-/// result and the errors of the modern era are a modern server's, everything else is a legacy one's.
+/// Reads the answer to [`super::discover`] (2026-07-28, basic/transports/stdio, "Backward Compatibility"). A discover
+/// result and the errors of the modern era come from a modern server, every other answer from a legacy one.
 ///
 /// # Errors
 /// [`Unusable::Version`] for a modern server that shares no version with the daemon.

@@ -9,26 +9,26 @@ use colibri_text::brief;
 use colibri_wire::Json;
 use colibri_wire::json::Kind;
 
-/// How many entries of one list are taken; those after are left out and counted.
+/// The most entries of one list that are read. Later ones are left out and counted.
 const ENTRIES_LIMIT: usize = 10_000;
-/// How many pages of one list are walked.
+/// The most pages of one list that are read.
 const PAGES_LIMIT: usize = 1_000;
-/// How long one definition may be, in bytes.
+/// The longest definition, in bytes.
 const DEFINITION_LIMIT: usize = 1024 * 1024;
-/// How many bytes of definitions of one list are taken; those after are left out and counted.
+/// The most bytes of definitions of one list that are read. Later ones are left out and counted.
 const LIST_LIMIT: usize = 16 * 1024 * 1024;
-/// How long a cursor may be that is sent back, in bytes.
+/// The longest cursor that is sent back, in bytes.
 const CURSOR_LIMIT: usize = 8 * 1024;
-/// The longest time a server's list counts as fresh, in milliseconds: a day.
+/// The longest time for which a server's list counts as fresh, in milliseconds: a day.
 const TTL_LIMIT_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How many entries that were left out are named, each with its reason.
+/// The most entries that were left out and are reported, each with its reason.
 const NAMED_LIMIT: usize = 20;
 
 /// One entry of a list.
 #[derive(Debug, Clone)]
 pub struct Entry<'a> {
-    /// What tells it from the others: its name, its URI, or the template.
+    /// The entry's identifier: its name, its URI, or the template.
     pub name: Cow<'a, str>,
     /// The definition as written.
     pub definition: Json<'a>,
@@ -37,21 +37,21 @@ pub struct Entry<'a> {
 /// One page of a server's list.
 #[derive(Debug, Clone)]
 pub struct Page<'a> {
-    /// What can be offered, in the server's order.
+    /// The valid entries, in the server's order.
     pub entries: Vec<Entry<'a>>,
-    /// How many entries were left out.
+    /// The number of entries that were left out.
     pub left_out: usize,
-    /// The first of them, each with the reason, fit for a log line.
+    /// The first entries that were left out, each with the reason, fit for a log line.
     pub reasons: Vec<String>,
-    /// Where the next page begins, as the server wrote it; `None` on the last one.
+    /// The cursor of the next page, as the server wrote it; `None` on the last page.
     pub next_cursor: Option<&'a str>,
-    /// For how long the page may be kept, in milliseconds; `None` where the server does not say, 0 where it says
-    /// nonsense.
+    /// The time for which the page may be cached, in milliseconds. `None` if the server does not give it, 0 if the
+    /// value is invalid.
     pub ttl_ms: Option<u64>,
 }
 
-/// A walk over the pages of a server's list of one feature: what it has seen, so that it ends. Each has limits of its
-/// own: a list without end leaves the others as they are.
+/// A walk over the pages of a server's list of one feature. It remembers the names and cursors of earlier pages, so
+/// that it ends. Each walk has limits of its own: an endless list does not affect the others.
 #[derive(Debug)]
 pub struct Walk {
     feature: Feature,
@@ -62,7 +62,7 @@ pub struct Walk {
 }
 
 impl Feature {
-    /// The members of an entry that somebody acts on, and of which there must not be two.
+    /// The members of an entry that Colibri or a client acts on. None of them may be repeated.
     fn members(self) -> &'static [&'static str] {
         match self {
             Feature::Tool => &[
@@ -96,7 +96,7 @@ impl Feature {
         }
     }
 
-    /// The member that an entry must have beside the one that tells it from the others, and its type.
+    /// The member that an entry must have besides its identifier, and its type.
     fn required(self) -> Option<(&'static str, Kind)> {
         match self {
             Feature::Tool => Some(("inputSchema", Kind::Object)),
@@ -120,11 +120,11 @@ impl Walk {
 
     /// Reads the next page: the result of [`super::list`].
     ///
-    /// One bad entry hides only itself: it is left out, and named. A name that came before is one too. The walk ends at
-    /// a page without `nextCursor`, at a cursor that came before, and at the limits.
+    /// An invalid entry, or one with a repeated name, is left out and reported; the others stay. The walk ends at a
+    /// page without `nextCursor`, at a repeated cursor, and at the limits.
     ///
     /// # Errors
-    /// Where the result has no list of the feature at all.
+    /// The result has no list of the feature at all.
     pub fn read<'a>(&mut self, result: Json<'a>) -> Result<Page<'a>, Unusable> {
         let (method, member) = (self.feature.list_method().as_str(), self.feature.member());
         if let Some(key) = result.ambiguous(&[member, "nextCursor"]) {
@@ -217,14 +217,14 @@ impl Walk {
     }
 }
 
-/// `ttlMs` as a whole number within reason. 2026-07-28, server/utilities/caching: a negative one counts as 0.
+/// `ttlMs` as a whole number within the limit. A negative one counts as 0 (2026-07-28, server/utilities/caching).
 fn read_ttl(ttl: Json<'_>) -> u64 {
     let number = if ttl.kind() == Kind::Number {
         ttl.text().parse::<f64>().unwrap_or(0.0)
     } else {
         0.0
     };
-    // A float cast saturates: negative and NaN become 0.
+    // A float cast saturates: negative numbers and NaN become 0.
     (number as u64).min(TTL_LIMIT_MS)
 }
 
