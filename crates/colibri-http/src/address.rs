@@ -1,22 +1,22 @@
-//! Which addresses may be connected to: the public ones, and what an entry allows besides.
+//! The addresses that may be connected to: public ones, and those that a server's entry allows besides.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What kind of address it is (the registries of RFC 6890, as far as they matter here).
+/// The class of an address (the registries of RFC 6890, as far as they matter here).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Of the Internet at large.
+    /// The Internet at large.
     Public,
     /// This host.
     Loopback,
-    /// Of a site: RFC 1918, RFC 4193, and RFC 6598 (behind a carrier's translator, used by overlay networks too).
+    /// A site: RFC 1918, RFC 4193, and RFC 6598 (behind a carrier's translator, used by overlay networks too).
     Private,
-    /// Of this link; services that tell a host who it is stand here.
+    /// This link. Services that tell a host its identity and credentials use such addresses.
     LinkLocal,
-    /// For documentation, benchmarks, protocols or later use. Only a network that is written out allows it.
+    /// Documentation, benchmarks, protocols or later use. Only an entry with an explicit network allows it.
     Reserved,
-    /// Unspecified, multicast, broadcast: no address of a server. Nothing allows it.
+    /// Unspecified, multicast, broadcast: never the address of a server. No entry allows it.
     None,
 }
 
@@ -28,8 +28,8 @@ impl Class {
         ("link-local", Class::LinkLocal),
     ];
 
-    /// The class of an address. One that carries an IPv4 address within it (mapped, translated, 6to4) is of that one's
-    /// class: that is where a packet may end.
+    /// The class of an address. An address with an IPv4 address inside (mapped, translated, 6to4) is of the inner
+    /// address's class, since a packet may end there.
     pub fn of(address: IpAddr) -> Class {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -76,8 +76,8 @@ fn of_v6(address: Ipv6Addr) -> Class {
         [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
         [0xff00..=0xffff, ..] => Class::None,
         [0xfe80..=0xfebf, ..] => Class::LinkLocal,
-        // Unique local, and the site-local addresses before them. What a translator of the site takes for its own
-        // (RFC 8215): only the site knows where in it the IPv4 address stands.
+        // Unique local, and the older site-local addresses. Also the prefix that a site's own translator uses (RFC
+        // 8215): only the site knows the place of the IPv4 address in it.
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Class::Private,
         // Protocol assignments (Teredo and ORCHID among them), documentation.
         [0x2001, 0x0000..=0x01ff, ..] | [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Class::Reserved,
@@ -101,22 +101,22 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Something that an entry allows beyond public addresses.
+/// An exception of an entry: addresses that it allows besides public ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
-    /// All of a class.
+    /// All addresses of a class.
     Class(Class),
-    /// The addresses that begin like this one.
+    /// The addresses of a network.
     Network {
-        /// Its first address, or any other of it.
+        /// Any address of the network.
         address: IpAddr,
-        /// How many bits count.
+        /// The length of the prefix in bits.
         bits: u8,
     },
 }
 
 impl Allowed {
-    /// Reads `loopback`, `private`, `link-local`, an address, or a network in CIDR notation. `None`: it is none of them.
+    /// Reads `loopback`, `private`, `link-local`, an address, or a network in CIDR notation. `None` for any other text.
     pub fn parse(text: &str) -> Option<Allowed> {
         if let Some((_, class)) = Class::NAMED.iter().find(|(name, _)| *name == text) {
             return Some(Allowed::Class(*class));
@@ -143,7 +143,7 @@ impl Allowed {
                     let rest = width - u32::from(*bits);
                     rest == width || one >> rest == other >> rest
                 };
-                // An IPv4 address within an IPv6 one is meant by either.
+                // An IPv4 address, and the same address inside an IPv6 one, match each other.
                 let plain = |address: IpAddr| match address {
                     IpAddr::V6(inner) => embedded(inner).map_or(address, IpAddr::V4),
                     address => address,
@@ -160,7 +160,7 @@ impl Allowed {
     }
 }
 
-/// Whether an address may be connected to.
+/// True if the address may be connected to.
 pub fn may_connect(address: IpAddr, allowed: &[Allowed]) -> bool {
     match Class::of(address) {
         Class::Public => true,
@@ -227,7 +227,7 @@ mod tests {
         assert!(may("192.0.2.7", &["192.0.2.7"]) && !may("192.0.2.8", &["192.0.2.7"]));
         assert!(may("fd00:1::5", &["fd00:1::/32"]) && !may("fd00:2::5", &["fd00:1::/32"]));
         assert!(may("10.0.0.1", &["0.0.0.0/0"]) && may("fd00::1", &["::/0"]));
-        // What is no address of a server nothing allows.
+        // No entry allows an address that no server can have.
         assert!(!may("0.0.0.0", &["0.0.0.0/0"]) && !may("224.0.0.1", &["224.0.0.1"]));
         for wrong in [
             "",

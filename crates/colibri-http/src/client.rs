@@ -1,4 +1,4 @@
-//! Requests: over a connection that is kept where there is one, redirects within the origin followed.
+//! HTTP requests over pooled connections. Redirects are followed within the origin.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,36 +19,36 @@ use super::error::Error;
 use super::origin::{Origin, resolve_reference, without_query};
 use colibri_text::brief;
 
-/// The most bytes of the head of an answer.
+/// The most bytes of a response's head.
 const MAX_HEAD: usize = 64 * 1024;
-/// The most header fields of one.
+/// The most header fields of a response.
 const MAX_FIELDS: usize = 100;
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// How long a connection without a request is kept: less than what usual servers (Node's, uvicorn) keep theirs, since a
-/// request that meets its end may or may not have been read.
+/// The time for which an idle connection is pooled. It is shorter than the usual timeout of servers (Node, uvicorn): if
+/// a server closes a connection during a request, the client cannot know if the request was read.
 const KEPT: Duration = Duration::from_secs(4);
-/// The most that are kept.
+/// The most idle connections in the pool.
 const MAX_KEPT: usize = 16;
-/// The most connections of one server's session: each is a descriptor, of which the daemon has so many for everybody.
+/// The most connections of one server's session. Each takes a descriptor, and the daemon has a limited number for all.
 const MAX_OPEN: usize = 512;
-/// As much of an answer is held without asking for room.
+/// The most bytes of a response that are held in memory without a permit.
 const SMALL: usize = 64 * 1024;
-/// The most answers of one server, larger than that, that are held at a time: each may have the length of a message, and
-/// as many are waited for as clients have calls in flight.
+/// The most responses of one server larger than that which are held at a time. Each may be as long as a message can be;
+/// the number of waiting ones is limited by the clients' calls in flight.
 const MAX_LARGE: usize = 4;
 
-/// How long a request may take. What a caller's time is over is the caller's to say, by dropping the future.
+/// The time limits of a request. A caller with a limit of its own drops the future.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// From the request to the head of its answer.
+    /// From the request to the head of its response.
     pub head: Duration,
-    /// Between two parts of the answer's body.
+    /// Between two parts of the response's body.
     pub silence: Duration,
 }
 
 impl Limits {
-    /// The same for both.
+    /// The same limit for both.
     pub fn all(limit: Duration) -> Limits {
         Limits {
             head: limit,
@@ -59,7 +59,7 @@ impl Limits {
 
 /// A client whose connections keep to [`Rules`]. Cheap to clone: clones share the connections.
 ///
-/// A request is sent at most once, over HTTP/1.1. Whether it may be sent again, [`Error::was_sent`] tells.
+/// A request is sent at most once, over HTTP/1.1. [`Error::was_sent`] says if it is safe to send it again.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -84,7 +84,7 @@ impl Client {
         Client::over(Dialer::new(rules))
     }
 
-    /// A client over these connections.
+    /// A client that connects with `dial`.
     pub fn over(dial: impl Dial + 'static) -> Client {
         Client {
             shared: Arc::new(Shared {
@@ -96,11 +96,12 @@ impl Client {
         }
     }
 
-    /// Sends a request, whose URI is absolute, and returns with the head of its answer; the body is read from it.
-    /// `Host`, `Content-Length` and `Accept-Encoding` are ours to set. A redirect is an answer as any other.
+    /// Sends a request, whose URI is absolute, and returns the head of its response; the body is read from it. The
+    /// client sets `Host`, `Content-Length` and `Accept-Encoding` itself. A redirect is returned like any other
+    /// response.
     ///
     /// # Errors
-    /// Why there is no answer. A status that means failure is none.
+    /// The reason for which there is no response. A status that means failure is no error.
     pub async fn ask(&self, request: Request<Bytes>, limits: Limits) -> Result<Response, Error> {
         let (head, body) = request.into_parts();
         let url = head.uri;
@@ -125,11 +126,11 @@ impl Client {
         Ok(response)
     }
 
-    /// Sends a request as [`Client::ask`] does. A redirect is followed within the origin, five times at most, where it
-    /// keeps method and body; any other is an error, so that nothing that is meant for one server comes to another.
+    /// Sends a request like [`Client::ask`], and follows redirects: within the origin, at most five, and only if method
+    /// and body stay the same. Any other redirect is an error, so that a request for one server never reaches another.
     ///
     /// # Errors
-    /// Why there is no answer. A status that means failure is none.
+    /// The reason for which there is no response. A status that means failure is no error.
     pub async fn request(&self, request: Request<Bytes>, limits: Limits) -> Result<Response, Error> {
         let (head, body) = request.into_parts();
         let mut url = head.uri;
@@ -142,7 +143,7 @@ impl Client {
             let follow = match response.status {
                 StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
                 StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => {
-                    // Of a POST they would make a GET.
+                    // Clients turn a POST into a GET at such a status.
                     matches!(head.method, Method::GET | Method::HEAD) || return Err(moved(&url, &response))
                 }
                 _ => false,
@@ -155,7 +156,7 @@ impl Client {
             if Origin::of(&next)? != Origin::of(&url)? {
                 return Err(moved(&url, &response));
             }
-            // What is short is read, so that the connection is kept.
+            // A short body is read to its end, so that the connection can be pooled.
             let _ = response.whole(MAX_HEAD).await;
             url = next;
         }
@@ -165,7 +166,7 @@ impl Client {
         )))
     }
 
-    /// Keeps none of its connections any longer.
+    /// Closes the idle connections of the pool.
     pub fn let_go(&self) {
         self.shared.kept().clear();
     }
@@ -226,7 +227,7 @@ impl Client {
         })
     }
 
-    /// A connection to this origin that is kept and open.
+    /// An open connection to this origin from the pool.
     async fn kept(&self, origin: &Origin) -> Option<SendRequest<Whole>> {
         loop {
             let mut sender = {
@@ -257,7 +258,7 @@ impl Client {
             .handshake(TokioIo::new(io))
             .await;
         let (sender, connection) = made.map_err(|error| failed(error.to_string()))?;
-        // It ends with the sender and the body of the last answer.
+        // The task ends when the sender and the body of the last response are dropped.
         tokio::spawn(async move {
             let _ = connection.await;
             drop(room);
@@ -272,20 +273,20 @@ impl Shared {
     }
 }
 
-/// An answer, whose body is still to be read. Dropping it before its end closes the connection.
+/// A response whose body is not read yet. If it is dropped before the end of the body, the connection is closed.
 pub struct Response {
-    /// Its status.
+    /// The status.
     pub status: StatusCode,
-    /// Its header fields.
+    /// The header fields.
     pub headers: HeaderMap,
-    /// The URL that answered, after redirects.
+    /// The URL that responded, after redirects.
     pub url: Uri,
     body: Incoming,
     keep: Option<(SendRequest<Whole>, Duration)>,
     silence: Duration,
     origin: Origin,
     shared: Arc<Shared>,
-    /// It is one of the large ones.
+    /// The permit of a large response.
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -323,11 +324,11 @@ impl Response {
         }
     }
 
-    /// Waits for room where this many bytes of it are held, before more is read; gives it back where they are few. What was
-    /// read of a body that is there whole keeps it until this is dropped.
+    /// Waits for a permit to hold a response of this many bytes, before more is read. Returns the permit if the bytes
+    /// are few. A response whose body was read whole keeps its permit until it is dropped.
     ///
     /// # Errors
-    /// There was none for as long as the next part may take.
+    /// No permit became free within the time limit for the next part.
     pub async fn hold(&mut self, bytes: usize) -> Result<(), Error> {
         if bytes <= SMALL {
             self.room = None;
@@ -342,10 +343,10 @@ impl Response {
         Ok(())
     }
 
-    /// The whole body, of at most so many bytes.
+    /// The whole body, of at most `most` bytes.
     ///
     /// # Errors
-    /// As [`Response::chunk`], or the body is longer.
+    /// The errors of [`Response::chunk`], or the body is longer.
     pub async fn whole(&mut self, most: usize) -> Result<Bytes, Error> {
         let mut body = match self.chunk().await? {
             Some(first) if first.len() <= most && self.body.is_end_stream() => {
@@ -370,7 +371,7 @@ impl Response {
         }
     }
 
-    /// Keeps the connection for the next request: the body has been read.
+    /// Returns the connection to the pool: the body has been read.
     fn release(&mut self) {
         let Some((sender, time)) = self.keep.take() else { return };
         let mut kept = self.shared.kept();
@@ -384,7 +385,7 @@ impl Response {
     }
 }
 
-/// How long a connection may be kept after this answer.
+/// The time for which a connection may be pooled after this response.
 fn keep_for(headers: &HeaderMap) -> Option<Duration> {
     let says = |name: &str| {
         headers
@@ -400,7 +401,7 @@ fn keep_for(headers: &HeaderMap) -> Option<Duration> {
         .split(',')
         .find_map(|part| part.trim().strip_prefix("timeout="));
     match told.and_then(|seconds| seconds.parse::<u64>().ok()) {
-        // A second for the way there.
+        // One second less, for the time on the network.
         Some(seconds) => Some(Duration::from_secs(seconds.min(60).saturating_sub(1))).filter(|time| !time.is_zero()),
         None => Some(KEPT),
     }
@@ -425,7 +426,7 @@ fn moved(url: &Uri, response: &Response) -> Error {
 }
 
 fn lost(host: &str, error: &hyper::Error) -> Error {
-    // hyper says what happened, its source why.
+    // hyper's error is general, its source has the cause.
     let why = match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -436,7 +437,7 @@ fn lost(host: &str, error: &hyper::Error) -> Error {
     }
 }
 
-/// A body that is there whole.
+/// A body that is complete in memory.
 struct Whole(Option<Bytes>);
 
 impl Body for Whole {

@@ -1,4 +1,4 @@
-//! Connections: names resolved, addresses held against the rules, through a proxy where there is one, TLS on top.
+//! Connections: resolves names, checks addresses against the rules, connects directly or through a proxy, adds TLS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
@@ -23,32 +23,33 @@ use super::origin::Origin;
 use super::tls;
 use colibri_text::brief;
 
-/// How long a connection may take in all: name, addresses, proxy, TLS.
+/// The time limit of a connection in all: name, addresses, proxy, TLS.
 const IN_ALL: Duration = Duration::from_secs(15);
-/// How long one address may take of it.
+/// The time limit for one address.
 const ONE_ADDRESS: Duration = Duration::from_secs(5);
 /// The most addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
-/// The most names that are looked up at a time, for one server's session and for all.
+/// The most names that are looked up at a time: for one server's session, and for all.
 const MAX_OWN_LOOK_UPS: usize = 2;
 const MAX_LOOK_UPS: usize = 8;
 /// The most bytes of a proxy's answer.
 const MAX_PROXY_HEAD: usize = 8 * 1024;
 
-/// What an entry says of the connections that its server may be reached by.
+/// The connection rules of a server's entry.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
-    /// The addresses beyond public ones that may be connected to.
+    /// The addresses that are allowed besides public ones.
     pub allowed: Vec<Allowed>,
-    /// A file of certificate authorities (PEM) that are believed besides the system's.
+    /// A file of certificate authorities (PEM) that are trusted besides the system's.
     pub authorities: Option<PathBuf>,
-    /// The proxy (`http://host:port`) that is asked for every connection. `None`: none, whatever the environment says.
-    /// It resolves names itself: then the rules hold for addresses that URLs are written with, and for `localhost`, alone.
+    /// The proxy (`http://host:port`) for all connections. `None` for direct connections; the environment is ignored.
+    /// The proxy resolves names itself. With a proxy the rules therefore apply only to URLs with a literal address, and
+    /// to `localhost`.
     pub proxy: Option<Uri>,
 }
 
 impl Rules {
-    /// The address of a proxy: `http://host:port`, with no user, path and query. `None`: it is none.
+    /// The address of a proxy: `http://host:port`, without user, path and query. `None` for any other text.
     pub fn proxy(text: &str) -> Option<Uri> {
         let url: Uri = text.parse().ok()?;
         let is_plain = Origin::of(&url).is_ok_and(|origin| !origin.is_secure);
@@ -56,7 +57,7 @@ impl Rules {
     }
 }
 
-/// What bytes go through.
+/// A stream of bytes in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -71,25 +72,25 @@ pub trait Dial: Send + Sync {
 pub struct Dialer {
     rules: Rules,
     tls: OnceLock<Arc<ClientConfig>>,
-    /// How names are resolved.
+    /// The function that resolves names.
     look_up: LookUp,
-    /// Room for this one's.
+    /// The permits for this dialer's look-ups.
     looking_up: Arc<Semaphore>,
 }
 
-/// Resolves a name, and blocks meanwhile.
+/// A function that resolves a name, and blocks meanwhile.
 type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Room for all: a name server that does not answer must not take the threads that others need.
+/// The permits for all look-ups: a name server that does not answer must not use up the threads that others need.
 static LOOKING_UP: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
 
 impl Dialer {
-    /// One that keeps to these rules.
+    /// A dialer that keeps to these rules.
     pub fn new(rules: Rules) -> Dialer {
         Dialer::over(rules, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
-    /// One that resolves names in this way.
+    /// A dialer that resolves names with `look_up`.
     pub(super) fn over(rules: Rules, look_up: LookUp) -> Dialer {
         Dialer {
             rules,
@@ -106,7 +107,7 @@ impl Dialer {
         let own = self.looking_up.clone().acquire_owned().await;
         let room = LOOKING_UP.acquire().await;
         let (look_up, host) = (self.look_up, host.to_owned());
-        // It goes on when nobody waits any more, and so keeps its room.
+        // The look-up goes on if the caller gives up, and keeps its permits until it ends.
         let found = spawn_blocking(move || {
             let _room = (own, room);
             look_up(&host, port)
@@ -149,8 +150,8 @@ impl Dialer {
         }
     }
 
-    /// A connection to a host, at an address that the rules allow: it is the address that is looked at which is connected
-    /// to, so another answer to the same question gains nothing.
+    /// A connection to a host, at an address that the rules allow. The checked address is the one that is connected to:
+    /// a second, different answer of the name server has no effect.
     async fn reach(&self, host: &str, port: u16, allowed: &[Allowed]) -> Result<TcpStream, Error> {
         let failed = |why: String| Error::Connect {
             host: host.to_owned(),
@@ -162,7 +163,7 @@ impl Dialer {
             let ip = address.ip();
             if !may_connect(ip, allowed) {
                 let class = Class::of(ip);
-                // What is said of an allowed address, if there is one, is more use.
+                // The error of an allowed address, if there is one, is more useful.
                 last.get_or_insert(Error::Address {
                     host: host.to_owned(),
                     address: ip,
@@ -182,7 +183,7 @@ impl Dialer {
         Err(last.unwrap_or_else(|| failed("the name has no address".to_owned())))
     }
 
-    /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too: what goes through it is then the same.
+    /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too, so that both schemes are handled alike.
     async fn through(&self, proxy: &Uri, origin: &Origin) -> Result<TcpStream, Error> {
         if origin.is_odd_address() {
             return Err(Error::Url(format!(
@@ -191,7 +192,7 @@ impl Dialer {
         }
         let name = origin.host.trim_end_matches('.');
         let address = match origin.host.parse::<IpAddr>() {
-            // RFC 6761 §6.3: whoever resolves it, it is the host itself.
+            // RFC 6761 §6.3: `localhost` is always the host itself.
             Err(_) if name == "localhost" || name.ends_with(".localhost") => Some(Ipv4Addr::LOCALHOST.into()),
             address => address.ok(),
         };
@@ -205,7 +206,7 @@ impl Dialer {
             });
         }
         let at = Origin::of(proxy)?;
-        // The operator names the proxy, wherever it stands.
+        // The operator chose the proxy, so its address may be of any class.
         let anywhere = [Allowed::parse("0.0.0.0/0"), Allowed::parse("::/0")];
         let anywhere: Vec<Allowed> = anywhere.into_iter().flatten().collect();
         let failed = |why: String| Error::Connect {
@@ -221,7 +222,7 @@ impl Dialer {
             .await
             .map_err(|error| failed(error.to_string()))?;
         let mut answer = Vec::new();
-        // By the byte: what follows the head is the server's.
+        // Byte by byte: the bytes after the head belong to the server.
         while !answer.ends_with(b"\r\n\r\n") {
             if answer.len() >= MAX_PROXY_HEAD {
                 return Err(failed(format!("its answer is over {MAX_PROXY_HEAD} bytes")));

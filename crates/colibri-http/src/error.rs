@@ -1,81 +1,82 @@
-//! Why a request came to nothing.
+//! The errors of a request.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::address::Class;
 
-/// Why a request came to nothing. What others say is escaped and cut; no header and no body of ours is in it.
+/// The error of a request. Texts of the other side are escaped and cut; headers and bodies of the request are never in
+/// it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The address is one that the entry does not allow.
+    /// The entry does not allow the address.
     #[error(
         "{} {class}, which the entry does not allow; list it in \"allow_addresses\" if it is meant",
         resolution(host, address)
     )]
     Address {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
-        /// What it resolves to.
+        /// The address that the host resolves to.
         address: IpAddr,
-        /// What kind of address that is.
+        /// The class of the address.
         class: Class,
     },
-    /// What the entry names (its CA file) cannot be used.
+    /// The CA file that the entry names cannot be used.
     #[error("{0}")]
     Settings(String),
-    /// The URL, of the entry or of a redirect, is none that is followed.
+    /// The URL, of the entry or of a redirect, cannot be used.
     #[error("{0}")]
     Url(String),
-    /// No connection: nothing of the request was sent.
+    /// No connection; no part of the request was sent.
     #[error("cannot connect to {host}: {why}")]
     Connect {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
-        /// What the system, the proxy or TLS says.
+        /// The cause, as reported by the system, the proxy or TLS.
         why: String,
     },
-    /// Its certificate is not believed: nothing of the request was sent.
+    /// The host's certificate is not trusted; no part of the request was sent.
     #[error("the TLS certificate of {host} is not believed: {why}")]
     Certificate {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
-        /// What is wrong with it.
+        /// The fault of the certificate.
         why: String,
     },
     /// The connection ended before the request was sent.
     #[error("the connection to {host} ended before the request was sent")]
     Unsent {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
     },
-    /// The request was sent, at least in part, and no whole answer came.
+    /// The request was sent, at least in part, and no whole response came.
     #[error("{host} gave no whole answer: {why}")]
     Lost {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
-        /// What became of the connection.
+        /// The cause.
         why: String,
     },
-    /// No answer in time.
+    /// No response in time.
     #[error("{host} sent nothing for {} ms", .waited.as_millis())]
     Silent {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
-        /// How long it was waited for.
+        /// The time that was waited.
         waited: Duration,
     },
-    /// The answer is longer than it may be.
+    /// The response is longer than the limit.
     #[error("the answer of {host} is over the limit of {limit} bytes")]
     TooLong {
-        /// As the URL names it.
+        /// The host, as in the URL.
         host: String,
-        /// In bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
 }
 
-/// `HOST is ADDRESS,`, or `HOST is` where the URL has the address itself.
+/// `HOST is ADDRESS,`, or `HOST is` if the URL has the address itself.
 fn resolution(host: &str, address: &IpAddr) -> String {
     let named = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     match named.is_ok_and(|named| named == *address) {
@@ -85,12 +86,12 @@ fn resolution(host: &str, address: &IpAddr) -> String {
 }
 
 impl Error {
-    /// Whether a byte of the request may have reached the other side: it may have had an effect then.
+    /// True if a byte of the request may have reached the other side: the request may have had an effect.
     pub fn was_sent(&self) -> bool {
         matches!(self, Error::Lost { .. } | Error::Silent { .. } | Error::TooLong { .. })
     }
 
-    /// Whether it stays until somebody changes something.
+    /// True if the error stays until somebody changes something.
     pub fn is_permanent(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! A client of HTTP/1.1 whose every connection keeps to address rules: what it may reach is said once, in [`Rules`], and
-//! held against the address that is connected to. It knows neither MCP, nor models, nor who asks.
+//! A client of HTTP/1.1 that checks the address of each connection against [`Rules`]. It knows nothing of MCP, models
+//! or clients.
 //!
-//! A runtime of tokio is the caller's to bring, with time and input/output.
+//! The caller provides a runtime of tokio, with time and input/output.
 
 pub mod address;
 mod client;

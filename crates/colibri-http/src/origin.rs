@@ -1,4 +1,4 @@
-//! Where a URL leads: scheme, host and port (RFC 6454), and references relative to one.
+//! The origin of a URL: scheme, host and port (RFC 6454). Also resolves references relative to a URL.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,9 +12,9 @@ use super::error::Error;
 pub struct Origin {
     /// `https` rather than `http`.
     pub is_secure: bool,
-    /// In lower case, an IPv6 address without its brackets.
+    /// The host in lower case; an IPv6 address without its brackets.
     pub host: String,
-    /// The port, that of the scheme where none is written.
+    /// The port; the scheme's default if the URL has none.
     pub port: u16,
 }
 
@@ -22,7 +22,7 @@ impl Origin {
     /// The origin of an absolute URL.
     ///
     /// # Errors
-    /// No `http` or `https`, no host, a user in it.
+    /// The scheme is not `http` or `https`, the host is missing, or the URL has a user.
     pub fn of(url: &Uri) -> Result<Origin, Error> {
         let refuse = |why: &str| Err(Error::Url(format!("the URL {} {why}", without_query(url))));
         let is_secure = match url.scheme_str() {
@@ -45,7 +45,7 @@ impl Origin {
         let host = inner.unwrap_or(host);
         let port = match authority.port() {
             Some(port) => Some(port.as_u16()),
-            // A colon without a number, or with one that is none.
+            // A colon without a number, or with text that is no number.
             None if authority.as_str().len() > authority.host().len() => None,
             None => Some(if is_secure { 443 } else { 80 }),
         };
@@ -61,8 +61,8 @@ impl Origin {
         }
     }
 
-    /// Whether the host ends in a number without being an address as it is written: `127.1`, `0x7f000001`, `127.0.0.1.`, of
-    /// which each resolver makes what it likes (WHATWG URL, "ends in a number").
+    /// True if the host ends in a number without being a plain address: `127.1`, `0x7f000001`, `127.0.0.1.`. Resolvers
+    /// differ in the address that they read from it (WHATWG URL, "ends in a number").
     pub fn is_odd_address(&self) -> bool {
         let last = self.host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
         let is_number = last.bytes().all(|digit| digit.is_ascii_digit()) || last.starts_with("0x");
@@ -78,7 +78,7 @@ impl Origin {
     }
 }
 
-/// Whether a host is a name: letters, digits, `-`, `_` and dots.
+/// True if a host is a name: letters, digits, `-`, `_` and dots.
 fn is_name(host: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     host.bytes().all(legal)
@@ -98,16 +98,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A URL as errors show it: a query may hold what is nobody's business.
+/// A URL without its query, for errors: a query may hold secrets.
 pub(super) fn without_query(url: &Uri) -> String {
     let text = url.to_string();
     text.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
-/// What a reference means at a URL (RFC 3986 §5.2, without `..`, which no server needs to write).
+/// Resolves a reference against a URL (RFC 3986 §5.2, without `..`, which no server needs to write).
 ///
 /// # Errors
-/// It is no URL reference.
+/// The text is no URL reference.
 pub fn resolve_reference(base: &Uri, reference: &str) -> Result<Uri, Error> {
     let wrong = || {
         let shown = colibri_text::brief(reference.split(['?', '#']).next().unwrap_or_default(), 200);

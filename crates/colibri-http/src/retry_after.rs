@@ -1,4 +1,4 @@
-//! How long a server wants to be left alone (RFC 9110 §10.2.3).
+//! The time after which a server allows another request (`Retry-After`, RFC 9110 §10.2.3).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use hyper::header::RETRY_AFTER;
 use super::client::Response;
 
 impl Response {
-    /// How long the server wants to be left alone, if it says so: seconds, or a time.
+    /// The time after which the server allows another request, if it sent one: seconds, or a date.
     pub fn retry_after(&self) -> Option<Duration> {
         let value = self.header(RETRY_AFTER.as_str())?.trim();
         if let Ok(seconds) = value.parse::<u32>() {
@@ -19,7 +19,7 @@ impl Response {
     }
 }
 
-/// A date as HTTP writes it today (`Sun, 06 Nov 1994 08:49:37 GMT`), since the epoch.
+/// A date in HTTP's current format (`Sun, 06 Nov 1994 08:49:37 GMT`), as the time since the epoch.
 fn http_date(text: &str) -> Option<Duration> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -35,7 +35,7 @@ fn http_date(text: &str) -> Option<Duration> {
     if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    // Days since the epoch: years begin in March, so that a leap day is their last.
+    // Days since the epoch. Years begin in March here, so that a leap day is the last day.
     let (year, month) = if month < 3 {
         (year - 1, month + 9)
     } else {

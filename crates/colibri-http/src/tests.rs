@@ -1,4 +1,4 @@
-//! The client against peers that behave, and that do not.
+//! The client against peers that follow the protocol, and peers that do not.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use super::address::Allowed;
 use super::*;
 
-/// What each connection answers: each text to one request, nothing after the last, then the end.
+/// The responses on each connection: one text per request. After the last one the connection ends.
 struct Script(Mutex<Vec<Vec<String>>>, Arc<Mutex<Vec<String>>>);
 
 impl Dial for Script {
@@ -32,7 +32,7 @@ impl Dial for Script {
     }
 }
 
-/// The head of a request; nothing if none comes.
+/// The head of a request; empty if none comes.
 async fn head(io: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -319,7 +319,7 @@ async fn a_proxy_is_asked_for_each_connection() {
             });
         }
     });
-    // The rules are about servers: the operator named the proxy.
+    // The rules apply to servers. The operator chose the proxy.
     let rules = Rules {
         proxy: Some(proxy.parse().unwrap()),
         ..Rules::default()
@@ -358,7 +358,7 @@ async fn a_proxy_is_asked_for_each_connection() {
         assert!(matches!(error, Error::Url(_)), "{odd}: {error}");
     }
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT docs.example:80 HTTP/1.1\r\n"));
-    // It is gone by now, which is said of it and not of the server.
+    // The proxy is gone by now; the error is about the proxy and not about the server.
     let error = body(&Client::new(rules), "http://docs.example/x").await.unwrap_err();
     let said = format!("cannot connect to docs.example: the proxy {proxy}: ");
     assert!(error.to_string().starts_with(&said) && !error.was_sent(), "{error}");
@@ -385,7 +385,7 @@ async fn a_name_server_that_does_not_answer_takes_few_threads() {
     while WAITING.load(Ordering::SeqCst) < 8 {
         tokio::task::yield_now().await;
     }
-    // Who gives up leaves the thread behind, and its room with it.
+    // A caller that gives up leaves the thread running, with its permits.
     begun.iter().for_each(|asked| asked.abort());
     let again: Vec<_> = clients.iter().map(asked).collect();
     for _ in 0..1000 {

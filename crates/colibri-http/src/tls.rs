@@ -1,4 +1,4 @@
-//! TLS: whose certificates are believed.
+//! TLS: the trusted certificate authorities.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -10,8 +10,8 @@ use rustls::{CertificateError, ClientConfig, RootCertStore};
 use super::error::Error;
 use colibri_text::brief;
 
-/// Where systems keep the authorities that they believe: FreeBSD's base (certctl(8)) and its package, Debian, Fedora,
-/// Alpine. The first that is there counts. The environment has no say.
+/// The places of the trusted authorities on usual systems: FreeBSD's base (certctl(8)) and its package, Debian, Fedora,
+/// Alpine. The first existing file is used. The environment is ignored.
 const SYSTEM: [&str; 5] = [
     "/etc/ssl/cert.pem",
     "/usr/local/share/certs/ca-root-nss.crt",
@@ -20,13 +20,13 @@ const SYSTEM: [&str; 5] = [
     "/usr/local/etc/ssl/cert.pem",
 ];
 
-/// Read once: who changes what the system believes restarts what runs.
+/// The system's authorities, read once: after a change the program has to be restarted.
 static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
 
-/// What a client of these authorities, and of the system's, connects with.
+/// The TLS settings with these authorities and the system's.
 ///
 /// # Errors
-/// The file cannot be read or holds no certificate; there is no authority at all.
+/// The file cannot be read or holds no certificate; or there is no authority at all.
 pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
     let mut roots = ROOTS.get_or_init(system).clone();
     if let Some(own) = own {
@@ -58,7 +58,7 @@ pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// What is wrong with the certificate that ended a handshake, if that was it.
+/// The fault of the certificate, if it ended the handshake.
 pub(super) fn disbelieved(error: &std::io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => Some(
@@ -70,7 +70,7 @@ pub(super) fn disbelieved(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// What became of a handshake that failed for another reason.
+/// The cause of a handshake that failed for another reason.
 pub(super) fn told(error: &std::io::Error) -> String {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(_)) => "what it answers is no TLS: it may be meant to be http".to_owned(),
@@ -81,7 +81,7 @@ pub(super) fn told(error: &std::io::Error) -> String {
 fn system() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     if let Some(pem) = SYSTEM.iter().find_map(|path| std::fs::read(path).ok()) {
-        // One that cannot be read is no reason to believe none of the others.
+        // A certificate that cannot be parsed is skipped; the others are still trusted.
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
     }
     roots

@@ -1,4 +1,4 @@
-//! A file read whole.
+//! Configuration files, read whole.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,25 +11,25 @@ use crate::read::{Fault, Kind, Reader, Step};
 /// The most bytes a file may have: 1 MiB.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// How deep arrays and objects may be nested. It also bounds the stack that reading takes.
+/// The deepest nesting of arrays and objects. It also bounds the stack that the parser needs.
 pub const MAX_DEPTH: usize = 64;
 
 /// The most characters of a key that an error shows.
 const SHOWN_KEY: usize = 64;
 
-/// Why a file was refused, and where. Shows keys, never values.
+/// The reason for which a file was refused, and its place. Shows keys, never values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The file, as its reader called it.
+    /// The name of the file, as its reader passed it.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Keys from the top to the place, such as `servers.github.args[2]`; empty at the top. Control characters are
+    /// The keys from the top to the place, such as `servers.github.args[2]`; empty at the top. Control characters are
     /// escaped.
     pub path: String,
-    /// What is wrong, and what to do.
+    /// The fault and a remedy.
     pub message: String,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A file that was read whole.
+/// A parsed file.
 pub struct Document<'b> {
     file: &'b str,
     bytes: &'b [u8],
@@ -61,7 +61,7 @@ struct Node<'b> {
 enum Value<'b> {
     Null,
     Bool(bool),
-    /// As written: `start..end` of the node is the number.
+    /// A number, as written: the range `start..end` of the node.
     Number,
     String(Cow<'b, str>),
     Array(Vec<Node<'b>>),
@@ -75,12 +75,12 @@ struct Member<'b> {
 }
 
 impl<'b> Document<'b> {
-    /// Reads `bytes`; `file` is the name that errors give.
+    /// Parses `bytes`. Errors name the file as `file`.
     ///
     /// # Errors
     /// More than [`MAX_BYTES`], a byte-order mark, bytes that are not UTF-8, anything outside the grammar of RFC 8259,
-    /// trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a key that stands twice in one object, also
-    /// when the two are only equal once unescaped.
+    /// trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a repeated key in one object (keys are
+    /// compared unescaped).
     pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, Error> {
         let fail = |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
         if bytes.len() > MAX_BYTES {
@@ -154,17 +154,17 @@ impl<'d> Cursor<'d> {
         &self.bytes[self.node.start..self.node.end]
     }
 
-    /// Whether this is a string, for keys that take one of several kinds of value.
+    /// True for a string. For keys that accept several types.
     pub fn is_string(&self) -> bool {
         matches!(self.node.value, Value::String(_))
     }
 
-    /// Whether this is an object, for keys that take one of several kinds of value.
+    /// True for an object. For keys that accept several types.
     pub fn is_object(&self) -> bool {
         matches!(self.node.value, Value::Object(_))
     }
 
-    /// An object of which every key is known.
+    /// Reads an object whose keys are all known.
     ///
     /// # Errors
     /// Not an object, or a key that is not in `known`; the error names the nearest known one.
@@ -181,7 +181,7 @@ impl<'d> Cursor<'d> {
         })
     }
 
-    /// An object whose keys are names that the file chooses, in the order of the file.
+    /// The members of an object with arbitrary keys, in the order of the file.
     ///
     /// # Errors
     /// Not an object.
@@ -222,7 +222,7 @@ impl<'d> Cursor<'d> {
             .collect())
     }
 
-    /// A string, unescaped, whatever it holds.
+    /// A string, unescaped, with any content.
     ///
     /// # Errors
     /// Not a string.
@@ -233,8 +233,8 @@ impl<'d> Cursor<'d> {
         }
     }
 
-    /// A string without control characters (NUL, newline, escape, …), which no name, path or argument needs and which
-    /// forge log lines or cut C strings short.
+    /// A string without control characters (NUL, newline, escape, …). No name, path or argument needs them, and they
+    /// can forge log lines or cut C strings short.
     ///
     /// # Errors
     /// Not a string, or one with a control character.
@@ -257,8 +257,7 @@ impl<'d> Cursor<'d> {
         }
     }
 
-    /// A whole number within `range`, written in digits alone: `3e4`, `30000.0` and `-0` are refused, since they leave
-    /// open what was meant.
+    /// A whole number within `range`, written in digits alone. `3e4`, `30000.0` and `-0` are refused as ambiguous.
     ///
     /// # Errors
     /// Not a number, not a whole one, or out of range.
@@ -295,7 +294,7 @@ impl<'d> Cursor<'d> {
     }
 }
 
-/// A member of an object whose keys the file chooses.
+/// A member of an object with arbitrary keys.
 pub struct NamedValue<'d> {
     /// The key, unescaped.
     pub key: &'d str,
@@ -305,14 +304,14 @@ pub struct NamedValue<'d> {
 }
 
 impl NamedValue<'_> {
-    /// An error at the key rather than at the value.
+    /// An error at the key instead of the value.
     pub fn key_error(&self, message: impl Into<String>) -> Error {
         let value = &self.value;
         error(value.file, value.bytes, self.key_start, &value.path, message.into())
     }
 }
 
-/// An object of which every key is known.
+/// An object whose keys are all known.
 pub struct Object<'d> {
     members: Vec<NamedValue<'d>>,
     owner: Cursor<'d>,
@@ -327,18 +326,18 @@ impl<'d> Object<'d> {
             .map(|member| &member.value)
     }
 
-    /// What `read` makes of the value of `key`, if the file has it.
+    /// The value of `key` read with `read`, if the file has the key.
     ///
     /// # Errors
-    /// What `read` says.
+    /// The errors of `read`.
     pub fn read<T>(&self, key: &str, read: impl FnOnce(&Cursor<'d>) -> Result<T, Error>) -> Result<Option<T>, Error> {
         self.get(key).map(read).transpose()
     }
 
-    /// The value of `key`.
+    /// The value of a required `key`.
     ///
     /// # Errors
-    /// The file does not have it.
+    /// The file does not have the key.
     pub fn need(&self, key: &str) -> Result<&Cursor<'d>, Error> {
         self.get(key)
             .ok_or_else(|| self.owner.error(format!("the key {key:?} is missing")))

@@ -1,16 +1,17 @@
-//! The name that may have been meant.
+//! Suggestions for misspelt names.
 
-/// The most characters of a name that are compared: what is far beyond a known name's length is far away in any case.
+/// The most characters of a name that are compared. A name that is much longer than a known one is not near it in any
+/// case.
 const MAX_COMPARED: usize = 128;
 
-/// The known name that may have been meant, if one is near enough.
+/// The known name nearest to `name`, if one is near enough.
 #[must_use]
 pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let nearest = known.iter().min_by_key(|known| distance(name, known))?;
     (distance(name, nearest) <= nearest.len().max(2) / 2).then_some(nearest)
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, without regard to ASCII case.
+/// The number of edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|name| {
         let chars = name.chars().take(MAX_COMPARED);

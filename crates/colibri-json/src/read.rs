@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-/// What is wrong with a string whose escapes stand for half of a character beyond U+FFFF.
+/// The error for a string with half of a surrogate pair in its escapes.
 pub const HALF_SURROGATE: &str = "half of a surrogate pair";
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `null`
@@ -31,26 +31,26 @@ pub enum Step {
     Index(usize),
 }
 
-/// What is wrong with a text, and where.
+/// A fault of a text, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The place in bytes.
     pub at: usize,
-    /// What is wrong, without any part of the text.
+    /// The fault, without any part of the text.
     pub why: &'static str,
-    /// The way to the place, innermost step first.
+    /// The path to the place, innermost step first.
     pub steps: Vec<Step>,
 }
 
 impl Fault {
-    /// The fault, seen from around the value of `key`.
+    /// Adds the key of the value in which the fault is.
     #[must_use]
     pub fn in_key(mut self, key: &str) -> Fault {
         self.steps.push(Step::Key(key.to_owned()));
         self
     }
 
-    /// The fault, seen from around an element.
+    /// Adds the index of the element in which the fault is.
     #[must_use]
     pub fn in_element(mut self, index: usize) -> Fault {
         self.steps.push(Step::Index(index));
@@ -60,8 +60,8 @@ impl Fault {
 
 /// Reads a text value by value, from its beginning to its end.
 ///
-/// Who reads an object or an array enters it, and then asks for its keys or elements until there are no more; each
-/// value between must be read. Repeated keys are for the caller to find.
+/// An object or array is read in steps: enter it, then read key after key or element after element until none is left.
+/// Each value in it must be read. The caller has to check for repeated keys.
 #[derive(Debug, Clone)]
 pub struct Reader<'t> {
     text: &'t str,
@@ -80,7 +80,7 @@ enum Piece<'t> {
 type Result<T> = std::result::Result<T, Fault>;
 
 impl<'t> Reader<'t> {
-    /// A reader of arrays and objects nested up to `max_depth`; `too_deep` is what is wrong with others.
+    /// A reader of arrays and objects nested up to `max_depth`. `too_deep` is the message for deeper ones.
     #[must_use]
     pub fn new(text: &'t str, max_depth: usize, too_deep: &'static str) -> Reader<'t> {
         Reader {
@@ -92,7 +92,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// How far the text was read, in bytes; after [`Reader::kind`], where the value begins.
+    /// The place up to which the text was read, in bytes. After [`Reader::kind`]: the place of the next value.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
@@ -122,7 +122,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// What the next value is, by its first byte.
+    /// The type of the next value, by its first byte.
     ///
     /// # Errors
     /// There is no value.
@@ -142,10 +142,10 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The text has come to its end.
+    /// Checks that the text has ended.
     ///
     /// # Errors
-    /// It has not.
+    /// The text goes on.
     pub fn end(&mut self) -> Result<()> {
         self.space();
         match self.peek() {
@@ -240,18 +240,18 @@ impl<'t> Reader<'t> {
         Ok(text)
     }
 
-    /// A string that nobody looks at.
+    /// Skips a string.
     ///
     /// # Errors
-    /// Like [`Reader::string`].
+    /// The errors of [`Reader::string`].
     pub fn pass_string(&mut self) -> Result<()> {
         self.pieces(|_| {})
     }
 
-    /// The characters of a string that is not kept.
+    /// Skips a string and counts its characters.
     ///
     /// # Errors
-    /// Like [`Reader::string`].
+    /// The errors of [`Reader::string`].
     pub fn characters(&mut self) -> Result<usize> {
         let mut characters = 0;
         self.pieces(|piece| {
@@ -319,7 +319,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// The UTF-16 unit of four digits, of the escape that begins at `start`.
+    /// The UTF-16 unit of four hexadecimal digits, of the escape at `start`.
     fn unit(&mut self, start: usize) -> Result<u32> {
         let mut unit = 0;
         for _ in 0..4 {
@@ -332,7 +332,7 @@ impl<'t> Reader<'t> {
         Ok(unit)
     }
 
-    /// Enters an object or array, of which [`Reader::kind`] has said that it comes next.
+    /// Enters an object or array, after [`Reader::kind`] has returned its type.
     ///
     /// # Errors
     /// It is nested too deep.
@@ -345,8 +345,8 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// The next key of the object that was entered, with its place, and `None` at the end of the object; `first`: no
-    /// key was read of it yet. Then comes [`Reader::colon`].
+    /// The next key of the entered object, with its place; `None` at the end of the object. `first` is true if no key
+    /// of it was read yet. [`Reader::colon`] follows.
     ///
     /// # Errors
     /// No key, or no comma before it.
@@ -376,10 +376,10 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The colon behind a key.
+    /// The colon after a key.
     ///
     /// # Errors
-    /// Something else.
+    /// No colon.
     pub fn colon(&mut self) -> Result<()> {
         self.space();
         if self.peek() != Some(b':') {
@@ -389,10 +389,10 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Whether the array that was entered has another element; `first`: none was read of it yet.
+    /// True if the entered array has another element. `first` is true if none of it was read yet.
     ///
     /// # Errors
-    /// No comma before it.
+    /// No comma before the element.
     pub fn element(&mut self, first: bool) -> Result<bool> {
         self.space();
         match self.peek() {
@@ -414,8 +414,9 @@ impl<'t> Reader<'t> {
 
 const NO_VALUE: &str = "a value was expected (strings stand in double quotes)";
 
-/// Which of eight bytes, read as a little-endian number, no string holds as they are (a quotation mark, a backslash, a
-/// control character): the lowest bit that is set is the top one of the first of them; above it others may seem to be.
+/// Finds bytes that end the plain part of a string (a quotation mark, a backslash, a control character) among eight
+/// bytes, read as a little-endian number. The lowest bit that is set is the top bit of the first such byte. Higher bits
+/// may be set in error.
 #[must_use]
 #[inline]
 pub fn string_stops(word: u64) -> u64 {
@@ -425,7 +426,8 @@ pub fn string_stops(word: u64) -> u64 {
     (is(b'"') | is(b'\\') | below(word, b' ')) & (ONES << 7)
 }
 
-/// How many bytes stand before the first quotation mark, backslash or control character; eight are looked at at once.
+/// The number of bytes before the first quotation mark, backslash or control character. Eight bytes are checked at a
+/// time.
 fn plain_length(bytes: &[u8]) -> usize {
     let mut length = 0;
     while let Some(chunk) = bytes[length..].first_chunk::<8>() {

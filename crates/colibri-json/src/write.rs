@@ -1,25 +1,26 @@
-//! Writing JSON.
+//! JSON output.
 
 use colibri_text::push_json_string;
 
-/// Writes one JSON value; what hides or turns text is escaped ([`push_json_string`]).
+/// Writes one JSON value. Hidden characters, and those that change the direction of text, are escaped
+/// ([`push_json_string`]).
 #[derive(Debug, Default)]
 pub struct Writer {
     out: Vec<u8>,
-    /// Levels of nesting, where each value stands on a line of its own.
+    /// The current level of nesting, if each value gets a line of its own.
     indent: Option<usize>,
-    /// Whether a value stands before the next one in its object or array.
+    /// True if a value precedes the next one in its object or array.
     follows: bool,
 }
 
 impl Writer {
-    /// A writer of one line.
+    /// A writer of compact JSON on one line.
     #[must_use]
     pub fn new() -> Writer {
         Writer::default()
     }
 
-    /// A writer of a value a line, for people.
+    /// A writer of indented JSON for people, with one value per line.
     #[must_use]
     pub fn pretty() -> Writer {
         Writer {
@@ -28,7 +29,7 @@ impl Writer {
         }
     }
 
-    /// An object; `members` writes each as [`Writer::key`] and a value.
+    /// An object; `members` writes each member as [`Writer::key`] and a value.
     pub fn object(&mut self, members: impl FnOnce(&mut Writer)) {
         self.nested(b'{', members, b'}');
     }
@@ -93,13 +94,13 @@ impl Writer {
         self.follows = true;
     }
 
-    /// What was written.
+    /// The written JSON.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
 
-    /// What stands between the value before and the next one.
+    /// Writes the separator between the value before and the next one.
     fn next(&mut self) {
         if self.out.last() == Some(&b':') || self.out.ends_with(b": ") {
             return;

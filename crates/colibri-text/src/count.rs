@@ -1,4 +1,4 @@
-//! Numbers of things.
+//! Numbers with nouns.
 
 /// `1 server`, `2 servers`, `3 processes`.
 #[must_use]

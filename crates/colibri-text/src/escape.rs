@@ -1,4 +1,4 @@
-//! The escapes.
+//! Escapes for text that is shown or logged.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,11 @@ use crate::hex::hex_into;
 use crate::is_hidden;
 use crate::ordinary::hidden_in;
 
-/// A text on one line, with what hides something in it written as `\u{…}`, and line feed, carriage return and tab as
-/// `\n`, `\r` and `\t`. What is hidden elsewhere and ordinary where it stands ([`first_hidden`](crate::first_hidden))
-/// stays.
+/// A text on one line. Characters that hide something are written as `\u{…}`, line feed, carriage return and tab as
+/// `\n`, `\r` and `\t`. Hidden characters that are ordinary at their place ([`first_hidden`](crate::first_hidden))
+/// stay.
 ///
-/// The same on a terminal and in a pipe, since the pipe may be `ssh` and end on a terminal after all.
+/// The result is the same on a terminal and in a pipe, since the pipe may be `ssh` and end on a terminal.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\r' | '\t'))
@@ -22,7 +22,7 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\r')
 }
 
-/// Escapes what hides something, and of line feed, carriage return and tab those that `also` names.
+/// Escapes characters that hide something; of line feed, carriage return and tab, those for which `also` is true.
 fn escaped(text: &str, also: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return Cow::Borrowed(text);
@@ -50,7 +50,7 @@ fn escaped(text: &str, also: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first `max` characters of a text as [`visible`], with `…` behind them if there are more: for names and values in
+/// The first `max` characters of a text as [`visible`], with `…` after them if there are more. For names and values in
 /// messages.
 #[must_use]
 pub fn brief(text: &str, max: usize) -> String {
@@ -60,8 +60,8 @@ pub fn brief(text: &str, max: usize) -> String {
     }
 }
 
-/// The last `max` characters of a text as [`visible`], with `…` before them if there are more: for what ends with its
-/// reason.
+/// The last `max` characters of a text as [`visible`], with `…` before them if there are more. For texts with the
+/// reason at the end.
 #[must_use]
 pub fn brief_end(text: &str, max: usize) -> String {
     match text.char_indices().rev().nth(max) {
@@ -70,7 +70,7 @@ pub fn brief_end(text: &str, max: usize) -> String {
     }
 }
 
-/// JSON that means the same, with every character of the table that can only stand in its strings as `\u…`. Line feed,
+/// Equivalent JSON in which every hidden character is `\u…`. Such a character can only be part of a string. Line feed,
 /// carriage return and tab, which stand between tokens, stay.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
@@ -89,11 +89,11 @@ pub fn json(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Appends a JSON string, quoted and escaped (RFC 8259 §7), every character of the table as `\u…`.
+/// Appends a JSON string, quoted and escaped (RFC 8259 §7), with every hidden character as `\u…`.
 pub fn push_json_string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     let mut rest = value;
-    // Nearly all text is plain ASCII; only what is not is looked at character by character.
+    // Nearly all text is plain ASCII. Only other characters are checked one by one.
     while let Some(at) = rest.bytes().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..)) {
         let (plain, tail) = rest.split_at(at);
         out.extend_from_slice(plain.as_bytes());
@@ -111,7 +111,7 @@ pub fn push_json_string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
-/// The one or two `\u…` that stand for a character in a JSON string.
+/// The one or two `\u…` for a character in a JSON string.
 pub fn json_escape(c: char) -> impl Iterator<Item = char> {
     let mut units = [0; 2];
     let length = c.encode_utf16(&mut units).len();
@@ -122,8 +122,8 @@ pub fn json_escape(c: char) -> impl Iterator<Item = char> {
     })
 }
 
-/// The first `max` characters of a text, everything but printable ASCII as `\u{…}`, with `…` behind them if there are
-/// more: for names that may only be ASCII, so that a letter which merely looks right shows what it is.
+/// The first `max` characters of a text, with `…` after them if there are more. All characters except printable ASCII
+/// become `\u{…}`. For names that must be ASCII, so that a look-alike letter is recognised.
 #[must_use]
 pub fn ascii(text: &str, max: usize) -> String {
     let mut shown = String::new();
@@ -140,8 +140,8 @@ pub fn ascii(text: &str, max: usize) -> String {
     shown
 }
 
-/// Bytes of which nothing is known, for a quoted field of a log: printable ASCII as it is, `\` and `"` with a
-/// backslash, everything else as `\xNN`. At most `max` bytes are read, a cut is shown as `...`.
+/// Unknown bytes for a quoted field of a log: printable ASCII stays, `\` and `"` get a backslash, all others become
+/// `\xNN`. At most `max` bytes are read; a cut is shown as `...`.
 #[must_use]
 pub fn ascii_bytes(bytes: &[u8], max: usize) -> String {
     let mut out = String::with_capacity(bytes.len().min(max) + 8);
@@ -169,7 +169,7 @@ mod tests {
     use crate::first_hidden;
     use proptest::prelude::*;
 
-    /// One table, one set of escapes: over all of Unicode they say the same.
+    /// All escapes use the one table: they agree on all of Unicode.
     #[test]
     fn what_is_in_the_table_is_escaped_and_nothing_else() {
         for c in '\0'..=char::MAX {

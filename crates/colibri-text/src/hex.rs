@@ -13,7 +13,7 @@ static PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Writes the digits of `bytes` into `digits`, which has room for two a byte; what one of them has more is left alone.
+/// Writes the digits of `bytes` into `digits`, two per byte. If one of the two is longer, its rest is ignored.
 pub fn hex_into(bytes: &[u8], digits: &mut [u8]) {
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
         pair.copy_from_slice(&PAIRS[usize::from(*byte)]);
@@ -37,7 +37,7 @@ pub fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Reads lower-case digits, two a byte, into `bytes`; whether there were exactly as many, and nothing else.
+/// Reads lower-case digits, two per byte, into `bytes`. True if there were exactly as many, and nothing else.
 #[must_use]
 pub fn unhex_into(digits: &[u8], bytes: &mut [u8]) -> bool {
     let value = |digit: u8| match digit {
@@ -55,7 +55,7 @@ pub fn unhex_into(digits: &[u8], bytes: &mut [u8]) -> bool {
         })
 }
 
-/// The bytes of lower-case digits, two a byte; `None` for anything else.
+/// The bytes of lower-case digits, two per byte; `None` for any other text.
 #[must_use]
 pub fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = vec![0; digits.len() / 2];

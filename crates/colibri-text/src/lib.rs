@@ -1,10 +1,10 @@
-//! Text that others wrote, as people and logs may see it.
+//! Untrusted text, made safe to show to people and to log.
 //!
-//! What a model reads and a person does not see is the means of tool poisoning; what turns the direction of text, or
-//! acts on a terminal, deceives whoever reads it. Here is the one table of such characters ([`is_hidden`]), the
-//! contexts in which some of them are ordinary writing ([`first_hidden`]), and the escapes that show them: `\u{…}` in
-//! text ([`visible`]), `\u…` in JSON ([`json`], [`push_json_string`]), `\x…` where only printable ASCII may stand
-//! ([`ascii`]).
+//! Text that a model reads and a person does not see is the means of tool poisoning. Characters that change the
+//! direction of text, or act on a terminal, deceive the reader. This crate has the one table of such characters
+//! ([`is_hidden`]), the contexts in which some of them are ordinary writing ([`first_hidden`]), and the escapes that
+//! show them: `\u{…}` in text ([`visible`]), `\u…` in JSON ([`json`], [`push_json_string`]), `\x…` for fields of
+//! printable ASCII ([`ascii`]).
 
 mod count;
 mod escape;

@@ -1,22 +1,22 @@
-//! Where a character of the table is ordinary writing: joiners that join, emoji sequences, direction marks beside
-//! right-to-left text. The same characters anywhere else hide something.
+//! Contexts in which a hidden character is ordinary writing: joiners that join, emoji sequences, direction marks beside
+//! right-to-left text. Anywhere else the same characters hide something.
 
 use crate::is_hidden;
 
-/// The first character of a text that hides something: one of [`is_hidden`] that is not ordinary writing where it
-/// stands.
+/// The first character of a text that hides something: a character of [`is_hidden`] that is not ordinary writing at its
+/// place.
 ///
 /// Ordinary are line feed, tab and carriage return; joiners between letters that join (RFC 5892, appendix A.1 and A.2;
 /// the Bengali and Kannada joiner behind RA, Unicode 12.2 and 12.8); an emoji's presentation, keycap and joined
 /// sequences and the three flags of RGI tag sequences (UTS 51); left-to-right and right-to-left marks (UAX 9) at an end
-/// of a word of right-to-left text, where alone they act; the grapheme joiner between Hebrew points (Unicode 9.1). Two
-/// in a row are ordinary only where an emoji's presentation selector is followed by its joiner.
+/// of a word of right-to-left text, where alone they have an effect; the grapheme joiner between Hebrew points (Unicode
+/// 9.1). Two such characters in a row are ordinary only if an emoji's presentation selector is followed by its joiner.
 #[must_use]
 pub fn first_hidden(text: &str) -> Option<char> {
     hidden_in(text).next().map(|(_, c)| c)
 }
 
-/// What hides something in a text, with its byte positions.
+/// The characters of a text that hide something, with their byte positions.
 pub(crate) fn hidden_in(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut tags_end = 0;
     text.char_indices().filter(move |&(at, c)| {
@@ -34,12 +34,12 @@ pub(crate) fn hidden_in(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// How many characters right-to-left text may be away from a direction mark.
+/// The greatest distance between a direction mark and right-to-left text, in characters.
 const REACH: usize = 64;
 
 const BLACK_FLAG: char = '\u{1f3f4}';
 
-/// What follows the black flag to make it England's, Scotland's or Wales'.
+/// The tags after the black flag in the flags of England, Scotland and Wales.
 const FLAGS: [&str; 3] = [
     "\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
     "\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}",
@@ -71,7 +71,7 @@ fn is_keycap(c: char) -> bool {
     matches!(c, '0'..='9' | '#' | '*')
 }
 
-/// What is shown as text or as emoji: pictographs, arrows, technical and geometric signs.
+/// True for characters that are shown as text or as emoji: pictographs, arrows, technical and geometric signs.
 fn is_symbol(c: char) -> bool {
     is_pictograph(c) || matches!(c, '\u{2190}'..='\u{27ff}' | '\u{2900}'..='\u{2bff}')
 }
@@ -93,7 +93,7 @@ fn is_pictograph(c: char) -> bool {
         | '\u{1f93c}'..='\u{1f945}' | '\u{1f947}'..='\u{1faff}' | '\u{1fc00}'..='\u{1fffd}')
 }
 
-/// Between two pictographs, the first with its presentation selector or skin tone (UAX 29, GB11).
+/// True between two pictographs, the first with its presentation selector or skin tone (UAX 29, GB11).
 fn joins_emoji(before: &str, next: Option<char>) -> bool {
     let mut back = before.chars().rev();
     let mut last = back.next();
@@ -103,19 +103,19 @@ fn joins_emoji(before: &str, next: Option<char>) -> bool {
     last.is_some_and(is_pictograph) && next.is_some_and(is_pictograph)
 }
 
-/// Whether the letter at the end, past its marks, joins to what follows (Joining_Type D or L).
+/// True if the last letter, ignoring its marks, joins to the next one (Joining_Type D or L).
 fn joins_forward(before: &str) -> bool {
     let last = before.chars().rev().find(|c| !is_joining_mark(*c));
     last.is_some_and(is_dual_joining)
 }
 
-/// Whether the letter at the beginning, past marks, joins to what is before it (Joining_Type D or R).
+/// True if the first letter, ignoring marks, joins to the one before it (Joining_Type D or R).
 fn joins_backward(after: &str) -> bool {
     let next = after.chars().find(|c| !is_joining_mark(*c));
     next.is_some_and(|c| is_dual_joining(c) || is_right_joining(c))
 }
 
-/// Whether a direction mark can matter here: at an end of a word, alone, and with right-to-left text near it on its
+/// True if a direction mark can have an effect: at an end of a word, alone, and with right-to-left text near it on its
 /// line.
 fn acts_on_direction(before: &str, after: &str) -> bool {
     let back = || before.chars().rev();
@@ -134,7 +134,7 @@ fn finds_right_to_left(chars: impl Iterator<Item = char>) -> bool {
         .is_some_and(is_right_to_left)
 }
 
-/// One of the table. Line feed and tab are no marks of a word.
+/// True for a hidden character, except line feed and tab.
 fn is_mark(c: char) -> bool {
     is_hidden(c) && !matches!(c, '\n' | '\t' | '\r')
 }
@@ -151,7 +151,7 @@ fn is_hebrew_mark(c: char) -> bool {
     matches!(c, '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}'..='\u{5c2}' | '\u{5c4}'..='\u{5c5}' | '\u{5c7}')
 }
 
-/// Canonical_Combining_Class 9: what the letter before it loses its vowel by.
+/// True for Canonical_Combining_Class 9: a sign that removes the vowel of the letter before it.
 fn is_virama(c: char) -> bool {
     matches!(c, '\u{94d}' | '\u{9cd}' | '\u{a4d}' | '\u{acd}' | '\u{b4d}' | '\u{bcd}' | '\u{c4d}' | '\u{ccd}' | '\u{d3b}'..='\u{d3c}' | '\u{d4d}' | '\u{dca}' | '\u{e3a}' | '\u{eba}' | '\u{f84}' | '\u{1039}'..='\u{103a}' | '\u{1714}'..='\u{1715}' | '\u{1734}' | '\u{17d2}' | '\u{1a60}' | '\u{1b44}' | '\u{1baa}'..='\u{1bab}' | '\u{1bf2}'..='\u{1bf3}' | '\u{2d7f}' | '\u{a806}' | '\u{a82c}' | '\u{a8c4}' | '\u{a953}' | '\u{a9c0}' | '\u{aaf6}' | '\u{abed}' | '\u{10a3f}' | '\u{11046}' | '\u{11070}' | '\u{1107f}' | '\u{110b9}' | '\u{11133}'..='\u{11134}' | '\u{111c0}' | '\u{11235}' | '\u{112ea}' | '\u{1134d}' | '\u{11442}' | '\u{114c2}' | '\u{115bf}' | '\u{1163f}' | '\u{116b6}' | '\u{1172b}' | '\u{11839}' | '\u{1193d}'..='\u{1193e}' | '\u{119e0}' | '\u{11a34}' | '\u{11a47}' | '\u{11a99}' | '\u{11c3f}' | '\u{11d44}'..='\u{11d45}' | '\u{11d97}')
 }
@@ -161,12 +161,12 @@ fn is_dual_joining(c: char) -> bool {
     matches!(c, '\u{620}' | '\u{626}' | '\u{628}' | '\u{62a}'..='\u{62e}' | '\u{633}'..='\u{63f}' | '\u{641}'..='\u{647}' | '\u{649}'..='\u{64a}' | '\u{66e}'..='\u{66f}' | '\u{678}'..='\u{687}' | '\u{69a}'..='\u{6bf}' | '\u{6c1}'..='\u{6c2}' | '\u{6cc}' | '\u{6ce}' | '\u{6d0}'..='\u{6d1}' | '\u{6fa}'..='\u{6fc}' | '\u{6ff}' | '\u{712}'..='\u{714}' | '\u{71a}'..='\u{71d}' | '\u{71f}'..='\u{727}' | '\u{729}' | '\u{72b}' | '\u{72d}'..='\u{72e}' | '\u{74e}'..='\u{758}' | '\u{75c}'..='\u{76a}' | '\u{76d}'..='\u{770}' | '\u{772}' | '\u{775}'..='\u{777}' | '\u{77a}'..='\u{77f}' | '\u{7ca}'..='\u{7ea}' | '\u{841}'..='\u{845}' | '\u{848}' | '\u{84a}'..='\u{853}' | '\u{855}' | '\u{860}' | '\u{862}'..='\u{865}' | '\u{868}' | '\u{886}' | '\u{889}'..='\u{88d}' | '\u{8a0}'..='\u{8a9}' | '\u{8af}'..='\u{8b0}' | '\u{8b3}'..='\u{8b8}' | '\u{8ba}'..='\u{8c8}' | '\u{10d01}'..='\u{10d21}' | '\u{10d23}' | '\u{1e900}'..='\u{1e943}')
 }
 
-/// Joining_Type R of the same.
+/// Joining_Type R of the same scripts.
 fn is_right_joining(c: char) -> bool {
     matches!(c, '\u{622}'..='\u{625}' | '\u{627}' | '\u{629}' | '\u{62f}'..='\u{632}' | '\u{648}' | '\u{671}'..='\u{673}' | '\u{675}'..='\u{677}' | '\u{688}'..='\u{699}' | '\u{6c0}' | '\u{6c3}'..='\u{6cb}' | '\u{6cd}' | '\u{6cf}' | '\u{6d2}'..='\u{6d3}' | '\u{6d5}' | '\u{6ee}'..='\u{6ef}' | '\u{710}' | '\u{715}'..='\u{719}' | '\u{71e}' | '\u{728}' | '\u{72a}' | '\u{72c}' | '\u{72f}' | '\u{74d}' | '\u{759}'..='\u{75b}' | '\u{76b}'..='\u{76c}' | '\u{771}' | '\u{773}'..='\u{774}' | '\u{778}'..='\u{779}' | '\u{840}' | '\u{846}'..='\u{847}' | '\u{849}' | '\u{854}' | '\u{856}'..='\u{858}' | '\u{867}' | '\u{869}'..='\u{86a}' | '\u{870}'..='\u{882}' | '\u{88e}' | '\u{8aa}'..='\u{8ac}' | '\u{8ae}' | '\u{8b1}'..='\u{8b2}' | '\u{8b9}' | '\u{10d22}')
 }
 
-/// Joining_Type T of the same that is shown: vowels and other marks.
+/// Joining_Type T of the same scripts, if visible: vowels and other marks.
 fn is_joining_mark(c: char) -> bool {
     matches!(c, '\u{64b}'..='\u{65f}' | '\u{670}' | '\u{6d6}'..='\u{6dc}' | '\u{6df}'..='\u{6e4}' | '\u{6e7}'..='\u{6e8}' | '\u{6ea}'..='\u{6ed}' | '\u{711}' | '\u{730}'..='\u{74a}' | '\u{7a6}'..='\u{7b0}' | '\u{7eb}'..='\u{7f3}' | '\u{7fd}' | '\u{816}'..='\u{819}' | '\u{81b}'..='\u{823}' | '\u{825}'..='\u{827}' | '\u{829}'..='\u{82d}' | '\u{859}'..='\u{85b}' | '\u{898}'..='\u{89f}' | '\u{8ca}'..='\u{8e1}' | '\u{8e3}'..='\u{8ff}' | '\u{1e944}'..='\u{1e94b}')
 }
@@ -240,7 +240,7 @@ mod tests {
             ("🏴\u{e0067}\u{e0062}\u{e007f}", '\u{e0067}'),
             ("👩\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}", '\u{e0067}'),
             ("葛\u{e0100}", '\u{e0100}'),
-            // Behind a letter that does not join forward, in front of none, twice.
+            // After a letter that does not join forward, before no letter, twice.
             ("کار\u{200c}ها", '\u{200c}'),
             ("می\u{200c} خواند", '\u{200c}'),
             ("می\u{200c}\u{200c}خواند", '\u{200c}'),
@@ -259,7 +259,7 @@ mod tests {
                 '\u{200f}',
             ),
             ("של\u{34f}ום", '\u{34f}'),
-            // What turns whole runs is never ordinary.
+            // Controls that turn the direction of whole runs are never ordinary.
             ("שלום \u{202e}abc\u{202c}", '\u{202e}'),
             ("שלום \u{2067}abc\u{2069}", '\u{2067}'),
         ] {

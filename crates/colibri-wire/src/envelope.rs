@@ -17,60 +17,61 @@ pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// JSON-RPC: the parameters are wrong.
 pub const INVALID_PARAMS: i64 = -32602;
-/// JSON-RPC: the fault is ours.
+/// JSON-RPC: an internal error.
 pub const INTERNAL_ERROR: i64 = -32603;
 
-/// The keys of an envelope. Two members that could be taken for one of them make a message ambiguous.
+/// The keys of an envelope. Two members that could be taken for the same key make a message ambiguous.
 const ENVELOPE_KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// One message, in place.
+/// One message, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
     /// The whole message.
     pub root: Json<'a>,
-    /// What kind of message it is.
+    /// The kind of message.
     pub kind: Kind<'a>,
 }
 
-/// What a message is.
+/// The kind of a message, with its members.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind<'a> {
-    /// Wants an answer.
+    /// A message that needs an answer.
     Request {
         /// A string or a number.
         id: Json<'a>,
         /// A string.
         method: Json<'a>,
-        /// `None` where there are none.
+        /// `None` if there are none.
         params: Option<Json<'a>>,
     },
-    /// Wants none.
+    /// A message without an answer.
     Notification {
         /// A string.
         method: Json<'a>,
-        /// `None` where there are none.
+        /// `None` if there are none.
         params: Option<Json<'a>>,
     },
     /// An answer.
     Answer {
-        /// Of what; `None` is `null` or missing, as in the answer to a message whose id could not be read.
+        /// The id of the answered request. `None` for `null` or a missing id, as in the answer to a message whose id
+        /// could not be read.
         id: Option<Json<'a>>,
-        /// `Ok` the result, `Err` the error.
+        /// `Ok` for the result, `Err` for the error.
         outcome: Result<Json<'a>, Json<'a>>,
     },
 }
 
-/// Why a message is no valid envelope, as the answer to it says.
+/// The reason for which a message is no valid envelope, in the form of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     /// JSON-RPC error code.
     pub code: i64,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// The id as written, where one could be read.
+    /// The id as written, if it could be read.
     pub id: Option<String>,
-    /// Whether the message was an answer rather than a request.
+    /// True if the message was an answer and no request.
     pub answer: bool,
 }
 
@@ -78,15 +79,15 @@ impl<'a> Envelope<'a> {
     /// Reads a frame.
     ///
     /// # Errors
-    /// Why it is no message, with its id where that could be read.
+    /// The reason for which it is no message, with its id if that could be read.
     pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, Refusal> {
         Envelope::read_as(frame, Json::parse(frame))
     }
 
-    /// [`Envelope::parse`], with the places of the outer members noted.
+    /// Reads like [`Envelope::parse`], and records the places of the outer members.
     ///
     /// # Errors
-    /// Why it is no message, with its id where that could be read.
+    /// The reason for which it is no message, with its id if that could be read.
     pub fn read(frame: &'a [u8], tape: &'a mut Tape) -> Result<Envelope<'a>, Refusal> {
         Envelope::read_as(frame, Json::read(frame, tape))
     }
@@ -112,7 +113,7 @@ impl<'a> Envelope<'a> {
     /// Reads one message of a batch.
     ///
     /// # Errors
-    /// Why it is no message, with its id where that could be read.
+    /// The reason for which it is no message, with its id if that could be read.
     pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
         let picked = root.pick::<6>(&ENVELOPE_KEYS);
         let [version, id, method, params, result, error] = picked.values;
@@ -170,16 +171,16 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// A request id, as one compares it: by value for strings, by digits for numbers.
+/// A request id in the form for comparisons: strings by value, numbers by their digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Id {
     /// The digits as written.
     Number(Word),
-    /// The unescaped text (the text as written, where no `str` can hold it).
+    /// The unescaped text (the text as written if no `str` can hold it).
     Text(Word),
 }
 
-/// A text that is short as a rule, and is then kept without an allocation.
+/// A text that is usually short. A short one needs no allocation.
 #[derive(Debug, Clone)]
 pub struct Word(Kept);
 
@@ -243,7 +244,7 @@ impl Ord for Word {
 }
 
 impl Id {
-    /// The id that a value is.
+    /// The id in a JSON value.
     pub fn of(value: Json<'_>) -> Id {
         match value.kind() {
             JsonKind::String => Id::Text((&*value.as_str().unwrap_or(Cow::Borrowed(value.text()))).into()),

@@ -1,7 +1,7 @@
 //! A JSON text that is validated once and then walked in place, one level at a time.
 //!
-//! Nothing is decoded that nobody asked for: numbers keep their digits, strings their escapes, objects their order and
-//! their repeated keys. Validation is `serde_json`'s, which does not recurse for a raw value, so depth costs nothing.
+//! Values are decoded only on request: numbers keep their digits, strings their escapes, objects their order and their
+//! repeated keys. `serde_json` validates the text. It does not recurse for a raw value, so depth costs nothing.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,22 +16,22 @@ use super::scan::{Entries, Entry, Tape};
 pub struct Json<'a> {
     text: &'a str,
     at: usize,
-    /// Where its members stand, if that was noted.
+    /// The recorded places of the value's members, if there are any.
     noted: Option<Noted<'a>>,
 }
 
-/// Members that were noted when the text was read.
+/// Members whose places were recorded when the text was read.
 #[derive(Debug, Clone, Copy)]
 struct Noted<'a> {
-    /// All that was noted.
+    /// All recorded entries.
     entries: &'a Entries,
-    /// Where the value's own members are in it, each followed by its own.
+    /// The index of the value's own first member. Each member is followed by its own members.
     from: u8,
     to: u8,
     level: u8,
 }
 
-/// Why a text is not JSON.
+/// The reason for which a text is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Some byte sequence is not UTF-8.
@@ -42,7 +42,7 @@ pub enum Malformed {
     Syntax(String),
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `{…}`
@@ -72,7 +72,7 @@ impl<'a> Json<'a> {
     /// Validates a whole text.
     ///
     /// # Errors
-    /// It is not JSON: where.
+    /// The place at which it is not JSON.
     pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
@@ -84,10 +84,10 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// [`Json::parse`], with the places of the outer members noted on the way: they need not be looked for again.
+    /// Validates like [`Json::parse`], and records the places of the outer members, which need not be searched later.
     ///
     /// # Errors
-    /// It is not JSON: where.
+    /// The place at which it is not JSON.
     pub fn read(bytes: &'a [u8], tape: &'a mut Tape) -> Result<Json<'a>, Malformed> {
         let whole = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
         let Some((start, end)) = tape.read(whole) else {
@@ -106,8 +106,8 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// A part of a text that was parsed before, found by its [`Json::span`]; spans count from the part's first byte.
-    /// `None` where the bytes cannot be a value.
+    /// A part of a text that was parsed before, by its [`Json::span`]. Spans count from the part's first byte. `None`
+    /// if the bytes cannot be a value.
     pub fn part(frame: &'a [u8], span: Range<usize>) -> Option<Json<'a>> {
         let text = std::str::from_utf8(frame.get(span)?).ok()?;
         let closed = match text.as_bytes() {
@@ -127,7 +127,7 @@ impl<'a> Json<'a> {
         self.text
     }
 
-    /// Where the value stands in the text that was parsed, in bytes.
+    /// The place of the value in the parsed text, in bytes.
     pub fn span(&self) -> Range<usize> {
         self.at..self.at + self.text.len()
     }
@@ -141,7 +141,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// What the value is, told by its first byte.
+    /// The type of the value, by its first byte.
     pub fn kind(&self) -> Kind {
         match self.text.as_bytes().first() {
             Some(b'{') => Kind::Object,
@@ -153,7 +153,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Whether this is an object.
+    /// True for an object.
     pub fn is_object(&self) -> bool {
         self.kind() == Kind::Object
     }
@@ -192,7 +192,7 @@ impl<'a> Json<'a> {
         serde_json::from_str::<String>(self.text).ok().map(Cow::Owned)
     }
 
-    /// Whether this is a string equal to `wanted`, compared unescaped, no further than they are the same.
+    /// True for a string equal to `wanted`, compared unescaped. The comparison ends at the first difference.
     pub fn is_string(&self, wanted: &str) -> bool {
         let inner = self.text.as_bytes();
         if inner.len() < wanted.len() + 2 || inner[0] != b'"' {
@@ -202,7 +202,7 @@ impl<'a> Json<'a> {
         if inner == wanted.as_bytes() {
             return !wanted.bytes().any(|byte| byte == b'\\');
         }
-        // It is another text already at its first character, or has no escape that hides what it is.
+        // Without an escape the text is as written, and a first character other than `\` stands for itself.
         let differs = inner.first() != wanted.as_bytes().first() && inner.first() != Some(&b'\\');
         if differs || !inner.contains(&b'\\') {
             return false;
@@ -210,7 +210,7 @@ impl<'a> Json<'a> {
         Unescaped(self.inner()).eq_text(wanted)
     }
 
-    /// Where in the frame a string that begins with `start`, compared unescaped, goes on after it.
+    /// The place in the frame after `start`, for a string that begins with `start` (compared unescaped).
     pub fn after(&self, start: &str) -> Option<usize> {
         if self.kind() != Kind::String {
             return None;
@@ -247,8 +247,8 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The first of `keys` that two members of this object could be taken for: members whose keys are equal to it after
-    /// case folding, NFKC and removal of NUL. A reader that folds sees another message than one that does not, so such
+    /// The first of `keys` that two members of this object could be taken for: their keys are equal to it after case
+    /// folding, NFKC and removal of NUL. A reader that folds keys sees another message than one that does not, so such
     /// a message is refused.
     pub fn ambiguous<'k>(&self, keys: &[&'k str]) -> Option<&'k str> {
         debug_assert!(keys.len() <= 64 && keys.iter().all(|key| key.is_ascii()));
@@ -265,7 +265,7 @@ impl<'a> Json<'a> {
         None
     }
 
-    /// [`Json::get`] for each of the first `keys`, and [`Json::ambiguous`] for all of them, in one walk.
+    /// [`Json::get`] for each of the first `N` keys, and [`Json::ambiguous`] for all of them, in one walk.
     pub fn pick<const N: usize>(&self, keys: &[&'static str]) -> Picked<'a, N> {
         let mut picked = Picked {
             values: [None; N],
@@ -304,7 +304,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// What [`Json::pick`] found.
+/// The result of [`Json::pick`].
 #[derive(Debug, Clone, Copy)]
 pub struct Picked<'a, const N: usize> {
     /// The first member with each key, in the order of the keys.
@@ -315,16 +315,16 @@ pub struct Picked<'a, const N: usize> {
 
 const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// A walk over the inside of an object or array of validated text.
+/// A walk over the content of an object or array of validated text.
 #[derive(Debug, Clone)]
 struct Walk<'a> {
     /// The object or array.
     text: &'a str,
-    /// Where it begins in the text that was parsed.
+    /// The place of the object or array in the parsed text.
     start: usize,
-    /// How far the walk is, in `text`.
+    /// The position of the walk in `text`.
     at: usize,
-    /// Where the inside ends, in `text`.
+    /// The end of the content in `text`.
     end: usize,
 }
 
@@ -341,7 +341,7 @@ impl<'a> Walk<'a> {
 
     fn value(&mut self) -> Option<Json<'a>> {
         let rest = self.text.as_bytes().get(self.at..self.end)?;
-        // White space, commas and colons: the text is valid, so each stands where it may.
+        // White space, commas and colons. The text is valid, so each of them is at a valid place.
         let skipped = rest
             .iter()
             .position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':'))?;
@@ -401,8 +401,8 @@ fn string_length(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The first `"` or `\`. Most strings are short, and to begin a search with vectors takes longer than to look at a few
-/// bytes.
+/// The first `"` or `\`. Most strings are short: a plain loop over a few bytes is faster than the start of a vector
+/// search.
 fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
     const FEW: usize = 24;
     let (near, far) = bytes.split_at(bytes.len().min(FEW));
@@ -421,7 +421,7 @@ enum Way<'a> {
 }
 
 impl<'a> Noted<'a> {
-    /// The next entry, and how the members of its value were noted.
+    /// The next entry, and the recorded members of its value.
     fn next(&mut self) -> Option<(&'a Entry, Noted<'a>)> {
         if self.from >= self.to {
             return None;
@@ -439,7 +439,7 @@ impl<'a> Noted<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// What stands at a place that was noted inside this value.
+    /// The value at a recorded place inside this value.
     fn place(&self, (from, to): (u32, u32)) -> Json<'a> {
         let (from, to) = (from as usize, to as usize);
         Json {
@@ -449,10 +449,10 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The value of an entry that was noted inside this one.
+    /// The value of a recorded entry inside this value.
     fn noted_value(&self, entry: &Entry, inside: Noted<'a>) -> Json<'a> {
         let value = self.place(entry.value);
-        // Below the last level that is noted members are looked for.
+        // Below the last recorded level, members are searched.
         let is_noted = usize::from(inside.level) <= Tape::NOTED && value.is_object();
         Json {
             noted: is_noted.then_some(inside),
@@ -498,7 +498,7 @@ impl<'a> Iterator for Elements<'a> {
 
 /// Appends `text` as a JSON string, quotes included.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
-    // Writing a `str` to a `Vec` has no way to fail; the fallback keeps the output valid all the same.
+    // Writing a `str` to a `Vec` cannot fail. The fallback keeps the output valid in any case.
     if serde_json::to_writer(&mut *out, text).is_err() {
         out.extend_from_slice(b"\"\"");
     }
@@ -535,7 +535,7 @@ mod tests {
         assert!(FOLDED.is_sorted_by_key(|(from, _)| *from));
     }
 
-    /// What it costs is counted, not timed.
+    /// The cost is counted, not timed.
     #[test]
     fn folding_keys_is_no_more_work_than_reading_them() {
         let keys = [
@@ -668,7 +668,7 @@ mod tests {
             let noted = Json::read(message.as_bytes(), &mut tape).unwrap();
             prop_assert!(noted.noted.is_some() || tape_is_too_small(&message));
             same(json(&message), noted);
-            // What the pass takes is JSON.
+            // Each text that the pass accepts is JSON.
             let mut broken = message.clone().into_bytes();
             let at = place.index(broken.len());
             broken[at] = byte;
@@ -782,7 +782,7 @@ mod tests {
         assert!(tape.read(&deep(63)).is_none());
     }
 
-    /// Whether a text may have more outer members than there is room for.
+    /// True if a text may have more outer members than the tape has room for.
     fn tape_is_too_small(text: &str) -> bool {
         text.matches(':').count() > 30 || text.matches(['[', '{']).count() > 60
     }

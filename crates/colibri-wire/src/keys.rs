@@ -1,16 +1,16 @@
-//! How keys are compared: unescaped, and folded as some readers do, so that none passes for another.
+//! Comparison of keys: unescaped, and folded in the way of some readers, so that no key can pass for another.
 
 use std::sync::LazyLock;
 
 use unicode_normalization::UnicodeNormalization;
 
-/// The characters of the inside of a valid JSON string, unescaped; an error for a lone surrogate.
+/// The characters of the content of a valid JSON string, unescaped; an error for a lone surrogate.
 pub(crate) struct Unescaped<'a>(pub(crate) &'a str);
 
 pub(crate) struct LoneSurrogate;
 
 impl Unescaped<'_> {
-    /// Whether it is this text, looked at no further than they are the same.
+    /// True if the text is equal to `wanted`. The comparison ends at the first difference.
     pub(crate) fn eq_text(self, wanted: &str) -> bool {
         let (mut characters, mut wanted) = (self, wanted.chars());
         loop {
@@ -22,7 +22,7 @@ impl Unescaped<'_> {
         }
     }
 
-    /// The UTF-16 unit of an escape that the rest begins with.
+    /// The UTF-16 unit of an escape at the beginning of the rest.
     fn unit(&self) -> Option<u32> {
         let digits = self.0.strip_prefix("\\u")?.get(..4)?;
         u32::from_str_radix(digits, 16).ok()
@@ -63,8 +63,8 @@ impl Iterator for Unescaped<'_> {
     }
 }
 
-/// Which of `keys`, which are ASCII and have no escapes, the inside of a key folds to, and whether it is that very
-/// text.
+/// The index of the one of `keys` that a key's content folds to, and true if the content is that exact text. `keys` are
+/// ASCII without escapes.
 pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     let first = bytes.first()? | 0x20;
     for (index, wanted) in keys.iter().enumerate() {
@@ -86,8 +86,8 @@ pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     Some((index, Unescaped(inner).eq_text(keys[index])))
 }
 
-/// Which of `keys` a key folds to. A text folds to ASCII only if each of its characters does, and then
-/// to one after the other: so the key is looked at no further than it still can be one of them.
+/// The index of the one of `keys` that a key folds to. A text folds to ASCII only if each of its characters does, one
+/// after the other. The search ends as soon as no key is possible any more.
 fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
     let mut possible = u64::MAX >> (64 - keys.len().clamp(1, 64));
     let mut length = 0;
@@ -122,7 +122,7 @@ fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
     (0..keys.len()).find(|index| possible & (1 << index) != 0 && keys[*index].len() == length)
 }
 
-/// Where the characters are that [`fold`] makes ASCII of, and many others.
+/// Ranges of characters that include all those which [`fold`] turns into ASCII.
 const FOLDED_RANGES: [(char, char); 20] = [
     ('\u{a0}', '\u{17f}'),
     ('\u{1c4}', '\u{1f3}'),
@@ -146,7 +146,7 @@ const FOLDED_RANGES: [(char, char); 20] = [
     ('\u{1fbf0}', '\u{1fbf9}'),
 ];
 
-/// What one character folds to that is ASCII, filled up with zeros; in the order of the characters.
+/// Each character that folds to ASCII with its folded text, padded with zeros; in the order of the characters.
 pub(crate) static FOLDED: LazyLock<Vec<(char, [u8; 6])>> = LazyLock::new(|| {
     let all = FOLDED_RANGES.iter().flat_map(|(first, last)| *first..=*last);
     let ascii = all.filter_map(|character| {
@@ -168,6 +168,6 @@ pub fn fold(text: &str) -> String {
 
 #[cfg(test)]
 thread_local! {
-    /// Characters that were looked up to be folded.
+    /// The number of characters that were looked up for folding.
     pub(crate) static LOOKED_UP: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -1,14 +1,13 @@
-//! Reading the id of a message that cannot be read as a whole: too long, cut off, not UTF-8, not JSON.
+//! Reads the id of a message that cannot be read as a whole: too long, cut off, not UTF-8, not JSON.
 //!
-//! Whoever sent it waits for an answer under that id, so the id is looked for byte by byte, with no memory for the
-//! rest.
+//! The sender waits for an answer with that id. The id is therefore searched byte by byte, without storing the rest.
 
 use super::json::{Json, Kind};
 
 /// The longest id that is salvaged, in bytes as written.
 const MAX_ID: usize = 256;
 
-/// Looks for the top-level `"id"` of a message that arrives in pieces.
+/// Searches the top-level `"id"` of a message that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Salvage {
     depth: usize,
@@ -31,24 +30,24 @@ enum Place {
 }
 
 impl Salvage {
-    /// Reads on.
+    /// Reads the next piece.
     pub fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.step(byte);
         }
     }
 
-    /// The id as written, if one was seen that a JSON-RPC id can be: a string or a number.
+    /// The id as written, if it is a valid JSON-RPC id: a string or a number.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// Whether the message named a method, so that whoever sent it may be waiting for an answer.
+    /// True if the message has a method, so that its sender may be waiting for an answer.
     pub fn names_a_method(&self) -> bool {
         self.method
     }
 
-    /// [`Salvage::id`] of a message that is here in one piece.
+    /// [`Salvage::id`] of a message in one piece.
     pub fn id_of(bytes: &[u8]) -> Option<String> {
         let mut salvage = Salvage::default();
         salvage.feed(bytes);
@@ -115,7 +114,7 @@ impl Salvage {
     }
 }
 
-/// Whether a token is a JSON string or number.
+/// True if a token is a JSON string or number.
 fn is_id(token: &str) -> bool {
     Json::parse(token.as_bytes()).is_ok_and(|id| matches!(id.kind(), Kind::String | Kind::Number))
 }

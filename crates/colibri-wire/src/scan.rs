@@ -1,8 +1,8 @@
-//! One pass over a message: is it JSON, and where do its outer members stand.
+//! One pass over a message: checks that it is JSON, and records the places of its outer members.
 //!
-//! What is found are spans, which can be copied and kept. The pass says yes only where it is sure; what it does not
-//! take (another value than an object, more members or levels than it has room for, anything that is not JSON) is left
-//! to [`super::Json::parse`], which also words what is wrong.
+//! The results are spans, which can be copied and stored. The pass accepts a text only if it is sure. All other texts
+//! (another value than an object, more members or levels than there is room for, invalid JSON) are left to
+//! [`super::Json::parse`], which also describes the fault.
 
 use colibri_json::string_stops;
 
@@ -11,20 +11,20 @@ const MAX_MEMBERS: usize = 32;
 /// The most levels.
 const MAX_LEVELS: usize = 63;
 
-/// A member of an object: places in the text.
+/// A member of an object, as places in the text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Entry {
     /// The key, with its quotes.
     pub(crate) key: (u32, u32),
     pub(crate) value: (u32, u32),
-    /// Where the entries end that stand inside the value.
+    /// The index after the entries inside the value.
     pub(crate) after: u8,
 }
 
 /// The room for entries.
 pub(crate) type Entries = [Entry; MAX_MEMBERS];
 
-/// Where the outer members of a message stand. Made once and used for one message after the other.
+/// The places of a message's outer members. A tape is created once and used for one message after the other.
 #[derive(Debug)]
 pub struct Tape {
     entries: Entries,
@@ -41,15 +41,15 @@ impl Default for Tape {
 }
 
 impl Tape {
-    /// The levels whose members are noted: envelope, `params` or `result`, `_meta` or `arguments`.
+    /// The levels whose members are recorded: envelope, `params` or `result`, `_meta` or `arguments`.
     pub(crate) const NOTED: usize = 3;
 
-    /// The entries, and how many they are.
+    /// The entries, and their number.
     pub(crate) fn entries(&self) -> (&Entries, u8) {
         (&self.entries, self.count as u8)
     }
 
-    /// Reads a text. Tells where its object stands, or that it is nothing that this reads.
+    /// Reads a text. Returns the place of its object, or `None` if the pass does not accept the text.
     pub(crate) fn read(&mut self, text: &str) -> Option<(usize, usize)> {
         self.count = 0;
         u32::try_from(text.len()).ok()?;
@@ -67,10 +67,10 @@ impl Tape {
     }
 
     fn walk(&mut self, pass: &mut Pass<'_>) -> Option<()> {
-        // A bit for each open level, the innermost last: whether it is an object.
+        // One bit per open level, the innermost last: 1 for an object.
         let mut objects = 1u64;
         let mut level = 1;
-        // The levels whose members are noted: objects from the message inwards, without a gap.
+        // The levels whose members are recorded: objects from the message inwards, without a gap.
         let mut noted = 1;
         let mut open = [0; Tape::NOTED + 1];
         let mut opened = true;
@@ -152,7 +152,7 @@ impl Tape {
         }
     }
 
-    /// The value of an entry ends here.
+    /// Ends the value of an entry here.
     fn close(&mut self, index: usize, end: usize) {
         let entry = &mut self.entries[index];
         entry.value.1 = end as u32;
@@ -170,7 +170,7 @@ impl Pass<'_> {
         self.bytes.get(self.at).copied()
     }
 
-    /// The next byte that is no space.
+    /// The next byte that is no white space.
     fn next(&mut self) -> Option<u8> {
         loop {
             let byte = self.peek()?;
@@ -187,7 +187,7 @@ impl Pass<'_> {
         there.then_some(())
     }
 
-    /// Most strings end within eight bytes.
+    /// Reads a string. Most strings end within eight bytes.
     #[inline(always)]
     fn string(&mut self) -> Option<()> {
         let from = self.at + 1;
@@ -204,7 +204,7 @@ impl Pass<'_> {
         self.long_string()
     }
 
-    /// To begin a search with vectors takes longer than to look at eight bytes at a time, for a while.
+    /// Reads a longer string, at first eight bytes at a time: the start of a vector search takes longer.
     #[inline(never)]
     fn long_string(&mut self) -> Option<()> {
         const FEW: usize = 96;
@@ -281,7 +281,8 @@ impl Pass<'_> {
     }
 }
 
-/// How many bytes of a long string stand before what ends it or escapes in it, none of them a control character.
+/// The number of bytes of a long string before its end or its first escape. `None` if there is neither,
+/// or a control character comes before.
 fn long(rest: &[u8]) -> Option<usize> {
     let found = memchr::memchr2(b'"', b'\\', rest)?;
     let has_control = rest[..found]

@@ -1,31 +1,31 @@
-//! Edits are splices: a byte range is replaced, everything outside it is identical.
+//! Edits as splices: a byte range is replaced, all bytes outside it stay identical.
 
 use std::ops::{Deref, Range};
 
-/// How many edits are kept without an allocation.
+/// The most edits that are stored without an allocation.
 const FEW: usize = 3;
-/// How many bytes of a replacement are kept without one.
+/// The most bytes of a replacement that are stored without an allocation.
 const SHORT: usize = 30;
 
-/// Replacements of byte ranges of one frame, kept in their order and apart from one another.
+/// Replacements of byte ranges of one frame, in order and without overlaps.
 #[derive(Debug, Clone, Default)]
 pub struct Edits {
     few: [Edit; FEW],
     count: usize,
-    /// All of them, once they are more than a few.
+    /// All edits, if they are more than [`FEW`].
     many: Vec<Edit>,
 }
 
 /// One replacement.
 #[derive(Debug, Clone, Default)]
 pub struct Edit {
-    /// What is replaced; empty for an insertion.
+    /// The replaced range; empty for an insertion.
     pub span: Range<usize>,
-    /// By what.
+    /// The replacement.
     pub with: With,
 }
 
-/// What a range is replaced by.
+/// The replacement of a range.
 #[derive(Debug, Clone)]
 pub struct With(Kept);
 
@@ -122,15 +122,15 @@ impl Edits {
         }
     }
 
-    /// Whether the frame stays as it is.
+    /// True if the frame stays unchanged.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Replaces `span`. Insertions at one place keep the order in which they were asked for.
+    /// Replaces `span`. Insertions at the same place stay in the order of the calls.
     ///
     /// # Panics
-    /// In debug builds, if the range overlaps one that is already replaced: two rules would own the same bytes.
+    /// In debug builds, if the range overlaps one that is already replaced: two rules would edit the same bytes.
     pub fn replace(&mut self, span: Range<usize>, with: impl Into<With>) {
         let all = self.all();
         let is_last = all
@@ -184,7 +184,7 @@ impl Edits {
             .fold(length, |sum, edit| sum + edit.with.len() - edit.span.len())
     }
 
-    /// Calls `piece` with each run of the result: `Ok` a range of the frame that stays, `Err` a replacement.
+    /// Calls `piece` with each run of the result: `Ok` for a range of the frame that stays, `Err` for a replacement.
     pub fn pieces<'a>(&'a self, length: usize, mut piece: impl FnMut(Result<Range<usize>, &'a [u8]>)) {
         let mut at = 0;
         for edit in self.all() {
