@@ -360,7 +360,7 @@ impl Session {
     /// What is answered instead of the task.
     fn task_edits(self: &Arc<Self>, call: &Call, result: Json<'_>, is_new: bool) -> Result<Edits, Failure> {
         let invalid = |why: String| self.failure(Code::ServerAnswerInvalid, why);
-        let task = Task::read(result).map_err(invalid)?;
+        let task = Task::read(result).map_err(|error| invalid(error.to_string()))?;
         if is_new {
             let params = call.parts.params.clone();
             if call.method != Some(Method::ToolsCall)

@@ -100,7 +100,7 @@ impl Dialer {
         }
     }
 
-    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
@@ -112,10 +112,7 @@ impl Dialer {
             let _room = (own, room);
             look_up(&host, port)
         });
-        match found.await {
-            Ok(found) => found.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        }
+        found.await.map_err(io::Error::other)?
     }
 
     async fn connect(&self, origin: &Origin) -> Result<Box<dyn Io>, Error> {
@@ -157,7 +154,10 @@ impl Dialer {
             host: host.to_owned(),
             why,
         };
-        let addresses = self.resolve(host, port).await.map_err(failed)?;
+        let addresses = self
+            .resolve(host, port)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         let mut last = None;
         for address in addresses.into_iter().take(MAX_ADDRESSES) {
             let ip = address.ip();

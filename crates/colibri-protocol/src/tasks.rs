@@ -15,6 +15,17 @@ pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// The longest task id of a server, in bytes.
 pub(crate) const ID_LIMIT: usize = 1024;
 
+/// The fault of a task that a server reports.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTask {
+    /// Two members could be taken for this key.
+    #[error("two members of the task can be read as \"{0}\"")]
+    AmbiguousKey(&'static str),
+    /// The task's id is missing, no string, or too long.
+    #[error("the task has no \"taskId\" that is a string of at most {ID_LIMIT} bytes")]
+    NoId,
+}
+
 /// A task as its server reports it.
 #[derive(Debug, Clone)]
 pub struct Task<'a> {
@@ -35,18 +46,16 @@ impl<'a> Task<'a> {
     /// notification.
     ///
     /// # Errors
-    /// The fault, as a sentence for people.
-    pub fn read(object: Json<'a>) -> Result<Task<'a>, String> {
+    /// The fault of the task.
+    pub fn read(object: Json<'a>) -> Result<Task<'a>, InvalidTask> {
         if let Some(key) = object.ambiguous(&["taskId", "status", "resultType", "result"]) {
-            return Err(format!("two members of the task can be read as \"{key}\""));
+            return Err(InvalidTask::AmbiguousKey(key));
         }
         let at = object
             .get("taskId")
             .filter(|id| id.kind() == Kind::String && id.text().len() <= ID_LIMIT);
         let Some((at, id)) = at.and_then(|at| Some((at, at.as_str()?))) else {
-            return Err(format!(
-                "the task has no \"taskId\" that is a string of at most {ID_LIMIT} bytes"
-            ));
+            return Err(InvalidTask::NoId);
         };
         let status = object
             .get("status")
