@@ -38,7 +38,7 @@ fn main() {
 /// The daemon with one worker, with its trail or without.
 fn daemon_of_one_worker(trail: bool, arguments: &[String]) {
     let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
-    let config = colibri_mcpd::config::Flags::parse_from(arguments)
+    let config = colibri_mcpd::config::DaemonFlags::parse_from(arguments)
         .resolve()
         .expect("flags");
     let recorder = if trail {

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use colibri_mcpd::agents::Models as _;
 use colibri_mcpd::model::ModelRelays;
 use colibri_mcpd::policy::{AgentTools, Caller};
-use colibri_mcpd::registry::{parse, secrets::Secrets};
-use colibri_mcpd::relay::{AgentDoor, Spent};
+use colibri_mcpd::registry::{parse, secrets::SecretStore};
+use colibri_mcpd::relay::{AgentSocket, AgentUsage};
 
 /// Streams of which the time to the first byte is taken.
 const ROUNDS: usize = 1000;
@@ -103,21 +103,21 @@ fn main() {
             "headers":{{"x-api-key":"sk-0123456789"}},"allow_addresses":["loopback"]}}}}}}}}"#
     );
     let entry = Arc::new(parse(entry.as_bytes(), "registry").unwrap().agents.remove("a").unwrap());
-    let door = Arc::new(AgentDoor {
+    let door = Arc::new(AgentSocket {
         agent: "a".into(),
         session: "0123456789abcdef".into(),
         tools: AgentTools::default(),
         shared_tasks: false,
         max_bytes: None,
         max_tokens: None,
-        spent: Spent::default(),
+        spent: AgentUsage::default(),
     });
     let person = Caller {
         uid: 0,
         gid: 0,
         pid: None,
     };
-    let secrets = Arc::new(Secrets::beside(&place.path().join("registry")));
+    let secrets = Arc::new(SecretStore::beside(&place.path().join("registry")));
     let relays = ModelRelays::new(Box::new(|_, _| Ok(())), Arc::default(), Arc::default(), secrets);
     let runtime = colibri_mcpd::run::runtime().unwrap();
     let _inside = runtime.enter();

@@ -11,21 +11,23 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_api::{CostMode, Day};
-use colibri_mcpd::catalog::Host;
-use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
-use colibri_mcpd::peer::{Budget, Frame, FrameReader, Outbox};
-use colibri_mcpd::policy::shares::Limits as ShareLimits;
-use colibri_mcpd::policy::{Approvals, Caller, Choice, Clients, DEFAULT_EXPIRY, Gates, Shares, Spent, Terms};
+use colibri_mcpd::catalog::ServerHost;
+use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
+use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader, Outbox};
+use colibri_mcpd::policy::shares::UserQuota as ShareLimits;
+use colibri_mcpd::policy::{
+    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Terms, UserQuotas,
+};
 use colibri_mcpd::registry::parse;
-use colibri_mcpd::registry::secrets::Secrets;
-use colibri_mcpd::registry::{Loaded, Server as Entry};
+use colibri_mcpd::registry::secrets::SecretStore;
+use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
 use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
-    Arguments, Call, CallMetrics, Chain, Client, Outcome, Parts, Recorder, Relayed, Rules, Target, cost, exit, keeping,
-    record, validate,
+    Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client, Recorder, RequestParts,
+    ServerAnswer, cost, exit, keeping, record, validate,
 };
 use colibri_mcpd::servers;
-use colibri_mcpd::store::Store;
+use colibri_mcpd::store::Database;
 use colibri_protocol::{self as protocol, Capability, Feature, Session, Version};
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use colibri_wire::{Envelope, Id, Kind};
@@ -67,22 +69,22 @@ struct InMemory;
 
 struct Forever;
 
-impl Process for Forever {
+impl ServerProcess for Forever {
     fn pid(&self) -> u32 {
         1
     }
 
-    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
         Box::pin(std::future::pending())
     }
 }
 
 impl Spawner for InMemory {
-    fn spawn(&self, _: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, _: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>> {
         let (stdin, requests) = tokio::io::duplex(PIPE);
         let (answers, stdout) = tokio::io::duplex(PIPE);
         tokio::spawn(echo(requests, answers));
-        let spawned = Spawned {
+        let spawned = SpawnedServer {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(tokio::io::empty()),
@@ -161,28 +163,28 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     })?;
     let chain = Arc::new(Chain {
         recorder: Recorder::Trail(trail),
-        rules: Rules {
+        rules: CallRules {
             gates: ArcSwap::from_pointee(Gates::new(false, true)),
             clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
         },
         metrics: CallMetrics::default(),
         ledger: Default::default(),
-        approvals: Approvals::new(DEFAULT_EXPIRY),
+        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states: colibri_mcpd::relay::request_state::RequestStates::of_this_process()?,
         tickets: Default::default(),
         results: Default::default(),
         board: Default::default(),
     });
-    let budget = Arc::new(Budget::new(1 << 30));
-    let shares = Arc::new(Shares::new(ShareLimits::NONE));
-    let host = Host::new(servers::Parts {
+    let budget = Arc::new(ByteBudget::new(1 << 30));
+    let shares = Arc::new(UserQuotas::new(ShareLimits::NONE));
+    let host = ServerHost::new(servers::ServerDependencies {
         spawner: Arc::new(InMemory),
-        store: Arc::new(Store::open(directory.path())?),
+        store: Arc::new(Database::open(directory.path())?),
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: 16 << 20,
-        secrets: Arc::new(Secrets::beside(&directory.path().join("external-mcp.json"))),
-        tokens: Arc::new(colibri_mcpd::oauth::Store::below(directory.path())),
+        secrets: Arc::new(SecretStore::beside(&directory.path().join("external-mcp.json"))),
+        tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(directory.path())),
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,
@@ -192,7 +194,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         br#"{"servers":{"echo":{"command":"/bench/echo","result_limit":"1M"}}}"#,
         "bench",
     )?;
-    host.load(&Loaded {
+    host.load(&LoadedRegistry {
         servers: registry
             .servers
             .into_iter()
@@ -210,7 +212,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         gid: 1001,
         pid: Some(4242),
     };
-    let spent = Spent {
+    let spent = DailyUsage {
         day: Day::of(SystemTime::now()),
         bytes: 0,
         own: Some(Choice {
@@ -224,7 +226,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     let client = Client::new(1, caller, outbox.clone(), 2 * BATCH);
     let client = Arc::new(client.sharing(shares.of(caller.uid)));
     host.discovered(host.discover(&host.unseen(), &client)).await;
-    let target: Arc<dyn Target> = host
+    let target: Arc<dyn CallTarget> = host
         .table()
         .by_name(Feature::Tool, "echo__echo")
         .ok_or("the server was not seen")?
@@ -288,17 +290,17 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         shares.recall([(caller.uid, spent)]);
 
         let start = Instant::now();
-        let outcomes: Vec<Outcome> = answers.iter().filter_map(read_answer).collect();
+        let outcomes: Vec<CallOutcome> = answers.iter().filter_map(read_answer).collect();
         times[4] += start.elapsed();
         let start = Instant::now();
-        let outcomes: Vec<Outcome> = entered
+        let outcomes: Vec<CallOutcome> = entered
             .iter()
             .zip(outcomes)
             .filter_map(|(call, outcome)| keeping::within_limit(call, outcome).ok())
             .collect();
         times[LIMIT] += start.elapsed();
         let start = Instant::now();
-        let shaped: Vec<(Box<Call>, exit::Answer)> = entered
+        let shaped: Vec<(Box<Call>, exit::ExitAnswer)> = entered
             .into_iter()
             .zip(outcomes)
             .map(|(call, outcome)| {
@@ -341,7 +343,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
 }
 
 /// What a client's session makes of a line.
-fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Option<Box<Call>> {
+fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> Option<Box<Call>> {
     let Kind::Request { id, method, params } = Envelope::parse(frame).ok()?.kind else {
         return None;
     };
@@ -359,12 +361,12 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         method: request.method,
         frame: frame.clone(),
         held: 0,
-        parts: Parts {
+        parts: RequestParts {
             id: id.span(),
             params: params.map(|params| params.span()),
             name: Some(name.span()),
-            arguments: Arguments::At(arguments.span()),
-            ..Parts::default()
+            arguments: CallArguments::At(arguments.span()),
+            ..RequestParts::default()
         },
         trace: None,
         target: target.clone(),
@@ -386,11 +388,11 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
 }
 
 /// What a server's session makes of a line.
-fn read_answer(frame: &Bytes) -> Option<Outcome> {
+fn read_answer(frame: &Bytes) -> Option<CallOutcome> {
     let Kind::Answer { id, outcome } = Envelope::parse(frame).ok()?.kind else {
         return None;
     };
-    Some(Outcome::Relayed(Relayed {
+    Some(CallOutcome::Relayed(ServerAnswer {
         frame: frame.clone(),
         id: id?.span(),
         outcome: outcome.map(|result| result.span()).map_err(|error| error.span()),

@@ -24,7 +24,7 @@ const MAX_MODEL: usize = 200;
 /// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the registry.
 #[derive(Debug, Parser)]
 #[command(name = "colibri-mcpd", version, max_term_width = 100)]
-pub struct Flags {
+pub struct DaemonFlags {
     /// Serve the user who starts it, from the user's own files: of the registry what the user agreed to, and no writing
     #[arg(long, conflicts_with_all = ["write", "external_call", "socket_group", "syslog"])]
     private: bool,
@@ -196,7 +196,7 @@ fn model_name(text: &str) -> Result<String, String> {
 
 /// What the daemon runs with.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct DaemonConfig {
     /// It is one user's own: the entries that the user agreed to are in this file, and no others are served.
     pub consent: Option<PathBuf>,
     /// It ends after this time without a client.
@@ -232,7 +232,7 @@ pub struct Config {
     /// The model that summarises tools, if one does.
     pub summaries: Option<String>,
     /// Where what happens is posted, if anywhere.
-    pub webhook: Option<notices::Settings>,
+    pub webhook: Option<notices::WebhookSettings>,
     /// Only jailed servers.
     pub require_jail: bool,
     /// No definition is trusted on first use.
@@ -244,9 +244,9 @@ pub struct Config {
     /// How root is reached.
     pub priv_mode: PrivMode,
     /// What one user may take.
-    pub shares: shares::Limits,
+    pub shares: shares::UserQuota,
     /// How much is kept of results over their limit.
-    pub results: results::Limits,
+    pub results: results::ResultLimits,
     /// Calls in flight of one client.
     pub max_in_flight: usize,
     /// Bytes of one message.
@@ -283,26 +283,26 @@ fn unset_if_empty(argument: Arg) -> Arg {
     }
 }
 
-impl Flags {
+impl DaemonFlags {
     /// The flags of a command line, the program's name first, over the environment.
     ///
     /// # Errors
     /// What is wrong with them, or the text that they ask for.
-    pub fn of_command_line(arguments: &[OsString]) -> Result<Flags, clap::Error> {
-        let command = Flags::command().mut_args(unset_if_empty);
-        Flags::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    pub fn of_command_line(arguments: &[OsString]) -> Result<DaemonFlags, clap::Error> {
+        let command = DaemonFlags::command().mut_args(unset_if_empty);
+        DaemonFlags::from_arg_matches(&command.try_get_matches_from(arguments)?)
     }
 
     /// Flags over environment over defaults.
     ///
     /// # Errors
     /// A variable that is neither 0 nor 1.
-    pub fn resolve(self) -> Result<Config, String> {
+    pub fn resolve(self) -> Result<DaemonConfig, String> {
         let own = self.private.then(paths::private);
         let path = |flag: Option<PathBuf>, of_own: fn(&Private) -> &PathBuf, default: fn() -> PathBuf| {
             flag.unwrap_or_else(|| own.as_ref().map_or_else(default, |own| of_own(own).clone()))
         };
-        Ok(Config {
+        Ok(DaemonConfig {
             end_idle: self
                 .end_idle
                 .or(self.private.then_some(END_IDLE_S))
@@ -327,7 +327,7 @@ impl Flags {
             learn: self.private || self.learn,
             autospawn: self.autospawn || std::env::var_os("COLIBRI_AUTOSPAWN").is_some_and(|value| value == "YES"),
             summaries: (self.summaries || switch("COLIBRI_SUMMARIES")?).then_some(self.summary_model),
-            webhook: self.webhook.map(|url| notices::Settings {
+            webhook: self.webhook.map(|url| notices::WebhookSettings {
                 url,
                 allowed: self.webhook_allow,
             }),
@@ -336,7 +336,7 @@ impl Flags {
             pins: self.pins,
             call_timeout: Duration::from_millis(self.timeout),
             priv_mode: self.priv_mode,
-            shares: shares::Limits {
+            shares: shares::UserQuota {
                 clients: self.max_clients as usize,
                 kept_back: self.keep_clients as usize,
                 clients_per_user: self.max_clients_per_user as usize,
@@ -345,7 +345,7 @@ impl Flags {
                 processes_per_user: self.max_processes_per_user as usize,
                 cost_mode: self.cost_mode,
             },
-            results: results::Limits {
+            results: results::ResultLimits {
                 per_user: self.max_results_per_user,
                 total: self.max_results,
             },

@@ -38,7 +38,7 @@ pub(crate) fn start(level: Level, to: &To<'_>) -> io::Result<()> {
             tracing::subscriber::set_global_default(subscriber)
         }
         To::File(path) => {
-            let file = Mutex::new(Bounded::open(path)?);
+            let file = Mutex::new(BoundedLogFile::open(path)?);
             tracing::subscriber::set_global_default(builder.with_writer(file).finish())
         }
         To::Stderr => tracing::subscriber::set_global_default(builder.with_writer(io::stderr).finish()),
@@ -47,16 +47,16 @@ pub(crate) fn start(level: Level, to: &To<'_>) -> io::Result<()> {
 }
 
 /// A file of at most [`MAX_FILE`] bytes. What would be too much begins it anew, and what was in it is kept once.
-struct Bounded {
+struct BoundedLogFile {
     path: PathBuf,
     file: File,
     length: u64,
 }
 
-impl Bounded {
-    fn open(path: &Path) -> io::Result<Bounded> {
+impl BoundedLogFile {
+    fn open(path: &Path) -> io::Result<BoundedLogFile> {
         let file = File::options().append(true).create(true).mode(0o600).open(path)?;
-        Ok(Bounded {
+        Ok(BoundedLogFile {
             path: path.to_owned(),
             length: file.metadata()?.len(),
             file,
@@ -64,13 +64,13 @@ impl Bounded {
     }
 }
 
-impl Write for Bounded {
+impl Write for BoundedLogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.length > 0 && self.length + bytes.len() as u64 > MAX_FILE {
             let mut older = self.path.clone().into_os_string();
             older.push(".old");
             std::fs::rename(&self.path, older)?;
-            *self = Bounded::open(&self.path)?;
+            *self = BoundedLogFile::open(&self.path)?;
         }
         let written = self.file.write(bytes)?;
         self.length += written as u64;
@@ -143,31 +143,31 @@ impl Syslogd {
 struct Syslog(Arc<Syslogd>);
 
 /// One event.
-struct Record {
+struct LogRecord {
     syslogd: Arc<Syslogd>,
     level: Level,
     line: Vec<u8>,
 }
 
 impl<'a> MakeWriter<'a> for Syslog {
-    type Writer = Record;
+    type Writer = LogRecord;
 
-    fn make_writer(&'a self) -> Record {
-        Record {
+    fn make_writer(&'a self) -> LogRecord {
+        LogRecord {
             syslogd: self.0.clone(),
             level: Level::INFO,
             line: Vec::new(),
         }
     }
 
-    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Record {
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> LogRecord {
         let mut record = self.make_writer();
         record.level = *metadata.level();
         record
     }
 }
 
-impl Write for Record {
+impl Write for LogRecord {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.line.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -178,7 +178,7 @@ impl Write for Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for LogRecord {
     fn drop(&mut self) {
         let line = String::from_utf8_lossy(&self.line);
         let line = line.trim_end();
@@ -206,7 +206,7 @@ mod tests {
         let path = directory.path().join("log");
         let line = [b'x'; 1000];
         for _ in 0..2 {
-            let mut log = Bounded::open(&path).unwrap();
+            let mut log = BoundedLogFile::open(&path).unwrap();
             for _ in 0..1500 {
                 log.write_all(&line).unwrap();
             }

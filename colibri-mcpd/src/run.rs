@@ -13,13 +13,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use crate::agents::{self, Agents};
+use crate::agents::{self, AgentRoster};
 use crate::board::Board;
-use crate::catalog::Host;
-use crate::config::{Config, Flags, without_url};
+use crate::catalog::ServerHost;
+use crate::config::{DaemonConfig, DaemonFlags, without_url};
 use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::daemon::idle;
-use crate::daemon::sources::{self, Files, Sources};
+use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
 use crate::daemon::spending;
 use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::inbound::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
@@ -29,16 +29,16 @@ use crate::model::{self, ModelRelays};
 use crate::notices::Webhook;
 use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
-use crate::peer::Budget;
-use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
-use crate::registry::secrets::Secrets;
+use crate::peer::ByteBudget;
+use crate::policy::{ApprovalQueue, DEFAULT_EXPIRY, Gates, UserQuotas};
+use crate::registry::secrets::SecretStore;
 use crate::relay::request_state::RequestStates;
 use crate::relay::tickets::Tickets;
-use crate::relay::{CallMetrics, Chain, Recorder, Rules};
+use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
 use crate::results::Results;
 use crate::servers;
-use crate::store::Store;
-use crate::summaries::Maker;
+use crate::store::Database;
+use crate::summaries::SummaryMaker;
 use colibri_api::{PrivMode, paths};
 use colibri_trail::{self as trail, Detail, EventName, Options, Trail, TrailError};
 
@@ -59,7 +59,7 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|first| first == as_user::ARGUMENT) {
         return as_user::main(arguments.into_iter().skip(2));
     }
-    let flags = match Flags::of_command_line(&arguments) {
+    let flags = match DaemonFlags::of_command_line(&arguments) {
         Ok(flags) => flags,
         Err(error) => {
             let status = if error.use_stderr() { 64 } else { 0 };
@@ -97,9 +97,9 @@ fn fail(status: u8, message: &str) -> ExitCode {
 }
 
 /// An exit status (sysexits(3)) and what to say with it.
-pub type Failed = (u8, String);
+pub type RunFailure = (u8, String);
 
-fn serve(config: Config) -> Result<(), Failed> {
+fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
     let system = |what: &str| {
         let what = what.to_owned();
         move |error: std::io::Error| (EXIT_SYSTEM, format!("{what}: {error}"))
@@ -203,9 +203,9 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// The exit status, and what to say with it.
-pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> Result<(), Failed> {
-    let sources = Sources::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
-    let secrets = Arc::new(Secrets::beside(&config.registry));
+pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>) -> Result<(), RunFailure> {
+    let sources = SourceMetadata::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
+    let secrets = Arc::new(SecretStore::beside(&config.registry));
     let webhook = config
         .webhook
         .as_ref()
@@ -213,11 +213,11 @@ pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> R
     let webhook = webhook.transpose().map_err(|error| (EXIT_CONFIG, error))?;
     let files = sources.read(&config).map_err(|error| (EXIT_CONFIG, error))?;
     sources.remember(&config, &files);
-    let Files {
+    let SourceFiles {
         clients,
         registry: loaded,
     } = files;
-    let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let store = Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
@@ -238,21 +238,21 @@ pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> R
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let chain = Arc::new(Chain {
         recorder,
-        rules: Rules {
+        rules: CallRules {
             gates: ArcSwap::from_pointee(gates),
             clients: ArcSwap::from_pointee(clients),
         },
         metrics: CallMetrics::default(),
         ledger: Default::default(),
-        approvals: Approvals::new(DEFAULT_EXPIRY),
+        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states,
         tickets: Tickets::default(),
         results,
         board: Default::default(),
     });
-    let budget = Arc::new(Budget::new(MAX_QUEUED));
+    let budget = Arc::new(ByteBudget::new(MAX_QUEUED));
     let spawner: Arc<dyn Spawner> = Arc::new(spawner);
-    let agents = Agents::new(agents::Parts {
+    let agents = AgentRoster::new(agents::AgentDependencies {
         spawner: spawner.clone(),
         chain: chain.clone(),
         secrets: secrets.clone(),
@@ -262,16 +262,16 @@ pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> R
         autospawn: config.autospawn,
     });
     let agents = agents.map_err(|error| (EXIT_SYSTEM, format!("{}: {error}", config.state_dir.display())))?;
-    let shares = Arc::new(Shares::new(config.shares));
+    let shares = Arc::new(UserQuotas::new(config.shares));
     spending::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let host = Host::new(servers::Parts {
+    let host = ServerHost::new(servers::ServerDependencies {
         spawner,
         store: store.clone(),
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: config.max_frame,
         secrets: secrets.clone(),
-        tokens: Arc::new(oauth::Store::below(&config.state_dir)),
+        tokens: Arc::new(oauth::TokenStore::below(&config.state_dir)),
         registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
         pins: Some(Arc::new(pins)),
@@ -287,7 +287,7 @@ pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> R
     info!(socket = %config.socket.display(), write = config.write, external_call = config.external_call, "listening");
     let models = {
         let (chain, ledger) = (chain.clone(), chain.ledger.clone());
-        let record: Box<model::Record> = Box::new(move |event, details| {
+        let record: Box<model::RecordEvent> = Box::new(move |event, details| {
             let recorded = chain.recorder.event(event, details);
             recorded.map_err(|error| error.to_string())
         });
@@ -305,7 +305,7 @@ pub async fn run(config: Config, recorder: Recorder, results: Arc<Results>) -> R
     let mut background = JoinSet::new();
     if let Some(model) = &daemon.config.summaries {
         let calls = SummaryCalls::new(&daemon);
-        let maker = Maker::new(&daemon.summaries, &daemon.store, &daemon.host, calls, model);
+        let maker = SummaryMaker::new(&daemon.summaries, &daemon.store, &daemon.host, calls, model);
         background.spawn(maker.work(daemon.host.changes().come()));
     }
     if let Some(webhook) = webhook {

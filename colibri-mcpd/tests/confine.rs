@@ -8,7 +8,9 @@
 #![allow(clippy::unwrap_used, clippy::zombie_processes)]
 
 use colibri_api::PrivMode;
-use colibri_mcpd::confine::{Exit, LaunchSpec, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper};
+use colibri_mcpd::confine::{
+    LaunchSettings, LaunchSpec, ServerExit, SpawnError, SpawnedServer, Spawner as _, SystemSpawner, keeper,
+};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, setsid};
 use std::collections::BTreeMap;
@@ -254,14 +256,14 @@ fn order(kind: &str) -> LaunchSpec {
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> LaunchSettings {
+    LaunchSettings {
         grace: Duration::from_millis(200),
-        ..Settings::new(PrivMode::Helper, myself())
+        ..LaunchSettings::new(PrivMode::Helper, myself())
     }
 }
 
-async fn spawn(order: LaunchSpec) -> Spawned {
+async fn spawn(order: LaunchSpec) -> SpawnedServer {
     SystemSpawner::with(settings()).spawn(order).await.unwrap()
 }
 
@@ -319,10 +321,10 @@ fn closed_stdin_ends_the_whole_tree() {
         let pids = pids(spawned.stdout, 3).await;
         assert!(pids.iter().all(|&pid| runs(pid)));
         drop(spawned.stdin);
-        assert_eq!(spawned.process.wait().await, Exit::Status(137));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(137));
         assert_eq!(
             spawned.process.wait().await,
-            Exit::Status(137),
+            ServerExit::Status(137),
             "waiting again says the same"
         );
         // The keeper has ended, so it has already seen the end of each of them.
@@ -332,13 +334,13 @@ fn closed_stdin_ends_the_whole_tree() {
 
 fn a_server_that_obeys_is_not_signalled() {
     run(async {
-        let settings = Settings {
+        let settings = LaunchSettings {
             grace: GENEROUS * 10,
             ..settings()
         };
         let mut spawned = SystemSpawner::with(settings).spawn(order("obedient")).await.unwrap();
         drop(spawned.stdin);
-        assert_eq!(spawned.process.wait().await, Exit::Status(7));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(7));
     });
 }
 
@@ -347,21 +349,21 @@ fn term_reaches_a_server_that_ignores_the_end_of_input() {
         let mut spawned = spawn(order("deaf")).await;
         pids(spawned.stdout, 1).await;
         drop(spawned.stdin);
-        assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(128 + 15));
     });
 }
 
 fn the_rest_of_the_tree_ends_with_the_server() {
     run(async {
         // The grace would last longer than the test: nobody gets it once the server itself has ended.
-        let settings = Settings {
+        let settings = LaunchSettings {
             grace: GENEROUS * 10,
             ..settings()
         };
         let mut spawned = SystemSpawner::with(settings).spawn(order("leader")).await.unwrap();
         let pids = pids(spawned.stdout, 2).await;
         spawned.stdin.write_all(b"go\n").await.unwrap();
-        assert_eq!(spawned.process.wait().await, Exit::Status(3));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(3));
         assert!(!pids.iter().any(|&pid| runs(pid)));
     });
 }
@@ -372,7 +374,7 @@ fn a_storm_of_forks_ends() {
         // Each of the four has rained a little: the keeper has orphans of orphans to find.
         pids(spawned.stdout, 5).await;
         drop(spawned.stdin);
-        assert_eq!(spawned.process.wait().await, Exit::Status(137));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(137));
     });
 }
 
@@ -420,7 +422,7 @@ fn term_to_the_keeper_ends_the_tree() {
         let mut spawned = spawn(order("tree")).await;
         let pids = pids(spawned.stdout, 3).await;
         kill(Pid::from_raw(spawned.process.pid() as i32), Signal::SIGTERM).unwrap();
-        assert_eq!(spawned.process.wait().await, Exit::Status(137));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(137));
         assert!(!pids.iter().any(|&pid| runs(pid)));
     });
 }
@@ -430,7 +432,7 @@ fn the_server_dies_with_a_killed_keeper() {
         let mut spawned = spawn(order("stubborn")).await;
         let pids = pids(spawned.stdout, 1).await;
         kill(Pid::from_raw(spawned.process.pid() as i32), Signal::SIGKILL).unwrap();
-        assert_eq!(spawned.process.wait().await, Exit::SupervisorKilled(9));
+        assert_eq!(spawned.process.wait().await, ServerExit::SupervisorKilled(9));
         all_gone(&pids);
     });
 }
@@ -447,9 +449,12 @@ fn exit_statuses_are_exact() {
                 stdin: colibri_registry::Stdin::Pipe,
             };
             let mut spawned = spawn(order).await;
-            assert_eq!(spawned.process.wait().await, Exit::Status(status));
+            assert_eq!(spawned.process.wait().await, ServerExit::Status(status));
         }
-        assert_eq!(spawn(order("crash")).await.process.wait().await, Exit::Status(137));
+        assert_eq!(
+            spawn(order("crash")).await.process.wait().await,
+            ServerExit::Status(137)
+        );
     });
 }
 
@@ -459,7 +464,7 @@ fn unread_input_does_not_hide_the_end() {
         spawned.stdin.write_all(&[b'x'; 1000]).await.unwrap();
         spawned.stdin.flush().await.unwrap();
         drop(spawned.stdin);
-        assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(128 + 15));
     });
 }
 
@@ -536,7 +541,7 @@ fn stdout_ends_when_the_server_closes_it() {
         let mut spawned = spawn(order("close-stdout")).await;
         assert_eq!(text(spawned.stdout).await, "");
         drop(spawned.stdin);
-        assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(128 + 15));
     });
 }
 
@@ -581,7 +586,7 @@ fn what_cannot_be_started_is_said() {
         assert!(matches!(error, SpawnError::Directory { .. }), "{error}");
         let error = spawner.spawn(host("/nonexistent".into(), None)).await.err().unwrap();
         assert!(matches!(error, SpawnError::Program { .. }), "{error}");
-        let gone = SystemSpawner::with(Settings {
+        let gone = SystemSpawner::with(LaunchSettings {
             keeper: "/nonexistent".into(),
             ..settings()
         });
@@ -602,7 +607,7 @@ fn dropping_the_start_ends_it() {
         );
         std::fs::write(&keeper, script).unwrap();
         Command::new("/bin/chmod").arg("755").arg(&keeper).status().unwrap();
-        let spawner = SystemSpawner::with(Settings { keeper, ..settings() });
+        let spawner = SystemSpawner::with(LaunchSettings { keeper, ..settings() });
         let start = spawner.spawn(order("obedient"));
         let pid = async {
             loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
-use colibri_mcpd::outbound::{Anonymous, Endpoint, Transport, connect};
+use colibri_mcpd::outbound::{Anonymous, Endpoint, EndpointTransport, connect};
 use colibri_wire::{Envelope, Kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
@@ -42,9 +42,9 @@ pub fn run(data: &[u8]) {
     };
     super::to_its_end(async {
         let (transport, asked) = match first % 3 {
-            0 => (Transport::Streamable, MODERN),
-            1 => (Transport::Streamable, LEGACY),
-            _ => (Transport::Events, LEGACY),
+            0 => (EndpointTransport::Streamable, MODERN),
+            1 => (EndpointTransport::Streamable, LEGACY),
+            _ => (EndpointTransport::Events, LEGACY),
         };
         let link = connect(Endpoint {
             url: "http://h/mcp".parse().expect("a URL"),
@@ -70,7 +70,7 @@ pub fn run(data: &[u8]) {
                 answers += usize::from(id.as_u64() == Some(7));
             }
         }
-        if transport == Transport::Streamable {
+        if transport == EndpointTransport::Streamable {
             assert!(
                 faulted <= 1 && (faulted == 0 || answers == 0),
                 "{answers} answers, {faulted} faults"

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use colibri_mcpd::outbound::sse::{Event, Parser};
+use colibri_mcpd::outbound::sse::{Parser, SseEvent};
 
 const LIMIT: usize = 512;
 
@@ -47,7 +47,7 @@ fn plain(text: &[u8]) -> Vec<(String, Vec<u8>)> {
 fn read(parts: &[&[u8]]) -> (bool, Vec<(String, Vec<u8>)>) {
     let (mut parser, mut events) = (Parser::new(LIMIT), VecDeque::new());
     let whole = parts.iter().all(|part| parser.feed(part, &mut events).is_ok());
-    let pair = |event: Event| (event.name, event.data);
+    let pair = |event: SseEvent| (event.name, event.data);
     (whole, events.into_iter().map(pair).collect())
 }
 

@@ -2,7 +2,7 @@
 //! reading of it; where its body ends does not depend on the pieces it came in; and what head and body say twice is the
 //! same.
 
-use colibri_mcpd::inbound::http::head::{self, Length};
+use colibri_mcpd::inbound::http::head::{self, BodyLength};
 use colibri_protocol::compare_request;
 use colibri_wire::{Envelope, Kind};
 
@@ -60,12 +60,12 @@ pub fn run(data: &[u8]) {
         of("transfer-encoding").as_slice(),
         length,
     ) {
-        ([], [], Length::Known(0)) => &rest[..0],
-        ([said], [], Length::Known(length)) => {
+        ([], [], BodyLength::Known(0)) => &rest[..0],
+        ([said], [], BodyLength::Known(length)) => {
             assert_eq!(std::str::from_utf8(said).expect("digits").parse(), Ok(length));
             &rest[..usize::try_from(length).map_or(rest.len(), |length| length.min(rest.len()))]
         }
-        ([], [said], Length::Chunked) => {
+        ([], [said], BodyLength::Chunked) => {
             assert!(said.eq_ignore_ascii_case(b"chunked"));
             rest
         }

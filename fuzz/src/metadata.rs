@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
-use colibri_mcpd::oauth::{Account, Grant, IdentityProvider, Logins, REDIRECT_PORT, Server, Settings, Store, Vault};
+use colibri_mcpd::oauth::{
+    Grant, IdentityProvider, Logins, OauthAccount, OauthServer, OauthSettings, REDIRECT_PORT, TokenStore, Vault,
+};
 use colibri_mcpd::outbound::{Authorizer as _, Challenge};
 use colibri_registry::Value;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -132,10 +134,10 @@ impl Vault for Told {
     }
 }
 
-fn settings(options: u8) -> Settings {
+fn settings(options: u8) -> OauthSettings {
     let secret = || Some(Value::Secret("x".to_owned()));
     let has = |bit: u8| options & bit != 0;
-    Settings {
+    OauthSettings {
         grant: if has(1) { Grant::Machine } else { Grant::Person },
         issuer: has(2).then(|| ISSUER.to_owned()),
         client_id: has(4).then(|| "known".to_owned()),
@@ -147,7 +149,7 @@ fn settings(options: u8) -> Settings {
             client_id: "us".to_owned(),
             client_secret: secret(),
         }),
-        ..Settings::default()
+        ..OauthSettings::default()
     }
 }
 
@@ -172,7 +174,7 @@ fn code(address: &str, started: &str, metadata: &Document) -> Option<String> {
 }
 
 /// Begins a login, and ends it with the address. What was told on the way.
-async fn log_in(world: &World, account: &Arc<Account>, logins: &Logins) -> Vec<String> {
+async fn log_in(world: &World, account: &Arc<OauthAccount>, logins: &Logins) -> Vec<String> {
     let before = world.forms().len();
     let started = match logins.start(PERSON, account, &[]).await {
         Ok(started) => started,
@@ -237,7 +239,7 @@ async fn log_in(world: &World, account: &Arc<Account>, logins: &Logins) -> Vec<S
 }
 
 /// Ends a login: nothing of it is kept, and its tokens go to nobody but whom its issuer named for that.
-async fn log_out(world: &World, account: &Account, state: &Path) {
+async fn log_out(world: &World, account: &OauthAccount, state: &Path) {
     let before = world.asked.lock().expect("a lock").len();
     let is_over = account.log_out().await.expect("a directory of its own");
     let kept = std::fs::read_dir(state.join("oauth")).into_iter().flatten().flatten();
@@ -275,16 +277,16 @@ pub fn run(data: &[u8]) {
     };
     let state = tempfile::tempdir_in(base).expect("a directory");
     super::to_its_end(async {
-        let server = Arc::new(Server {
+        let server = Arc::new(OauthServer {
             id: "docs".to_owned(),
             url: SERVER.parse().expect("a URL"),
             settings: settings(*options),
             client: Client::over(To(world.clone())),
-            store: Arc::new(Store::below(state.path())),
+            store: Arc::new(TokenStore::below(state.path())),
             vault: Arc::new(Told(world.clone())),
         });
         let owner = server.owner(PERSON);
-        let account = Arc::new(Account::new(server, owner));
+        let account = Arc::new(OauthAccount::new(server, owner));
         let challenge = |refused| Challenge {
             status: (if options & 64 == 0 { 401_u16 } else { 403 })
                 .try_into()

@@ -1,7 +1,7 @@
 //! What the model relay makes of bytes: a body that passes is the same after what is put into it, and says nothing more to be
 //! put in; what an answer cost does not depend on the pieces that it came in.
 
-use colibri_mcpd::model::{Asks, Facts, Meter, read_body};
+use colibri_mcpd::model::{BodyFacts, Meter, ModelRequestKind, read_body};
 use colibri_mcpd::registry::{ModelAllow, ModelApi, ModelPermissions};
 
 fn permits(allow: &[ModelAllow]) -> ModelPermissions {
@@ -13,7 +13,7 @@ fn permits(allow: &[ModelAllow]) -> ModelPermissions {
 
 fn body(api: ModelApi, allow: &[ModelAllow], body: &[u8]) {
     let permitted = permits(allow);
-    let Ok(facts) = read_body(api, Asks::Generate, &permitted, body) else {
+    let Ok(facts) = read_body(api, ModelRequestKind::Generate, &permitted, body) else {
         return;
     };
     let (mut spliced, mut done) = (Vec::new(), 0);
@@ -23,16 +23,16 @@ fn body(api: ModelApi, allow: &[ModelAllow], body: &[u8]) {
         done = range.end;
     }
     spliced.extend_from_slice(&body[done..]);
-    let again = read_body(api, Asks::Generate, &permitted, &spliced).expect("what is put in is right");
+    let again = read_body(api, ModelRequestKind::Generate, &permitted, &spliced).expect("what is put in is right");
     assert_eq!(
         again,
-        Facts {
+        BodyFacts {
             splices: Vec::new(),
             ..facts
         }
     );
     // What needs nothing passes where more is allowed, too.
-    assert!(read_body(api, Asks::Generate, &permits(&ModelAllow::ALL), body).is_ok());
+    assert!(read_body(api, ModelRequestKind::Generate, &permits(&ModelAllow::ALL), body).is_ok());
 }
 
 fn cost(api: ModelApi, is_stream: bool, ended: bool, answer: &[u8], size: usize) {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use colibri_mcpd::catalog::names::{MAX_LENGTH, Names, Offer};
+use colibri_mcpd::catalog::names::{ExposedNames, MAX_LENGTH, ServerItems};
 use colibri_protocol::lists::{Cursor, page};
 use colibri_protocol::{Feature, Version, uri};
 use colibri_wire::Json;
@@ -47,16 +47,16 @@ fn servers<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(String, bool, Vec
     servers
 }
 
-fn table(feature: Feature, servers: &[(String, bool, Vec<String>)]) -> Names {
-    let offers: Vec<Offer<'_>> = servers
+fn table(feature: Feature, servers: &[(String, bool, Vec<String>)]) -> ExposedNames {
+    let offers: Vec<ServerItems<'_>> = servers
         .iter()
-        .map(|(server, prefix, names)| Offer {
+        .map(|(server, prefix, names)| ServerItems {
             server,
             prefix: *prefix,
             names,
         })
         .collect();
-    Names::build(feature, &OWN, &offers)
+    ExposedNames::build(feature, &OWN, &offers)
 }
 
 /// The names on a page, and the cursor to the next.

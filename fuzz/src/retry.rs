@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
-use colibri_mcpd::relay::request_state::{Bound, Kind, RequestStates, digest};
+use colibri_mcpd::relay::request_state::{RequestStates, RetryBinding, RetryPurpose, digest};
 use colibri_protocol::input::{RetryWith, read_input_required, read_retry, retry_edits, wrapped_state_edits};
 use colibri_protocol::tasks::Task;
 use colibri_wire::{Edits, Json};
@@ -23,21 +23,21 @@ fn apply(text: &str, edits: &Edits) -> Vec<u8> {
 
 fn sealed(bytes: &[u8]) {
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000);
-    let bound = Bound {
+    let bound = RetryBinding {
         uid: 7,
         server: "fs",
         digest: digest("tools/call", Json::parse(b"{\"name\":\"a\"}").ok(), None),
     };
-    let state = STATES.seal(Kind::Server, &bound, 3, bytes, until);
+    let state = STATES.seal(RetryPurpose::Server, &bound, 3, bytes, until);
     let resumed = STATES.unseal(&state, &bound, SystemTime::UNIX_EPOCH).expect("our own");
     assert_eq!(
         (resumed.kind, resumed.record, &resumed.inner[..]),
-        (Kind::Server, 3, bytes)
+        (RetryPurpose::Server, 3, bytes)
     );
     for other in [
-        Bound { uid: 8, ..bound },
-        Bound { server: "f", ..bound },
-        Bound {
+        RetryBinding { uid: 8, ..bound },
+        RetryBinding { server: "f", ..bound },
+        RetryBinding {
             digest: [0; 32],
             ..bound
         },

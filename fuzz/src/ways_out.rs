@@ -4,14 +4,18 @@
 #[path = "ways_out/tables.rs"]
 mod tables;
 
-use colibri_mcpd::model::{Asks, read_body};
+use colibri_mcpd::model::{ModelRequestKind, read_body};
 use colibri_mcpd::registry::{ModelAllow, ModelApi, ModelPermissions};
 use serde_json::Value;
 
 use tables::{INTERFACES, Interface};
 
 /// The things that requests with a body ask for.
-const ASKS: [Asks; 3] = [Asks::Generate, Asks::Count, Asks::Batch];
+const ASKS: [ModelRequestKind; 3] = [
+    ModelRequestKind::Generate,
+    ModelRequestKind::Count,
+    ModelRequestKind::Batch,
+];
 
 /// Addresses in spellings that some reader takes for one.
 const ADDRESSES: [&str; 9] = [
@@ -51,13 +55,13 @@ impl Interface {
     }
 
     /// A body as it is sent where this is asked for; `None`: this interface has no such request.
-    fn wrapped(&self, asks: Asks, body: &str) -> Option<String> {
+    fn wrapped(&self, asks: ModelRequestKind, body: &str) -> Option<String> {
         match (asks, self.api) {
-            (Asks::Generate, _) | (Asks::Count, ModelApi::Anthropic) => Some(body.to_owned()),
-            (Asks::Count, ModelApi::Gemini) => Some(format!(
+            (ModelRequestKind::Generate, _) | (ModelRequestKind::Count, ModelApi::Anthropic) => Some(body.to_owned()),
+            (ModelRequestKind::Count, ModelApi::Gemini) => Some(format!(
                 r#"{{"contents":[{{"parts":[{{"text":"x"}}]}}],"generateContentRequest":{body}}}"#
             )),
-            (Asks::Batch, ModelApi::Anthropic) => {
+            (ModelRequestKind::Batch, ModelApi::Anthropic) => {
                 Some(format!(r#"{{"requests":[{{"custom_id":"1","params":{body}}}]}}"#))
             }
             _ => None,
@@ -321,7 +325,11 @@ pub fn passing(api: ModelApi) -> Vec<String> {
     let (mut passing, mut count) = (Vec::new(), 0);
     for asks in ASKS {
         // In each spelling where answers are asked for: what else there is has the same objects in it.
-        let spelt = if asks == Asks::Generate { usize::MAX } else { 2 };
+        let spelt = if asks == ModelRequestKind::Generate {
+            usize::MAX
+        } else {
+            2
+        };
         for body in interface.bodies {
             let whole = json(body);
             for (place, way) in places(interface, &whole) {
@@ -347,7 +355,7 @@ pub fn passing(api: ModelApi) -> Vec<String> {
 }
 
 /// The bodies of an interface that have something in each place, where this is asked for.
-pub fn bodies(api: ModelApi, asks: Asks) -> Vec<Value> {
+pub fn bodies(api: ModelApi, asks: ModelRequestKind) -> Vec<Value> {
     let interface = Interface::of(api);
     let bodies = interface.bodies.iter();
     bodies
@@ -356,10 +364,10 @@ pub fn bodies(api: ModelApi, asks: Asks) -> Vec<Value> {
 }
 
 /// The ways out in a body of an interface.
-fn ways_out(interface: &Interface, asks: Asks, body: &Value) -> Vec<String> {
+fn ways_out(interface: &Interface, asks: ModelRequestKind, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     match (asks, body.get("requests")) {
-        (Asks::Batch, Some(Value::Array(requests))) => {
+        (ModelRequestKind::Batch, Some(Value::Array(requests))) => {
             for request in requests {
                 look(interface, &request["params"], &mut Vec::new(), &mut found);
             }
@@ -544,7 +552,7 @@ fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
 }
 
 /// True if a body passes where nothing is allowed. It then has nothing of the table in it, in whatever place.
-fn passes(interface: &Interface, asks: Asks, body: &[u8]) -> bool {
+fn passes(interface: &Interface, asks: ModelRequestKind, body: &[u8]) -> bool {
     let passes = |permits: &ModelPermissions| read_body(interface.api, asks, permits, body).is_ok();
     if !passes(&ModelPermissions::default()) {
         return false;

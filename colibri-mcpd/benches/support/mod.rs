@@ -34,7 +34,7 @@ pub(crate) fn played_a_part(arguments: &[String]) -> bool {
 /// The daemon as it is, but with nowhere to record: shows what the trail costs.
 fn daemon_without_trail(arguments: &[String]) {
     let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
-    let config = colibri_mcpd::config::Flags::parse_from(arguments)
+    let config = colibri_mcpd::config::DaemonFlags::parse_from(arguments)
         .resolve()
         .expect("flags");
     let results = Results::open(&config.state_dir, config.results).expect("results");

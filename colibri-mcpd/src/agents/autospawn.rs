@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::roster::{Agents, is_user};
-use super::start::{Order, Work};
+use super::roster::{AgentRoster, is_user};
+use super::start::{AgentOrder, AgentWork};
 use crate::board::{Candidate, Spawns};
 use crate::policy::{Caller, Gate};
 
 /// For how long no start is tried where one failed, unless the registry is read again.
 const AGAIN: Duration = Duration::from_secs(25);
 
-impl Spawns for Arc<Agents> {
+impl Spawns for Arc<AgentRoster> {
     fn candidates(&self, person: u32) -> Vec<Candidate> {
         self.candidates_for(person)
     }
 
     fn spawn(&self, agent: &str, person: u32, task: u64) -> Result<(), String> {
         let caller = Caller::of_account(person)?;
-        let order = Order {
+        let order = AgentOrder {
             person: caller,
             operator: false,
             by: None,
         };
-        let begun = self.begin(agent, order, Work::Task(task))?;
+        let begun = self.begin(agent, order, AgentWork::Task(task))?;
         let (agents, agent) = (self.clone(), agent.to_owned());
         tokio::spawn(async move {
             if let Err(why) = agents.start(begun).await {
@@ -36,7 +36,7 @@ impl Spawns for Arc<Agents> {
     }
 }
 
-impl Agents {
+impl AgentRoster {
     /// The agents that may have this person's tasks.
     fn candidates_for(&self, person: u32) -> Vec<Candidate> {
         let write = self.parts.chain.rules.gates.load().is_open(Gate::Write);

@@ -9,15 +9,15 @@ use colibri_text::brief_end;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::told::Told;
-use crate::confine::Exit;
+use super::told::AgentReport;
+use crate::confine::ServerExit;
 use crate::registry::AgentEntry;
-use crate::relay::AgentDoor;
+use crate::relay::AgentSocket;
 
 /// An instance.
 pub struct Instance {
     /// Its door, by which it is known.
-    pub door: Arc<AgentDoor>,
+    pub door: Arc<AgentSocket>,
     /// As it was when it was started.
     pub(super) entry: Arc<AgentEntry>,
     /// For whom it runs.
@@ -27,7 +27,7 @@ pub struct Instance {
     /// The jail's name.
     pub(super) jail: Option<String>,
     started: (Instant, SystemTime),
-    known: Mutex<Known>,
+    known: Mutex<InstanceFacts>,
     /// Why it is to end.
     order: Mutex<Option<Ending>>,
     ordered: Notify,
@@ -37,8 +37,8 @@ pub struct Instance {
 
 /// What is known of an instance by now.
 #[derive(Default)]
-pub(super) struct Known {
-    pub told: Told,
+pub(super) struct InstanceFacts {
+    pub told: AgentReport,
     pub last_event: Option<(Instant, SystemTime)>,
     pub events: u64,
     pub skipped: u64,
@@ -88,7 +88,7 @@ pub(super) fn milliseconds(time: SystemTime) -> u64 {
 impl Instance {
     /// One that starts now.
     pub(super) fn new(
-        door: Arc<AgentDoor>,
+        door: Arc<AgentSocket>,
         entry: Arc<AgentEntry>,
         uid: u32,
         task: Option<u64>,
@@ -113,7 +113,7 @@ impl Instance {
         &self.door.session
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, InstanceFacts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,19 +162,19 @@ impl Instance {
     }
 
     /// Its process has ended, which says the last word about its state.
-    pub(super) fn ended(&self, exit: Exit, wrote: Option<String>) {
+    pub(super) fn ended(&self, exit: ServerExit, wrote: Option<String>) {
         let ending = self.ending();
         let mut known = self.known();
         known.exit = Some(exit.to_string());
         known.ended = Some(SystemTime::now());
         let said = known.told.state;
         let (state, reason) = match &ending {
-            None if exit == Exit::Status(0) && said != AgentState::Error => (AgentState::Done, None),
-            None if exit == Exit::Status(0) => (AgentState::Error, None),
+            None if exit == ServerExit::Status(0) && said != AgentState::Error => (AgentState::Done, None),
+            None if exit == ServerExit::Status(0) => (AgentState::Error, None),
             None => {
                 let wrote = wrote.map(|wrote| format!("; it wrote: {}", brief_end(&wrote, 500)));
                 let ended = match exit {
-                    Exit::Status(_) => format!("it ended with {exit}"),
+                    ServerExit::Status(_) => format!("it ended with {exit}"),
                     _ => exit.to_string(),
                 };
                 let reason = format!("{ended}{}", wrote.unwrap_or_default());

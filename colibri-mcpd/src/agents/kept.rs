@@ -26,21 +26,21 @@ const CHUNK: usize = 256 * 1024;
 
 /// The directory of all that is kept.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct AgentRecordStore {
     directory: PathBuf,
     reserve: Reserve,
 }
 
-impl Shelf {
+impl AgentRecordStore {
     /// Makes it, below the daemon's state.
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn open(state_dir: &Path) -> io::Result<Shelf> {
+    pub(super) fn open(state_dir: &Path) -> io::Result<AgentRecordStore> {
         let directory = state_dir.join("agents");
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let reserve = Reserve::of(state_dir);
-        Ok(Shelf { directory, reserve })
+        Ok(AgentRecordStore { directory, reserve })
     }
 
     /// Where the events of an instance are.
@@ -56,10 +56,10 @@ impl Shelf {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn writer(&self, session: &str) -> io::Result<Writer> {
+    pub(super) fn writer(&self, session: &str) -> io::Result<EventFileWriter> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600);
-        Ok(Writer {
+        Ok(EventFileWriter {
             file: Some(file.open(self.events(session))?),
             length: 0,
             directory: self.directory.clone(),
@@ -136,14 +136,14 @@ impl Shelf {
 
 /// The file of one instance's events, as it is written.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct EventFileWriter {
     file: Option<File>,
     length: u64,
     directory: PathBuf,
     reserve: Reserve,
 }
 
-impl Writer {
+impl EventFileWriter {
     /// Adds lines. Whether they are kept: beyond [`MAX_FILE`], and once the disk has no room for them beside what is
     /// reserved for the trail, no more are.
     pub(super) fn add(&mut self, lines: &[u8]) -> bool {
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn many_small_files_are_too_much_as_well_and_those_of_one_that_runs_stay() {
         let state = tempfile::tempdir().unwrap();
-        let shelf = Shelf::open(state.path()).unwrap();
+        let shelf = AgentRecordStore::open(state.path()).unwrap();
         let begin = SystemTime::now() - Duration::from_secs(86_400);
         for n in 0..MAX_FILES + 20 {
             let file = File::create(shelf.events(&format!("{n:016x}"))).unwrap();

@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::instance::{Ending, Instance, milliseconds};
-use super::kept::Writer;
-use super::told::{self, Told};
-use crate::confine::Spawned;
+use super::kept::EventFileWriter;
+use super::told::{self, AgentReport};
+use crate::confine::SpawnedServer;
 use crate::peer::{Frame, FrameReader, aside};
-use crate::registry::Kind;
+use crate::registry::AgentKind;
 use crate::servers::{Stderr, StderrExcerpt};
 
 /// The longest line that is an event.
@@ -31,7 +31,7 @@ pub(super) struct Life {
     pub stderr: Stderr,
     pub excerpt: Arc<StderrExcerpt>,
     /// Where its events are kept.
-    pub writer: Writer,
+    pub writer: EventFileWriter,
     /// What is written to its standard input, where that is a pipe.
     pub prompt: Option<Vec<u8>>,
 }
@@ -39,8 +39,8 @@ pub(super) struct Life {
 impl Life {
     /// Reads the instance until it ends. Its process is gone when this returns. Returns the SHA-256 of all its event
     /// lines, each with its end.
-    pub(super) async fn run(self, spawned: Spawned) -> String {
-        let Spawned {
+    pub(super) async fn run(self, spawned: SpawnedServer) -> String {
+        let SpawnedServer {
             stdin,
             stdout,
             stderr,
@@ -116,7 +116,7 @@ impl Life {
 /// What the lines of an instance go through.
 struct Ear {
     instance: Arc<Instance>,
-    writer: Writer,
+    writer: EventFileWriter,
     /// Of all event lines.
     hash: Sha256,
 }
@@ -126,7 +126,7 @@ impl Ear {
     fn take<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) {
         aside(|| {
             let instance = self.instance.clone();
-            let nothing = Kind::default();
+            let nothing = AgentKind::default();
             let kind = instance.entry.events.as_deref().unwrap_or(&nothing);
             let mut lines = Vec::new();
             let mut known = instance.known();
@@ -169,7 +169,7 @@ impl Ear {
 }
 
 /// An event as it is kept: `{"n":…,"at":…,"state":…,"event":…}`.
-fn line_of(out: &mut Vec<u8>, n: u64, at: SystemTime, told: &Told, event: &str) {
+fn line_of(out: &mut Vec<u8>, n: u64, at: SystemTime, told: &AgentReport, event: &str) {
     let (at, state) = (milliseconds(at), told.state);
     out.extend_from_slice(format!("{{\"n\":{n},\"at\":{at},\"state\":\"{state}\",\"event\":").as_bytes());
     out.extend_from_slice(event.as_bytes());

@@ -12,9 +12,9 @@ mod ways;
 
 pub use instance::Instance;
 pub use kept::EventReader;
-pub use roster::{Agents, Parts};
-pub use start::{Order, Work};
-pub use ways::{Doors, Models, Open};
+pub use roster::{AgentDependencies, AgentRoster};
+pub use start::{AgentOrder, AgentWork};
+pub use ways::{Doors, ListenGuard, Models};
 
 #[cfg(test)]
 mod tests;

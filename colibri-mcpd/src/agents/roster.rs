@@ -14,13 +14,13 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use super::instance::{Ending, Instance};
-use super::kept::{EventReader, Shelf};
+use super::kept::{AgentRecordStore, EventReader};
 use super::ways::{Doors, Models};
 use crate::board::Board;
 use crate::confine::Spawner;
-use crate::policy::{Accounts as _, SystemAccounts};
-use crate::registry::secrets::Secrets;
-use crate::registry::{Agent, AgentEntry, Loaded};
+use crate::policy::{SystemAccounts, UserDatabase as _};
+use crate::registry::secrets::SecretStore;
+use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
 use crate::relay::Chain;
 
 /// Where the helper looks for the door of an instance.
@@ -29,13 +29,13 @@ const JAILS_SOCKETS: &str = "/var/run/colibri";
 const MAX_ENDED: usize = 256;
 
 /// What agents need from the daemon.
-pub struct Parts {
+pub struct AgentDependencies {
     /// How processes are started.
     pub spawner: Arc<dyn Spawner>,
     /// What records and policy are asked.
     pub chain: Arc<Chain>,
     /// The secrets of host agents.
-    pub secrets: Arc<Secrets>,
+    pub secrets: Arc<SecretStore>,
     /// The daemon's own socket.
     pub socket: PathBuf,
     /// Where the daemon keeps its state.
@@ -47,12 +47,12 @@ pub struct Parts {
 }
 
 /// All agents.
-pub struct Agents {
-    pub(super) parts: Parts,
-    pub(super) shelf: Shelf,
+pub struct AgentRoster {
+    pub(super) parts: AgentDependencies,
+    pub(super) shelf: AgentRecordStore,
     pub(super) doors: OnceLock<Arc<dyn Doors>>,
     pub(super) models: OnceLock<Arc<dyn Models>>,
-    entries: ArcSwap<BTreeMap<String, Agent>>,
+    entries: ArcSwap<BTreeMap<String, RegisteredAgent>>,
     instances: Mutex<Instances>,
     /// The sessions that the daemon before this one left running.
     left: BTreeSet<String>,
@@ -65,7 +65,7 @@ pub struct Agents {
 #[derive(Default)]
 struct Instances {
     /// Those that run or are being started, by session.
-    running: BTreeMap<String, Slot>,
+    running: BTreeMap<String, AgentSlot>,
     /// Those that have ended, the oldest first.
     ended: Vec<AgentInstance>,
     /// No more are started.
@@ -73,7 +73,7 @@ struct Instances {
 }
 
 /// One that runs, or is being started.
-struct Slot {
+struct AgentSlot {
     agent: Arc<str>,
     /// For whom.
     uid: u32,
@@ -82,12 +82,12 @@ struct Slot {
 }
 
 /// The place of an instance among those that run, until it is dropped.
-pub(super) struct Place {
-    agents: Arc<Agents>,
+pub(super) struct AgentPlace {
+    agents: Arc<AgentRoster>,
     session: String,
 }
 
-impl Drop for Place {
+impl Drop for AgentPlace {
     fn drop(&mut self) {
         let mut instances = self.agents.instances();
         let instance = instances.running.remove(&self.session).and_then(|slot| slot.instance);
@@ -103,14 +103,14 @@ impl Drop for Place {
     }
 }
 
-impl Agents {
+impl AgentRoster {
     /// None yet, but for the instances of earlier daemons; [`Agents::load`] gives it agents,
     /// [`Agents::open_doors`] and [`Agents::open_models`] ways out.
     ///
     /// # Errors
     /// The directory for events cannot be made.
-    pub fn new(parts: Parts) -> std::io::Result<Arc<Agents>> {
-        let shelf = Shelf::open(&parts.state_dir)?;
+    pub fn new(parts: AgentDependencies) -> std::io::Result<Arc<AgentRoster>> {
+        let shelf = AgentRecordStore::open(&parts.state_dir)?;
         let mut ended = shelf.recall();
         let mut were_left = BTreeSet::new();
         for instance in ended.iter_mut().filter(|instance| instance.ended_at.is_none()) {
@@ -124,7 +124,7 @@ impl Agents {
             ended,
             ..Instances::default()
         };
-        Ok(Arc::new(Agents {
+        Ok(Arc::new(AgentRoster {
             parts,
             shelf,
             doors: OnceLock::new(),
@@ -148,7 +148,7 @@ impl Agents {
     }
 
     /// Takes over a registry. Instances that run go on as they were started.
-    pub fn load(&self, loaded: &Loaded) {
+    pub fn load(&self, loaded: &LoadedRegistry) {
         for (id, agent) in &loaded.agents {
             if let Some(why) = &agent.refusal {
                 warn!(agent = id, "blocked: {why}");
@@ -163,7 +163,7 @@ impl Agents {
     }
 
     /// The agents of the registry.
-    pub(super) fn entries(&self) -> Arc<BTreeMap<String, Agent>> {
+    pub(super) fn entries(&self) -> Arc<BTreeMap<String, RegisteredAgent>> {
         self.entries.load_full()
     }
 
@@ -278,7 +278,7 @@ impl Agents {
     }
 
     /// Why no instance of an agent is started, whoever asks.
-    pub(super) fn refusal(&self, agent: &Agent) -> Option<String> {
+    pub(super) fn refusal(&self, agent: &RegisteredAgent) -> Option<String> {
         if let Some(why) = &agent.refusal {
             return Some(why.clone());
         }
@@ -301,7 +301,7 @@ impl Agents {
         id: &str,
         session: &str,
         (entry, uid): (&AgentEntry, u32),
-    ) -> Result<Place, String> {
+    ) -> Result<AgentPlace, String> {
         let mut instances = self.instances();
         if instances.closed {
             return Err("the daemon is ending and starts no agents".to_owned());
@@ -313,7 +313,7 @@ impl Agents {
                 running, entry.max
             ));
         }
-        let slot = Slot {
+        let slot = AgentSlot {
             agent: id.into(),
             uid,
             instance: None,
@@ -322,7 +322,7 @@ impl Agents {
         let count = instances.running.len();
         drop(instances);
         self.count.send_replace(count);
-        Ok(Place {
+        Ok(AgentPlace {
             agents: self.clone(),
             session: session.to_owned(),
         })
@@ -391,7 +391,7 @@ impl Agents {
 }
 
 /// An instance that an earlier daemon left running when it was killed, and that went with it: it is recorded, and noted.
-fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &Shelf) {
+fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &AgentRecordStore) {
     let reason = "the daemon ended while it ran, and ended it";
     instance.ended_at = Some(instance.last_event_at.unwrap_or(instance.started_at));
     instance.state = AgentState::Error;

@@ -14,14 +14,14 @@ use tracing::{error, info, warn};
 use super::instance::{Ending, Instance};
 use super::life::Life;
 use super::prompt::{prompt_line, task_of};
-use super::roster::{Agents, Place, is_user};
-use super::ways::Open;
-use crate::board::Doer;
-use crate::confine::{JailConfig, LaunchSpec, Spawned, session_id};
+use super::roster::{AgentPlace, AgentRoster, is_user};
+use super::ways::ListenGuard;
+use crate::board::BoardActor;
+use crate::confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
 use crate::policy::Caller;
 use crate::registry::AgentEntry;
-use crate::relay::{AgentDoor, Spent};
-use crate::results::Owner;
+use crate::relay::{AgentSocket, AgentUsage};
+use crate::results::ResultOwner;
 use crate::servers::{Allowance, Stderr, StderrExcerpt};
 
 /// How long an instance's process may take to be started.
@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(60);
 
 /// For whom an instance is to be started, and by whose order.
 #[derive(Debug, Clone, Copy)]
-pub struct Order {
+pub struct AgentOrder {
     /// For whom.
     pub person: Caller,
     /// Whether that is an operator.
@@ -39,11 +39,11 @@ pub struct Order {
 }
 
 /// The directory of an instance's ways out, and what is open there.
-type WaysOut = (Box<Path>, Vec<Box<dyn Open>>);
+type WaysOut = (Box<Path>, Vec<Box<dyn ListenGuard>>);
 
 /// What an instance is started for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
+pub enum AgentWork {
     /// Whatever is next.
     Next,
     /// A queued task of the person's.
@@ -53,23 +53,28 @@ pub enum Work {
 }
 
 /// An instance that is about to be started.
-pub(super) struct Begun {
+pub(super) struct StartingInstance {
     agent: Arc<str>,
     session: Arc<str>,
     entry: Arc<AgentEntry>,
-    order: Order,
+    order: AgentOrder,
     /// Its task was made of a prompt, for it alone.
     prompted: bool,
     task: Option<Task>,
-    place: Place,
+    place: AgentPlace,
 }
 
-impl Agents {
+impl AgentRoster {
     /// Starts an instance, and returns it once its program runs.
     ///
     /// # Errors
     /// Why there is none, for the one who asked.
-    pub async fn spawn(self: &Arc<Self>, id: &str, order: Order, work: Work) -> Result<Arc<Instance>, String> {
+    pub async fn spawn(
+        self: &Arc<Self>,
+        id: &str,
+        order: AgentOrder,
+        work: AgentWork,
+    ) -> Result<Arc<Instance>, String> {
         let (agents, id) = (self.clone(), id.to_owned());
         // The board waits for the disk: not on a thread that serves clients.
         let begun = tokio::task::spawn_blocking(move || agents.begin(&id, order, work)).await;
@@ -78,7 +83,12 @@ impl Agents {
     }
 
     /// What comes before a start: whether it may be, a place, a session and its task.
-    pub(super) fn begin(self: &Arc<Self>, id: &str, order: Order, work: Work) -> Result<Begun, String> {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        id: &str,
+        order: AgentOrder,
+        work: AgentWork,
+    ) -> Result<StartingInstance, String> {
         let person = order.person;
         let entries = self.entries();
         let agent = entries
@@ -92,7 +102,7 @@ impl Agents {
             return Err(format!("{id} is not started: {why}"));
         }
         let new = match &work {
-            Work::Prompt(prompt) => Some(task_of(prompt, person.uid)?),
+            AgentWork::Prompt(prompt) => Some(task_of(prompt, person.uid)?),
             _ => None,
         };
         let session = session_id().map_err(|error| format!("no session id: {error}"))?;
@@ -102,29 +112,29 @@ impl Agents {
             .entry
             .shared_tasks
             .then(|| self.parts.chain.rules.clients.load().groups(&person));
-        let doer = Doer {
+        let doer = BoardActor {
             groups: groups.as_deref(),
             ..doer(order)
         };
         let task = match (&work, new) {
-            (Work::Task(task), _) => board.reserve(doer, *task, &session).map(Some),
+            (AgentWork::Task(task), _) => board.reserve(doer, *task, &session).map(Some),
             (_, Some(new)) => board.create(doer, new, Some(&session)).map(Some),
             (_, None) => Ok(None),
         };
         let task = task.map_err(|error| format!("{id} is not started: {error}"))?;
-        Ok(Begun {
+        Ok(StartingInstance {
             agent: id.into(),
             session: session.into(),
             entry: agent.entry.clone(),
             order,
-            prompted: matches!(work, Work::Prompt(_)),
+            prompted: matches!(work, AgentWork::Prompt(_)),
             task,
             place,
         })
     }
 
     /// Starts what was begun. Where that fails, what it was to do is as it was before.
-    pub(super) async fn start(self: Arc<Self>, begun: Begun) -> Result<Arc<Instance>, String> {
+    pub(super) async fn start(self: Arc<Self>, begun: StartingInstance) -> Result<Arc<Instance>, String> {
         let (session, order) = (begun.session.clone(), begun.order);
         let made = begun.task.as_ref().filter(|_| begun.prompted).map(|task| task.id);
         let agent = begun.agent.to_string();
@@ -150,8 +160,8 @@ impl Agents {
         started
     }
 
-    async fn start_process(self: Arc<Self>, begun: Begun) -> Result<Arc<Instance>, String> {
-        let Begun {
+    async fn start_process(self: Arc<Self>, begun: StartingInstance) -> Result<Arc<Instance>, String> {
+        let StartingInstance {
             agent: id,
             session,
             entry,
@@ -161,14 +171,14 @@ impl Agents {
             ..
         } = begun;
         let uid = order.person.uid;
-        let door = Arc::new(AgentDoor {
+        let door = Arc::new(AgentSocket {
             agent: id.clone(),
             session: session.clone(),
             tools: entry.tools.clone(),
             shared_tasks: entry.shared_tasks,
             max_bytes: entry.budget.session_bytes,
             max_tokens: entry.budget.tokens,
-            spent: Spent::default(),
+            spent: AgentUsage::default(),
         });
         let (directory, opened) = self.open_ways(&door, &entry, order.person)?;
         let spec = self.launch_spec(&door, &entry, &directory)?;
@@ -224,7 +234,13 @@ impl Agents {
     }
 
     /// An instance's life and what follows it.
-    async fn live(self: Arc<Self>, life: Life, spawned: Spawned, opened: Vec<Box<dyn Open>>, place: Place) {
+    async fn live(
+        self: Arc<Self>,
+        life: Life,
+        spawned: SpawnedServer,
+        opened: Vec<Box<dyn ListenGuard>>,
+        place: AgentPlace,
+    ) {
         let instance = life.instance.clone();
         let sha256 = life.run(spawned).await;
         drop(opened);
@@ -268,7 +284,7 @@ impl Agents {
     }
 
     /// Opens the ways out of an instance: its door, and the relay to its model if it has one.
-    fn open_ways(&self, door: &Arc<AgentDoor>, entry: &Arc<AgentEntry>, person: Caller) -> Result<WaysOut, String> {
+    fn open_ways(&self, door: &Arc<AgentSocket>, entry: &Arc<AgentEntry>, person: Caller) -> Result<WaysOut, String> {
         let (id, starting) = (&door.agent, "the daemon is still starting: try again");
         let doors = self.doors.get().ok_or(starting)?;
         let made = doors.open(door.clone(), person);
@@ -284,7 +300,7 @@ impl Agents {
     }
 
     /// What is started.
-    fn launch_spec(&self, door: &AgentDoor, entry: &AgentEntry, directory: &Path) -> Result<LaunchSpec, String> {
+    fn launch_spec(&self, door: &AgentSocket, entry: &AgentEntry, directory: &Path) -> Result<LaunchSpec, String> {
         let command: &Command = &entry.command;
         if command.jail.is_some() {
             return Ok(LaunchSpec::Jailed(JailConfig {
@@ -316,7 +332,7 @@ impl Agents {
         })
     }
 
-    fn record_start(&self, instance: &Instance, order: Order) -> Result<(), String> {
+    fn record_start(&self, instance: &Instance, order: AgentOrder) -> Result<(), String> {
         let (agent, session) = (&instance.door.agent, instance.session());
         let mut details = vec![
             ("agent", Detail::Text(agent)),
@@ -353,7 +369,7 @@ impl Agents {
         }
         // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.
         let results = self.parts.chain.results.clone();
-        let owner = Owner {
+        let owner = ResultOwner {
             uid: instance.uid,
             session: Some(instance.door.session.clone()),
         };
@@ -361,8 +377,8 @@ impl Agents {
     }
 }
 
-fn doer(order: Order) -> Doer<'static> {
-    Doer {
+fn doer(order: AgentOrder) -> BoardActor<'static> {
+    BoardActor {
         uid: order.person.uid,
         agent: None,
         operator: order.operator,

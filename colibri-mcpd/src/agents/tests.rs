@@ -11,15 +11,15 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::{Agents, Doors, Open, Order, Parts, Work};
-use crate::board::{Board, Doer};
-use crate::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
-use crate::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates};
-use crate::registry::secrets::Secrets;
-use crate::registry::{Agent, Loaded, parse};
+use super::{AgentDependencies, AgentOrder, AgentRoster, AgentWork, Doors, ListenGuard};
+use crate::board::{Board, BoardActor};
+use crate::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
+use crate::policy::{ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates};
+use crate::registry::secrets::SecretStore;
+use crate::registry::{LoadedRegistry, RegisteredAgent, parse};
 use crate::relay::request_state::RequestStates;
-use crate::relay::{AgentDoor, CallMetrics, Chain, Recorder, Rules};
-use crate::store::Store;
+use crate::relay::{AgentSocket, CallMetrics, CallRules, Chain, Recorder};
+use crate::store::Database;
 
 /// Far more than anything takes.
 const PATIENCE: Duration = Duration::from_secs(3600 * 24 * 400);
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(3600 * 24 * 400);
 struct Wires {
     stdin: DuplexStream,
     stdout: DuplexStream,
-    exit: oneshot::Sender<Exit>,
+    exit: oneshot::Sender<ServerExit>,
 }
 
 /// What an agent does, once it is started.
@@ -40,20 +40,20 @@ struct Scripted {
     asked: Mutex<Vec<LaunchSpec>>,
 }
 
-struct Ran(oneshot::Receiver<Exit>);
+struct Ran(oneshot::Receiver<ServerExit>);
 
-impl Process for Ran {
+impl ServerProcess for Ran {
     fn pid(&self) -> u32 {
         1
     }
 
-    fn wait(&mut self) -> BoxFuture<'_, Exit> {
-        Box::pin(async { (&mut self.0).await.unwrap_or(Exit::Unknown) })
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
+        Box::pin(async { (&mut self.0).await.unwrap_or(ServerExit::Unknown) })
     }
 }
 
 impl Spawner for Scripted {
-    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>> {
         self.asked.lock().unwrap().push(spec);
         let acts = self.next.lock().unwrap().take();
         Box::pin(async move {
@@ -65,7 +65,7 @@ impl Spawner for Scripted {
                 stdout: far_out,
                 exit,
             }));
-            Ok(Spawned {
+            Ok(SpawnedServer {
                 stdin: Box::new(stdin),
                 stdout: Box::new(stdout),
                 stderr: Box::new(&b"words\n"[..]),
@@ -80,16 +80,16 @@ struct Closed;
 
 struct Opened;
 
-impl Open for Opened {}
+impl ListenGuard for Opened {}
 
 impl Doors for Closed {
-    fn open(&self, _: Arc<AgentDoor>, _: Caller) -> io::Result<(Box<Path>, Box<dyn Open>)> {
+    fn open(&self, _: Arc<AgentSocket>, _: Caller) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)> {
         Ok((Path::new("/doors/x").into(), Box::new(Opened)))
     }
 }
 
 struct World {
-    agents: Arc<Agents>,
+    agents: Arc<AgentRoster>,
     spawner: Arc<Scripted>,
     directory: tempfile::TempDir,
 }
@@ -97,13 +97,13 @@ struct World {
 fn chain() -> Arc<Chain> {
     Arc::new(Chain {
         recorder: Recorder::Off,
-        rules: Rules {
+        rules: CallRules {
             gates: ArcSwap::from_pointee(Gates::new(true, true)),
             clients: ArcSwap::from_pointee(Clients::absent("/none".into())),
         },
         metrics: CallMetrics::default(),
         ledger: Default::default(),
-        approvals: Approvals::new(DEFAULT_EXPIRY),
+        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states: RequestStates::of_this_process().unwrap(),
         tickets: Default::default(),
         results: Default::default(),
@@ -111,24 +111,24 @@ fn chain() -> Arc<Chain> {
     })
 }
 
-fn registry(keys: &str) -> Loaded {
+fn registry(keys: &str) -> LoadedRegistry {
     let text = format!(r#"{{"agents":{{"a":{{"command":"/bin/a","events":"codex","users":["7"]{keys}}}}}}}"#);
     let entry = |(id, entry)| {
         let entry = Arc::new(entry);
-        (id, Agent { entry, refusal: None })
+        (id, RegisteredAgent { entry, refusal: None })
     };
-    Loaded {
+    LoadedRegistry {
         agents: parse(text.as_bytes(), "r")
             .unwrap()
             .agents
             .into_iter()
             .map(entry)
             .collect(),
-        ..Loaded::default()
+        ..LoadedRegistry::default()
     }
 }
 
-const ORDER: Order = Order {
+const ORDER: AgentOrder = AgentOrder {
     person: Caller {
         uid: 7,
         gid: 7,
@@ -145,11 +145,11 @@ impl World {
 
     fn within(directory: tempfile::TempDir, keys: &str) -> World {
         let (chain, spawner) = (chain(), Arc::new(Scripted::default()));
-        let store = Arc::new(Store::open(directory.path()).unwrap());
-        let agents = Agents::new(Parts {
+        let store = Arc::new(Database::open(directory.path()).unwrap());
+        let agents = AgentRoster::new(AgentDependencies {
             spawner: spawner.clone(),
             chain: chain.clone(),
-            secrets: Arc::new(Secrets::beside(Path::new("/none/r.json"))),
+            secrets: Arc::new(SecretStore::beside(Path::new("/none/r.json"))),
             socket: "/none/c.sock".into(),
             state_dir: directory.path().to_owned(),
             board: Board::new(store, chain),
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    async fn spawn<F>(&self, work: Work, acts: impl FnOnce(Wires) -> F + Send + 'static) -> Result<String, String>
+    async fn spawn<F>(&self, work: AgentWork, acts: impl FnOnce(Wires) -> F + Send + 'static) -> Result<String, String>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -200,9 +200,9 @@ impl World {
     }
 
     /// One that writes this and ends so.
-    async fn wrote(&self, bytes: &[u8], exit: Exit) -> AgentInstance {
+    async fn wrote(&self, bytes: &[u8], exit: ServerExit) -> AgentInstance {
         let bytes = bytes.to_vec();
-        let session = self.spawn(Work::Next, async move |mut wires: Wires| {
+        let session = self.spawn(AgentWork::Next, async move |mut wires: Wires| {
             let _ = wires.stdout.write_all(&bytes).await;
             let _ = wires.exit.send(exit);
         });
@@ -248,7 +248,7 @@ async fn the_exit_of_the_process_decides_last() {
             Some("it ended with exit status 1; it wrote: words; it said: no key"),
         ),
     ] {
-        let seen = world.wrote(wrote.as_bytes(), Exit::Status(exit)).await;
+        let seen = world.wrote(wrote.as_bytes(), ServerExit::Status(exit)).await;
         assert_eq!((seen.state, seen.reason.as_deref()), (state, reason), "{wrote} {exit}");
         assert_eq!(seen.attention, state == AgentState::Error);
     }
@@ -265,7 +265,7 @@ async fn what_is_no_event_is_counted_and_passed_over() {
     wrote.extend(deep(128).into_bytes());
     wrote.extend(deep(127).into_bytes());
     wrote.extend(b"{\"type\":\"turn.started\"");
-    let seen = world.wrote(&wrote, Exit::Status(0)).await;
+    let seen = world.wrote(&wrote, ServerExit::Status(0)).await;
     assert_eq!((seen.events, seen.skipped_lines), (2, 8));
     assert_eq!(seen.session_id.as_deref(), Some("t"));
     let kept = world.kept(&seen.id);
@@ -277,7 +277,7 @@ async fn what_is_no_event_is_counted_and_passed_over() {
 #[tokio::test]
 async fn a_line_without_end_is_not_kept_and_holds_nothing_up() {
     let world = World::new("");
-    let session = world.spawn(Work::Next, async |mut wires: Wires| {
+    let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
         let piece = vec![b'x'; 1 << 20];
         for _ in 0..64 {
             wires.stdout.write_all(&piece).await.unwrap();
@@ -286,7 +286,7 @@ async fn a_line_without_end_is_not_kept_and_holds_nothing_up() {
         wires.stdout.write_all(TURN.as_bytes()).await.unwrap();
         // Until it is told to end.
         let _ = wires.stdin.read(&mut [0]).await;
-        let _ = wires.exit.send(Exit::Status(0));
+        let _ = wires.exit.send(ServerExit::Status(0));
     });
     let session = session.await.unwrap();
     let seen = world.until(&session, |seen| seen.events == 1).await;
@@ -302,7 +302,7 @@ async fn a_line_without_end_is_not_kept_and_holds_nothing_up() {
 #[tokio::test]
 async fn one_that_writes_on_after_it_was_told_to_stop_ends_all_the_same() {
     let world = World::new("");
-    let session = world.spawn(Work::Next, async |mut wires: Wires| {
+    let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
         let (mut ended, mut written) = (false, 0);
         let mut byte = [0];
         while !(ended && written > 1000) {
@@ -314,7 +314,7 @@ async fn one_that_writes_on_after_it_was_told_to_stop_ends_all_the_same() {
                 }
             }
         }
-        let _ = wires.exit.send(Exit::Status(143));
+        let _ = wires.exit.send(ServerExit::Status(143));
     });
     let session = session.await.unwrap();
     world.until(&session, |seen| seen.events > 10).await;
@@ -326,11 +326,11 @@ async fn one_that_writes_on_after_it_was_told_to_stop_ends_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn one_that_says_nothing_for_long_is_stalled_until_it_speaks() {
     let world = World::new("");
-    let session = world.spawn(Work::Next, async |mut wires: Wires| {
+    let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
         sleep(Duration::from_secs(5 * 3600)).await;
         wires.stdout.write_all(TURN.as_bytes()).await.unwrap();
         let _ = wires.stdin.read(&mut [0]).await;
-        let _ = wires.exit.send(Exit::Status(0));
+        let _ = wires.exit.send(ServerExit::Status(0));
     });
     let session = session.await.unwrap();
     sleep(Duration::from_secs(4 * 3600 - 60)).await;
@@ -364,23 +364,23 @@ async fn one_that_says_nothing_for_long_is_stalled_until_it_speaks() {
 #[tokio::test(start_paused = true)]
 async fn budgets_of_events_and_minutes_end_an_instance() {
     let world = World::new(r#","budget":{"events":3,"minutes":2}"#);
-    let session = world.spawn(Work::Next, async |mut wires: Wires| {
+    let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
         while wires.stdout.write_all(TURN.as_bytes()).await.is_ok() {
             let told = timeout(Duration::from_millis(1), wires.stdin.read(&mut [0])).await;
             if told.is_ok_and(|read| read.unwrap() == 0) {
                 break;
             }
         }
-        let _ = wires.exit.send(Exit::Status(0));
+        let _ = wires.exit.send(ServerExit::Status(0));
     });
     let seen = world.ended(&session.await.unwrap()).await;
     assert_eq!((seen.events, seen.state), (3, AgentState::Error));
     assert_eq!(seen.reason.as_deref(), Some("stopped: its budget of 3 events is spent"));
     assert_eq!(world.kept(&seen.id).len(), 3);
 
-    let session = world.spawn(Work::Next, async |mut wires: Wires| {
+    let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
         let _ = wires.stdin.read(&mut [0]).await;
-        let _ = wires.exit.send(Exit::Status(0));
+        let _ = wires.exit.send(ServerExit::Status(0));
     });
     let seen = world.ended(&session.await.unwrap()).await;
     assert_eq!(
@@ -395,7 +395,7 @@ async fn a_task_goes_over_a_pipe_as_one_line_and_its_end_is_the_agents() {
     let world = World::new(r#","stdin":"pipe""#);
     let prompt = "Fix \"it\".\nAll of it.";
     let (told, heard) = oneshot::channel();
-    let session = world.spawn(Work::Prompt(prompt.to_owned()), async |wires: Wires| {
+    let session = world.spawn(AgentWork::Prompt(prompt.to_owned()), async |wires: Wires| {
         let Wires {
             stdin,
             mut stdout,
@@ -408,7 +408,7 @@ async fn a_task_goes_over_a_pipe_as_one_line_and_its_end_is_the_agents() {
         stdout.write_all(DONE.as_bytes()).await.unwrap();
         let mut rest = String::new();
         stdin.read_to_string(&mut rest).await.unwrap();
-        let _ = exit.send(Exit::Status(if rest.is_empty() { 0 } else { 9 }));
+        let _ = exit.send(ServerExit::Status(if rest.is_empty() { 0 } else { 9 }));
     });
     let session = session.await.unwrap();
     let line: serde_json::Value = serde_json::from_str(&heard.await.unwrap()).unwrap();
@@ -425,8 +425,8 @@ async fn a_task_goes_over_a_pipe_as_one_line_and_its_end_is_the_agents() {
     assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
 }
 
-fn doer() -> Doer<'static> {
-    Doer {
+fn doer() -> BoardActor<'static> {
+    BoardActor {
         uid: 7,
         agent: None,
         operator: false,
@@ -438,10 +438,10 @@ fn doer() -> Doer<'static> {
 async fn one_that_never_reads_what_it_is_to_do_can_be_stopped() {
     let world = World::new(r#","stdin":"pipe""#);
     let (over, wait) = oneshot::channel::<()>();
-    let session = world.spawn(Work::Prompt("x".repeat(9000)), async |wires: Wires| {
+    let session = world.spawn(AgentWork::Prompt("x".repeat(9000)), async |wires: Wires| {
         let _ = wait.await;
         drop((wires.stdin, wires.stdout));
-        let _ = wires.exit.send(Exit::Status(137));
+        let _ = wires.exit.send(ServerExit::Status(137));
     });
     let session = session.await.unwrap();
     sleep(Duration::from_secs(1)).await;
@@ -455,16 +455,16 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     let world = World::new("");
     let waits = async |mut wires: Wires| {
         let _ = wires.stdin.read(&mut [0]).await;
-        let _ = wires.exit.send(Exit::Status(0));
+        let _ = wires.exit.send(ServerExit::Status(0));
     };
-    let session = world.spawn(Work::Next, waits).await.unwrap();
-    let full = world.spawn(Work::Next, waits).await.unwrap_err();
+    let session = world.spawn(AgentWork::Next, waits).await.unwrap();
+    let full = world.spawn(AgentWork::Next, waits).await.unwrap_err();
     assert!(full.contains("1 of it run already") && full.contains("(max)"), "{full}");
-    let stranger = Order {
+    let stranger = AgentOrder {
         person: Caller { uid: 8, ..ORDER.person },
         ..ORDER
     };
-    let unknown = world.agents.spawn("a", stranger, Work::Next).await.err().unwrap();
+    let unknown = world.agents.spawn("a", stranger, AgentWork::Next).await.err().unwrap();
     assert!(unknown.contains("no agent \"a\" that you may run"), "{unknown}");
     assert!(world.agents.facts(8, false).is_empty() && world.agents.list(8, false).is_empty());
     assert_eq!(
@@ -483,9 +483,9 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
             .unwrap()
             .contains("its entry has changed; it goes on under the old one")
     );
-    let disabled = world.agents.spawn("a", ORDER, Work::Next).await.err().unwrap();
+    let disabled = world.agents.spawn("a", ORDER, AgentWork::Next).await.err().unwrap();
     assert!(disabled.contains("disabled"), "{disabled}");
-    world.agents.load(&Loaded::default());
+    world.agents.load(&LoadedRegistry::default());
     let seen = world.agents.one(&session, 7, false).unwrap();
     assert!(seen.reason.unwrap().contains("gone from the registry"));
 
@@ -493,7 +493,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     let seen = world.agents.one(&session, 7, false).unwrap();
     assert_eq!(seen.reason.as_deref(), Some("stopped: the daemon ended"));
     world.agents.load(&registry(""));
-    let late = world.spawn(Work::Next, waits).await.unwrap_err();
+    let late = world.spawn(AgentWork::Next, waits).await.unwrap_err();
     assert!(late.contains("daemon is ending"), "{late}");
 }
 
@@ -512,7 +512,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
         share: None,
     };
     let task = board.create(doer(), new, None).unwrap();
-    for work in [Work::Task(task.id), Work::Prompt("p".to_owned())] {
+    for work in [AgentWork::Task(task.id), AgentWork::Prompt("p".to_owned())] {
         let why = world.agents.spawn("a", ORDER, work).await.err().unwrap();
         assert!(why.starts_with("a is not started: the helper was killed"), "{why}");
     }
@@ -520,7 +520,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
     assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
     let (made, _) = board.task(doer(), 2).unwrap();
     assert_eq!(made.said.status, TaskStatus::Cancelled);
-    let missing = world.agents.spawn("a", ORDER, Work::Task(99)).await.err().unwrap();
+    let missing = world.agents.spawn("a", ORDER, AgentWork::Task(99)).await.err().unwrap();
     assert!(missing.contains("99"), "{missing}");
     assert_eq!(world.agents.count(), 0);
     let left = std::fs::read_dir(world.directory.path().join("agents")).unwrap();
@@ -530,7 +530,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
 #[tokio::test(start_paused = true)]
 async fn a_host_agent_is_told_where_its_door_is() {
     let world = World::new(r#","env":{"X":"y"}"#);
-    world.wrote(b"", Exit::Status(0)).await;
+    world.wrote(b"", ServerExit::Status(0)).await;
     let asked = world.spawner.asked.lock().unwrap();
     let LaunchSpec::Host { environment, .. } = &asked[0] else {
         panic!("on the host");
@@ -543,7 +543,7 @@ async fn a_host_agent_is_told_where_its_door_is() {
 #[tokio::test(start_paused = true)]
 async fn a_jailed_agent_is_started_only_where_its_door_can_be_found() {
     let world = World::new(r#","jail":{"path":"/roots/a"}"#);
-    let refused = world.agents.spawn("a", ORDER, Work::Next).await.err().unwrap();
+    let refused = world.agents.spawn("a", ORDER, AgentWork::Next).await.err().unwrap();
     assert!(
         refused.contains("/var/run/colibri") && refused.contains("/none/c.sock"),
         "{refused}"
@@ -554,9 +554,9 @@ async fn a_jailed_agent_is_started_only_where_its_door_can_be_found() {
 #[tokio::test]
 async fn what_ended_with_an_earlier_daemon_is_still_told() {
     let world = World::new("");
-    let done = world.wrote(DONE.as_bytes(), Exit::Status(0)).await;
+    let done = world.wrote(DONE.as_bytes(), ServerExit::Status(0)).await;
     let (started, begun) = oneshot::channel::<()>();
-    let session = world.spawn(Work::Next, async |mut wires: Wires| {
+    let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
         wires.stdout.write_all(TURN.as_bytes()).await.unwrap();
         let _ = begun.await;
         drop(wires);

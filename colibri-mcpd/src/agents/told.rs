@@ -7,7 +7,7 @@ use colibri_text::brief;
 use colibri_wire::Json;
 use colibri_wire::json::Kind as JsonKind;
 
-use crate::registry::{Kind, MemberPath, Shape, Wanted};
+use crate::registry::{AgentKind, LineShape, MemberPath, MemberPattern};
 
 /// A line that is nested deeper is no event.
 const MAX_DEPTH: usize = 128;
@@ -17,7 +17,7 @@ const MAX_NAME: usize = 128;
 
 /// What the lines so far say.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct AgentReport {
     /// What the agent does.
     pub state: AgentState,
     /// Why it failed, if that was its last word.
@@ -28,9 +28,9 @@ pub(super) struct Told {
     begun: bool,
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told {
+impl Default for AgentReport {
+    fn default() -> AgentReport {
+        AgentReport {
             state: AgentState::Idle,
             reason: None,
             session_id: None,
@@ -67,9 +67,9 @@ fn depth(text: &[u8]) -> usize {
     most
 }
 
-impl Told {
+impl AgentReport {
     /// Takes in an event. One that the table does not know changes nothing.
-    pub(super) fn hear(&mut self, event: Json<'_>, kind: &Kind) {
+    pub(super) fn hear(&mut self, event: Json<'_>, kind: &AgentKind) {
         let Some(state) = kind
             .shapes
             .iter()
@@ -90,12 +90,12 @@ impl Told {
     }
 }
 
-fn fits(event: Json<'_>, shape: &Shape) -> bool {
+fn fits(event: Json<'_>, shape: &LineShape) -> bool {
     shape.0.iter().all(|(path, wanted)| {
         let Some(value) = at(event, path) else { return false };
         match wanted {
-            Wanted::Text(pattern) => value.as_str().is_some_and(|text| pattern.matches(&text)),
-            Wanted::Flag(flag) => value.as_bool() == Some(*flag),
+            MemberPattern::Text(pattern) => value.as_str().is_some_and(|text| pattern.matches(&text)),
+            MemberPattern::Flag(flag) => value.as_bool() == Some(*flag),
         }
     })
 }
@@ -124,9 +124,9 @@ mod tests {
     use crate::registry::parse;
 
     /// What an agent of this kind is said to do after each of these lines.
-    fn told(kind: &str, lines: &[&str]) -> (Vec<AgentState>, Told) {
+    fn told(kind: &str, lines: &[&str]) -> (Vec<AgentState>, AgentReport) {
         let text = format!(r#"{{"agents":{{"a":{{"command":"/a","events":{kind}}}}}}}"#);
-        let mut told = Told::default();
+        let mut told = AgentReport::default();
         let kind = parse(text.as_bytes(), "r").unwrap().agents["a"].events.clone().unwrap();
         let states = lines.iter().map(|line| {
             told.hear(event(line.as_bytes()).unwrap(), &kind);

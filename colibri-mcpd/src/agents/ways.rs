@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::policy::Caller;
 use crate::registry::AgentEntry;
-use crate::relay::AgentDoor;
+use crate::relay::AgentSocket;
 
 /// Something that is listened on. Dropping it ends that, and every connection to it.
-pub trait Open: Send + Sync {}
+pub trait ListenGuard: Send + Sync {}
 
 /// Makes doors.
 pub trait Doors: Send + Sync {
@@ -19,7 +19,7 @@ pub trait Doors: Send + Sync {
     ///
     /// # Errors
     /// What the system says.
-    fn open(&self, door: Arc<AgentDoor>, person: Caller) -> io::Result<(Box<Path>, Box<dyn Open>)>;
+    fn open(&self, door: Arc<AgentSocket>, person: Caller) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)>;
 }
 
 /// Makes model relays.
@@ -32,7 +32,7 @@ pub trait Models: Send + Sync {
         &self,
         socket: &Path,
         entry: &Arc<AgentEntry>,
-        door: Arc<AgentDoor>,
+        door: Arc<AgentSocket>,
         person: Caller,
-    ) -> io::Result<Box<dyn Open>>;
+    ) -> io::Result<Box<dyn ListenGuard>>;
 }

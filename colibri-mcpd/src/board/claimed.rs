@@ -6,28 +6,28 @@ use std::sync::{Arc, Weak};
 
 use colibri_api::{Task, TaskStatus};
 
-use crate::relay::AgentDoor;
+use crate::relay::AgentSocket;
 
 /// Who has claimed a task.
 #[derive(Debug)]
-enum Holder {
+enum ClaimHolder {
     Person(u32),
     Instance(String),
 }
 
 /// Claims in force.
 #[derive(Debug, Default)]
-pub(super) struct Claimed {
+pub(super) struct ClaimTable {
     /// By the tasks' numbers.
-    holders: HashMap<u64, Holder>,
+    holders: HashMap<u64, ClaimHolder>,
     /// The agents' instances, by their sessions. Each is told its task, so that its calls need not look here.
-    instances: HashMap<String, Weak<AgentDoor>>,
+    instances: HashMap<String, Weak<AgentSocket>>,
 }
 
-impl Claimed {
+impl ClaimTable {
     /// Notes a task as it is now. Changes of one task must come in their order.
     pub(super) fn note(&mut self, task: &Task) {
-        if let Some(Holder::Instance(session)) = self.holders.remove(&task.id) {
+        if let Some(ClaimHolder::Instance(session)) = self.holders.remove(&task.id) {
             self.tell(&session, 0);
         }
         if !matches!(task.said.status, TaskStatus::Claimed | TaskStatus::Started) {
@@ -36,9 +36,9 @@ impl Claimed {
         let holder = match (&task.claimed_session, task.claimed_by) {
             (Some(session), _) => {
                 self.tell(session, task.id);
-                Holder::Instance(session.clone())
+                ClaimHolder::Instance(session.clone())
             }
-            (None, Some(uid)) => Holder::Person(uid),
+            (None, Some(uid)) => ClaimHolder::Person(uid),
             (None, None) => return,
         };
         self.holders.insert(task.id, holder);
@@ -52,7 +52,7 @@ impl Claimed {
     }
 
     /// From now on an instance is told which task it has.
-    pub(super) fn begin(&mut self, door: &Arc<AgentDoor>) {
+    pub(super) fn begin(&mut self, door: &Arc<AgentSocket>) {
         self.instances.insert(door.session.to_string(), Arc::downgrade(door));
     }
 
@@ -63,6 +63,6 @@ impl Claimed {
 
     /// True if a person has claimed this task.
     pub(super) fn is_of(&self, uid: u32, task: u64) -> bool {
-        matches!(self.holders.get(&task), Some(Holder::Person(holder)) if *holder == uid)
+        matches!(self.holders.get(&task), Some(ClaimHolder::Person(holder)) if *holder == uid)
     }
 }

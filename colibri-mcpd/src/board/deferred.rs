@@ -3,8 +3,8 @@
 use colibri_api::{NewTask, TaskStatus};
 use colibri_text::brief;
 
-use super::orders::{Board, Doer};
-use crate::relay::{Client, Defers, Undone};
+use super::orders::{Board, BoardActor};
+use crate::relay::{Client, DeferredCall, Defers};
 use crate::store::{DEFERRED, PRIORITY_DEFAULT};
 
 /// The most characters of a tool's name.
@@ -21,9 +21,9 @@ impl Defers for Board {
 
     /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
     /// caller, and they are few.
-    fn defer(&self, client: &Client, call: &Undone<'_>) -> Result<u64, String> {
+    fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> Result<u64, String> {
         let door = client.door.as_deref();
-        let who = Doer {
+        let who = BoardActor {
             uid: client.caller.uid,
             agent: door.map(|door| (&*door.agent, &*door.session)),
             operator: false,
@@ -46,7 +46,7 @@ impl Defers for Board {
 }
 
 /// What somebody needs to know to do it: who reads the board may not be the one who called.
-fn described(call: &Undone<'_>) -> String {
+fn described(call: &DeferredCall<'_>) -> String {
     let tool = brief(call.tool, MAX_NAME);
     let mut text = format!(
         "A call of {tool} of the server {} ended with {}.\n",

@@ -7,8 +7,8 @@ use colibri_text::visible;
 use nix::unistd::{Group, User};
 
 use super::choice;
-use super::orders::{Board, Doer};
-use crate::store::{Actor, Error, TaskFilter, TaskRefusal};
+use super::orders::{Board, BoardActor};
+use crate::store::{Actor, StoreError, TaskFilter, TaskRefusal};
 
 /// The creator of a task, for a viewer who is somebody else or may take it for their own: what the task says is that
 /// user's word. `None`: it is the viewer's own, and not shared.
@@ -32,7 +32,7 @@ pub fn origin(task: &Task, viewer: u32) -> Option<String> {
 
 impl Board {
     /// True if `who` may see a task. To anybody else it is as if there were none of its number.
-    pub fn sees(&self, who: Doer<'_>, task: &Task) -> bool {
+    pub fn sees(&self, who: BoardActor<'_>, task: &Task) -> bool {
         who.actor().sees(task)
     }
 
@@ -41,7 +41,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Task`] where there is none that this caller may see; [`Error::Sqlite`].
-    pub fn task(&self, who: Doer<'_>, id: u64) -> Result<(Task, Option<String>), Error> {
+    pub fn task(&self, who: BoardActor<'_>, id: u64) -> Result<(Task, Option<String>), StoreError> {
         let (mut task, result) = self.store.task(id)?;
         if !self.sees(who, &task) {
             return Err(TaskRefusal::Missing(id).into());
@@ -60,7 +60,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Task`] where there is none; [`Error::Sqlite`].
-    pub fn status_of(&self, id: u64) -> Result<TaskStatus, Error> {
+    pub fn status_of(&self, id: u64) -> Result<TaskStatus, StoreError> {
         Ok(self.store.task(id)?.0.said.status)
     }
 
@@ -68,7 +68,13 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Cursor`], [`Error::Sqlite`].
-    pub fn tasks(&self, who: Doer<'_>, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
+    pub fn tasks(
+        &self,
+        who: BoardActor<'_>,
+        filter: &TaskFilter,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Tasks, StoreError> {
         let mut page = self.store.tasks(who.actor(), filter, limit, cursor)?;
         self.explain(&mut page.tasks);
         Ok(page)
@@ -78,8 +84,8 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn task_counts(&self, who: Option<Doer<'_>>) -> Result<[(TaskStatus, u64); 7], Error> {
-        self.store.task_counts(who.map_or(Actor::DAEMON, Doer::actor))
+    pub fn task_counts(&self, who: Option<BoardActor<'_>>) -> Result<[(TaskStatus, u64); 7], StoreError> {
+        self.store.task_counts(who.map_or(Actor::DAEMON, BoardActor::actor))
     }
 
     /// Says of queued tasks why they wait.

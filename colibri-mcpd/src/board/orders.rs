@@ -12,9 +12,9 @@ use tracing::{info, warn};
 
 use super::changes::{By, DAEMON, TaskChange, record};
 use super::choice::{Candidate, Spawns};
-use super::claimed::Claimed;
-use crate::relay::{AgentDoor, Chain, Recorder, Rules};
-use crate::store::{Actor, Error, Order, Seeks, Store, Tell, now_ms};
+use super::claimed::ClaimTable;
+use crate::relay::{AgentSocket, CallRules, Chain, Recorder};
+use crate::store::{Actor, ClaimOrder, Database, Seeks, StoreError, Tell, now_ms};
 
 /// How long a person's claim lasts without a call of theirs on the task.
 pub const LEASE: Duration = Duration::from_secs(15 * 60);
@@ -25,7 +25,7 @@ const KEPT_OVER: usize = 1024;
 
 /// Who asks: a person, or an agent's instance for one.
 #[derive(Debug, Clone, Copy)]
-pub struct Doer<'a> {
+pub struct BoardActor<'a> {
     /// The person.
     pub uid: u32,
     /// The agent and its instance.
@@ -37,7 +37,7 @@ pub struct Doer<'a> {
     pub groups: Option<&'a [u32]>,
 }
 
-impl<'a> Doer<'a> {
+impl<'a> BoardActor<'a> {
     fn session(self) -> Option<&'a str> {
         self.agent.map(|(_, session)| session)
     }
@@ -60,13 +60,13 @@ impl<'a> Doer<'a> {
 }
 
 /// Calls tools for people who are not there.
-pub trait Calls: Send + Sync {
+pub trait ScheduledToolCaller: Send + Sync {
     /// Calls a tool as this person, through all that stands in front of it, and says what came of it.
     fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>);
 }
 
 /// An instance that asked for a task when there was none.
-pub(super) struct Asker {
+pub(super) struct WaitingInstance {
     pub agent: String,
     pub uid: u32,
     pub at: u64,
@@ -74,21 +74,21 @@ pub(super) struct Asker {
 
 /// The board.
 pub struct Board {
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<Database>,
     chain: Arc<Chain>,
     clock: fn() -> u64,
     spawns: OnceLock<Arc<dyn Spawns>>,
-    calls: OnceLock<Arc<dyn Calls>>,
+    calls: OnceLock<Arc<dyn ScheduledToolCaller>>,
     /// The schedules whose call is not answered.
     calling: Mutex<HashSet<u64>>,
-    askers: Mutex<HashMap<String, Asker>>,
+    askers: Mutex<HashMap<String, WaitingInstance>>,
     /// Instances that ended lately: a call of theirs may still be on its way.
     over: Mutex<VecDeque<String>>,
     /// Instances that are gone, and why, whose tasks are not taken back yet.
     gone: Mutex<Vec<(String, String)>>,
     /// Held while a change is made, so that what follows from changes does so in their order.
     changing: Mutex<()>,
-    claimed: Mutex<Claimed>,
+    claimed: Mutex<ClaimTable>,
     changes: broadcast::Sender<Arc<TaskChange>>,
     /// Something has changed: the scheduler is to look.
     pub(super) changed: Notify,
@@ -110,11 +110,11 @@ pub struct TaskCounters {
 
 impl Board {
     /// The board over this store.
-    pub fn new(store: Arc<Store>, chain: Arc<Chain>) -> Arc<Board> {
+    pub fn new(store: Arc<Database>, chain: Arc<Chain>) -> Arc<Board> {
         Board::with_clock(store, chain, now_ms)
     }
 
-    pub(super) fn with_clock(store: Arc<Store>, chain: Arc<Chain>, clock: fn() -> u64) -> Arc<Board> {
+    pub(super) fn with_clock(store: Arc<Database>, chain: Arc<Chain>, clock: fn() -> u64) -> Arc<Board> {
         let board = Arc::new(Board {
             store,
             chain,
@@ -147,7 +147,7 @@ impl Board {
     }
 
     /// From now on scheduled calls are made by this.
-    pub fn set_calls(&self, calls: Arc<dyn Calls>) {
+    pub fn set_calls(&self, calls: Arc<dyn ScheduledToolCaller>) {
         if self.calls.set(calls).is_err() {
             warn!("who makes calls is known already");
         }
@@ -158,7 +158,7 @@ impl Board {
         &self.chain.recorder
     }
 
-    pub(super) fn rules(&self) -> &Rules {
+    pub(super) fn rules(&self) -> &CallRules {
         &self.chain.rules
     }
 
@@ -211,26 +211,30 @@ impl Board {
         (self.clock)()
     }
 
-    pub(super) fn lease(&self, who: Doer<'_>) -> Option<u64> {
+    pub(super) fn lease(&self, who: BoardActor<'_>) -> Option<u64> {
         let until = self.now().saturating_add(LEASE.as_millis() as u64);
         who.agent.is_none().then_some(until)
     }
 
-    pub(super) fn askers(&self) -> MutexGuard<'_, HashMap<String, Asker>> {
+    pub(super) fn askers(&self) -> MutexGuard<'_, HashMap<String, WaitingInstance>> {
         self.askers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn claimed(&self) -> MutexGuard<'_, Claimed> {
+    pub(super) fn claimed(&self) -> MutexGuard<'_, ClaimTable> {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on an agent's instance is told which task it has.
-    pub fn serve(&self, door: &Arc<AgentDoor>) {
+    pub fn serve(&self, door: &Arc<AgentSocket>) {
         self.claimed().begin(door);
     }
 
     /// Makes changes, each recorded before it is made and told after it.
-    pub(super) fn change<T>(&self, by: By<'_>, work: impl FnOnce(Tell<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn change<T>(
+        &self,
+        by: By<'_>,
+        work: impl FnOnce(Tell<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let made = RefCell::new(Vec::new());
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&|task, from| {
@@ -266,7 +270,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::OpenTasks`], [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub fn create(&self, who: Doer<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, Error> {
+    pub fn create(&self, who: BoardActor<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, StoreError> {
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
         let mut task = self.change(who.by(), added)?;
         self.explain(std::slice::from_mut(&mut task));
@@ -277,7 +281,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
-    pub fn reserve(&self, who: Doer<'_>, task: u64, session: &str) -> Result<Task, Error> {
+    pub fn reserve(&self, who: BoardActor<'_>, task: u64, session: &str) -> Result<Task, StoreError> {
         self.store.reserve(task, (who.actor(), session), None, self.now())
     }
 
@@ -289,17 +293,17 @@ impl Board {
     /// [`Error::Task`] for a task that cannot be had; [`Error::Sqlite`], [`Error::Unrecorded`].
     pub fn next(
         &self,
-        who: Doer<'_>,
+        who: BoardActor<'_>,
         task: Option<u64>,
         capabilities: Option<&[String]>,
         shared: bool,
-    ) -> Result<Option<Task>, Error> {
+    ) -> Result<Option<Task>, StoreError> {
         self.requeue_lapsed()?;
         let now = self.now();
         let lease_until = self.lease(who);
         let Some((agent, session)) = who.agent else {
             return match task {
-                Some(id) => self.order(id, who, Order::Claim(lease_until)).map(Some),
+                Some(id) => self.order(id, who, ClaimOrder::Claim(lease_until)).map(Some),
                 None => {
                     let seeks = Seeks {
                         capabilities,
@@ -336,7 +340,7 @@ impl Board {
         if claimed.is_none() {
             let agent = agent.to_owned();
             let uid = who.uid;
-            askers.insert(session.to_owned(), Asker { agent, uid, at: now });
+            askers.insert(session.to_owned(), WaitingInstance { agent, uid, at: now });
         }
         Ok(claimed)
     }
@@ -345,35 +349,41 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Task`] where the claim is not in force; [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub fn start(&self, who: Doer<'_>, task: u64, claim: u64) -> Result<Task, Error> {
-        self.order(task, who, Order::Start(claim, self.lease(who)))
+    pub fn start(&self, who: BoardActor<'_>, task: u64, claim: u64) -> Result<Task, StoreError> {
+        self.order(task, who, ClaimOrder::Start(claim, self.lease(who)))
     }
 
     /// Records a task's result, which is JSON, under a claim. There is never a second one.
     ///
     /// # Errors
     /// As [`Board::start`].
-    pub fn finish(&self, who: Doer<'_>, task: u64, claim: u64, result: &str) -> Result<Task, Error> {
-        self.order(task, who, Order::Finish(claim, result))
+    pub fn finish(&self, who: BoardActor<'_>, task: u64, claim: u64, result: &str) -> Result<Task, StoreError> {
+        self.order(task, who, ClaimOrder::Finish(claim, result))
     }
 
     /// Gives a task up for good under a claim.
     ///
     /// # Errors
     /// As [`Board::start`].
-    pub fn fail(&self, who: Doer<'_>, task: u64, claim: u64, reason: &str) -> Result<Task, Error> {
-        self.order(task, who, Order::Fail(claim, reason))
+    pub fn fail(&self, who: BoardActor<'_>, task: u64, claim: u64, reason: &str) -> Result<Task, StoreError> {
+        self.order(task, who, ClaimOrder::Fail(claim, reason))
     }
 
     /// Gives a task back to the queue under a claim; without one, puts a request that was taken in there.
     ///
     /// # Errors
     /// As [`Board::start`].
-    pub fn release(&self, who: Doer<'_>, task: u64, claim: Option<u64>, reason: &str) -> Result<Task, Error> {
+    pub fn release(
+        &self,
+        who: BoardActor<'_>,
+        task: u64,
+        claim: Option<u64>,
+        reason: &str,
+    ) -> Result<Task, StoreError> {
         self.order(
             task,
             who,
-            claim.map_or(Order::Queue, |claim| Order::Release(claim, reason)),
+            claim.map_or(ClaimOrder::Queue, |claim| ClaimOrder::Release(claim, reason)),
         )
     }
 
@@ -381,11 +391,11 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Task`] where it has ended, or another person created it; [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub fn cancel(&self, who: Doer<'_>, task: u64, reason: &str) -> Result<Task, Error> {
-        self.order(task, who, Order::Cancel(reason))
+    pub fn cancel(&self, who: BoardActor<'_>, task: u64, reason: &str) -> Result<Task, StoreError> {
+        self.order(task, who, ClaimOrder::Cancel(reason))
     }
 
-    fn order(&self, task: u64, who: Doer<'_>, order: Order<'_>) -> Result<Task, Error> {
+    fn order(&self, task: u64, who: BoardActor<'_>, order: ClaimOrder<'_>) -> Result<Task, StoreError> {
         self.change(who.by(), |tell| {
             self.store.order(task, who.actor(), order, self.now(), tell)
         })
@@ -401,7 +411,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn held_by(&self, session: &str) -> Result<Option<Task>, Error> {
+    pub fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
         self.store.held_by(session)
     }
 
@@ -419,7 +429,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Sqlite`]; what it was to have is free when the daemon starts again.
-    pub fn start_failed(&self, session: &str) -> Result<(), Error> {
+    pub fn start_failed(&self, session: &str) -> Result<(), StoreError> {
         self.ends(session);
         self.store.free_of(session, self.now())?;
         self.changed.notify_one();
@@ -460,7 +470,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub fn begin(&self) -> Result<(), Error> {
+    pub fn begin(&self) -> Result<(), StoreError> {
         let why = "its agent ended with the daemon";
         let back = self.change(DAEMON, |tell| self.store.requeue_all_instances(why, self.now(), tell))?;
         if !back.is_empty() {
@@ -475,7 +485,7 @@ impl Board {
         Ok(())
     }
 
-    pub(super) fn requeue_lapsed(&self) -> Result<(), Error> {
+    pub(super) fn requeue_lapsed(&self) -> Result<(), StoreError> {
         self.change(DAEMON, |tell| self.store.requeue_lapsed(self.now(), tell))
             .map(drop)
     }

@@ -7,10 +7,10 @@ use colibri_trail::{Detail, EventName};
 use tracing::{info, warn};
 
 use super::changes::By;
-use super::orders::{Board, Doer};
+use super::orders::{Board, BoardActor};
 use super::timing;
 use crate::policy::{Caller, Gate};
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// The most characters of an outcome that are kept.
 const MAX_OUTCOME: usize = 400;
@@ -21,11 +21,16 @@ impl Board {
     /// # Errors
     /// [`Error::Timing`] for a timing that is none or never comes; [`Error::Schedules`], [`Error::Sqlite`],
     /// [`Error::Unrecorded`].
-    pub fn schedule_work(&self, who: Doer<'_>, timing: Timing, work: ScheduledWork) -> Result<Schedule, Error> {
+    pub fn schedule_work(
+        &self,
+        who: BoardActor<'_>,
+        timing: Timing,
+        work: ScheduledWork,
+    ) -> Result<Schedule, StoreError> {
         let now = self.now();
-        let next_at = timing::next(&timing, now).map_err(Error::Timing)?;
+        let next_at = timing::next(&timing, now).map_err(StoreError::Timing)?;
         if next_at.is_none() {
-            return Err(Error::Timing("that time never comes, or is over".to_owned()));
+            return Err(StoreError::Timing("that time never comes, or is over".to_owned()));
         }
         let new = Schedule {
             id: 0,
@@ -48,7 +53,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn schedules(&self, who: Doer<'_>) -> Result<Vec<Schedule>, Error> {
+    pub fn schedules(&self, who: BoardActor<'_>) -> Result<Vec<Schedule>, StoreError> {
         self.store.schedules((!who.operator).then_some(who.uid), None)
     }
 
@@ -56,12 +61,12 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Task`] where it is not this person's; [`Error::Sqlite`].
-    pub fn unschedule(&self, who: Doer<'_>, id: u64) -> Result<Schedule, Error> {
+    pub fn unschedule(&self, who: BoardActor<'_>, id: u64) -> Result<Schedule, StoreError> {
         self.store.delete_schedule(id, who.uid, who.operator)
     }
 
     /// Runs what is due: once, however often it was due while nobody looked.
-    pub(super) fn run_due(self: &Arc<Self>) -> Result<(), Error> {
+    pub(super) fn run_due(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.now();
         for schedule in self.store.schedules(None, Some(now))? {
             let id = schedule.id;
@@ -72,7 +77,7 @@ impl Board {
         Ok(())
     }
 
-    fn run(self: &Arc<Self>, schedule: &Schedule, now: u64) -> Result<(), Error> {
+    fn run(self: &Arc<Self>, schedule: &Schedule, now: u64) -> Result<(), StoreError> {
         let (id, person) = (schedule.id, schedule.created_by);
         let next_at = match schedule.timing.at {
             Some(_) => None,
@@ -94,7 +99,7 @@ impl Board {
                 EventName::ScheduleRun,
                 &[("id", Detail::Number(id)), ("for", Detail::Number(person.into()))],
             )
-            .map_err(|error| Error::Unrecorded(error.to_string()))?;
+            .map_err(|error| StoreError::Unrecorded(error.to_string()))?;
         match &schedule.work {
             ScheduledWork { task: Some(task), .. } => {
                 let task = Some(task.clone());
@@ -103,7 +108,9 @@ impl Board {
                         .run_schedule(schedule, next_at, ("created a task", task), now, tell)
                 });
                 match created {
-                    Err(error @ (Error::OpenTasks(_) | Error::Full)) => pass_over(&format!("passed over: {error}"))?,
+                    Err(error @ (StoreError::OpenTasks(_) | StoreError::Full)) => {
+                        pass_over(&format!("passed over: {error}"))?
+                    }
                     created => {
                         created?;
                         info!(schedule = id, "run");
@@ -130,7 +137,7 @@ impl Board {
     }
 
     /// Why a schedule is not run now.
-    fn hinders(&self, schedule: &Schedule) -> Result<Option<String>, Error> {
+    fn hinders(&self, schedule: &Schedule) -> Result<Option<String>, StoreError> {
         if self.is_calling(schedule.id) {
             return Ok(Some("its last call is not answered yet".to_owned()));
         }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::choice::{Candidate, best};
 use super::orders::Board;
-use crate::store::{Actor, Error};
+use crate::store::{Actor, StoreError};
 
 /// How often the scheduler looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(30);
@@ -54,14 +54,14 @@ impl Board {
     ///
     /// # Errors
     /// The store's.
-    pub(super) fn look(self: &Arc<Self>) -> Result<(), Error> {
+    pub(super) fn look(self: &Arc<Self>) -> Result<(), StoreError> {
         self.take_back();
         self.requeue_lapsed()?;
         self.run_due()?;
         self.assign()
     }
 
-    fn assign(&self) -> Result<(), Error> {
+    fn assign(&self) -> Result<(), StoreError> {
         let Some(spawns) = self.spawns() else { return Ok(()) };
         let now = self.now();
         self.askers().retain(|_, asker| now.saturating_sub(asker.at) < ASKED_MS);

@@ -7,11 +7,11 @@ use colibri_api::{NewTask, ScheduledCall, ScheduledWork, Task, TaskShare, TaskSt
 use tempfile::TempDir;
 
 use super::*;
-use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
+use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates};
 use crate::relay::request_state::RequestStates;
 use crate::relay::tickets::Tickets;
-use crate::relay::{CallMetrics, Chain, Recorder, Rules};
-use crate::store::{Error, Store, TaskFilter, TaskRefusal};
+use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
+use crate::store::{Database, StoreError, TaskFilter, TaskRefusal};
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(1_000_000) };
@@ -21,19 +21,19 @@ fn pass(ms: u64) {
     NOW.set(NOW.get() + ms);
 }
 
-const ANN: Doer<'_> = Doer {
+const ANN: BoardActor<'_> = BoardActor {
     uid: 1001,
     agent: None,
     operator: false,
     groups: None,
 };
-const OPERATOR: Doer<'_> = Doer {
+const OPERATOR: BoardActor<'_> = BoardActor {
     uid: 9,
     operator: true,
     ..ANN
 };
 const SESSION: &str = "00000000000000aa";
-const CODER: Doer<'_> = Doer {
+const CODER: BoardActor<'_> = BoardActor {
     agent: Some(("coder", SESSION)),
     ..ANN
 };
@@ -64,7 +64,9 @@ impl Spawns for Fake {
         let mut started = self.started.lock().unwrap();
         started.push((agent.to_owned(), person, task));
         let session = format!("{:016x}", started.len());
-        board.reserve(Doer { uid: person, ..ANN }, task, &session).unwrap();
+        board
+            .reserve(BoardActor { uid: person, ..ANN }, task, &session)
+            .unwrap();
         let mut candidates = self.candidates.lock().unwrap();
         let one = candidates.iter_mut().find(|one| one.agent == agent).unwrap();
         one.sessions.push(session);
@@ -77,13 +79,13 @@ impl Spawns for Fake {
 fn chain(state: &Path) -> Arc<Chain> {
     Arc::new(Chain {
         recorder: Recorder::Off,
-        rules: Rules {
+        rules: CallRules {
             gates: ArcSwap::from_pointee(Gates::new(true, true)),
             clients: ArcSwap::from_pointee(Clients::absent(state.join("clients.json"))),
         },
         metrics: CallMetrics::default(),
         ledger: Default::default(),
-        approvals: Approvals::new(DEFAULT_EXPIRY),
+        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states: RequestStates::open(state).unwrap(),
         tickets: Tickets::default(),
         results: Default::default(),
@@ -93,7 +95,7 @@ fn chain(state: &Path) -> Arc<Chain> {
 
 impl Board {
     /// A board without agents, by the real clock, whose changes nothing records.
-    pub(crate) fn for_tests(store: Arc<Store>, state: &Path) -> Arc<Board> {
+    pub(crate) fn for_tests(store: Arc<Database>, state: &Path) -> Arc<Board> {
         Board::new(store, chain(state))
     }
 }
@@ -106,7 +108,7 @@ struct Bench {
 
 fn bench(candidates: &[(&str, &[&str], &[&str], u32)], fails: bool) -> Bench {
     let state = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(state.path()).unwrap());
+    let store = Arc::new(Database::open(state.path()).unwrap());
     let board = Board::with_clock(store, chain(state.path()), || NOW.get());
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let candidates = candidates.iter().map(|(agent, can, sessions, starts)| Candidate {
@@ -130,7 +132,7 @@ fn bench(candidates: &[(&str, &[&str], &[&str], u32)], fails: bool) -> Bench {
 }
 
 impl Bench {
-    fn add(&self, who: Doer<'_>, needs: &[&str]) -> u64 {
+    fn add(&self, who: BoardActor<'_>, needs: &[&str]) -> u64 {
         let new = NewTask {
             title: "t".to_owned(),
             description: String::new(),
@@ -158,7 +160,7 @@ impl Bench {
 fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_says_so() {
     const STAFF: u32 = 70;
     let bench = bench(&[("coder", &[], &[SESSION], 0)], false);
-    let shared = |who: Doer<'_>, share| {
+    let shared = |who: BoardActor<'_>, share| {
         let new = NewTask {
             title: "t".to_owned(),
             description: String::new(),
@@ -171,9 +173,9 @@ fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_say
         };
         bench.board.create(who, new, None).unwrap().id
     };
-    let bob = Doer { uid: 1002, ..ANN };
+    let bob = BoardActor { uid: 1002, ..ANN };
     let (id, board) = (shared(bob, TaskShare::Group(STAFF)), &bench.board);
-    let of = |groups| Doer { groups, ..ANN };
+    let of = |groups| BoardActor { groups, ..ANN };
     let (member, other) = (of(Some(&[20, STAFF][..])), of(Some(&[20][..])));
     let sees = |who| {
         let listed = board.tasks(who, &TaskFilter::default(), 10, None).unwrap();
@@ -190,7 +192,7 @@ fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_say
         (None, None, None)
     );
     assert!(board.next(other, Some(id), None, false).is_err(), "named, too");
-    let agent = |groups| Doer { groups, ..CODER };
+    let agent = |groups| BoardActor { groups, ..CODER };
     assert_eq!(next(agent(None), false), None, "its entry does not say so");
     assert!(board.reserve(ANN, id, SESSION).is_err());
     assert_eq!(next(agent(Some(&[STAFF])), false), Some(id));
@@ -200,7 +202,7 @@ fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_say
     assert_eq!(board.finish(member, id, 2, "1").unwrap().claimed_by, Some(ANN.uid));
     assert_eq!(board.counters().claims_of_others, 2);
     let result = |who| board.task(who, id).unwrap().1;
-    let colleague = Doer { uid: 1003, ..member };
+    let colleague = BoardActor { uid: 1003, ..member };
     assert_eq!(
         (result(member), result(bob), result(colleague)),
         (Some("1".to_owned()), Some("1".to_owned()), None)
@@ -227,18 +229,24 @@ fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     assert_eq!((back.said.status, back.attempts), (TaskStatus::Queued, 1));
     assert!(back.reason.unwrap().contains("lapsed"));
     let late = bench.board.finish(ANN, id, claim, "1");
-    assert!(matches!(late, Err(Error::Task(TaskRefusal::Status { .. }))), "{late:?}");
+    assert!(
+        matches!(late, Err(StoreError::Task(TaskRefusal::Status { .. }))),
+        "{late:?}"
+    );
     let again = bench.board.next(ANN, None, None, false).unwrap().unwrap();
     assert_eq!(again.claim, claim + 1);
     let old = bench.board.finish(ANN, id, claim, "1");
-    assert!(matches!(old, Err(Error::Task(TaskRefusal::OldClaim { .. }))), "{old:?}");
+    assert!(
+        matches!(old, Err(StoreError::Task(TaskRefusal::OldClaim { .. }))),
+        "{old:?}"
+    );
 }
 
 #[test]
 fn an_agents_claim_lasts_as_long_as_its_instance() {
     let bench = bench(&[("coder", &["rust"], &[SESSION], 0)], false);
     let id = bench.add(ANN, &["rust"]);
-    bench.add(Doer { uid: 1002, ..ANN }, &[]);
+    bench.add(BoardActor { uid: 1002, ..ANN }, &[]);
     let task = bench.board.next(CODER, None, None, false).unwrap().unwrap();
     assert_eq!((task.id, task.lease_until), (id, None));
     let same = bench.board.next(CODER, None, None, false).unwrap().unwrap();
@@ -301,8 +309,8 @@ fn who_starts_is_chosen_and_no_more_than_there_is_room_for() {
         bench.add(ANN, &["freebsd", "rust"]),
         bench.add(ANN, &["ada"]),
         bench.add(ANN, &["cobol"]),
-        bench.add(Doer { uid: 1002, ..ANN }, &["rust"]),
-        bench.add(Doer { uid: 1002, ..ANN }, &["person"]),
+        bench.add(BoardActor { uid: 1002, ..ANN }, &["rust"]),
+        bench.add(BoardActor { uid: 1002, ..ANN }, &["person"]),
     ];
     bench.board.look().unwrap();
     assert_eq!(bench.started(), [("b".to_owned(), ids[0]), ("a".to_owned(), ids[1])]);
@@ -326,7 +334,7 @@ fn an_instance_that_asked_in_vain_gets_what_fits_it_best() {
         false,
     );
     for (agent, session) in [("half", first), ("whole", second)] {
-        let who = Doer {
+        let who = BoardActor {
             agent: Some((agent, session)),
             ..ANN
         };
@@ -377,7 +385,7 @@ struct FakeCalls {
     open: Mutex<Option<Done>>,
 }
 
-impl Calls for FakeCalls {
+impl ScheduledToolCaller for FakeCalls {
     fn call(&self, person: u32, tool: &str, arguments: &str, done: Done) {
         self.made
             .lock()
@@ -388,7 +396,7 @@ impl Calls for FakeCalls {
 }
 
 /// Somebody who has an account everywhere.
-const ROOT: Doer<'_> = Doer { uid: 0, ..ANN };
+const ROOT: BoardActor<'_> = BoardActor { uid: 0, ..ANN };
 
 fn every(seconds: u64) -> Timing {
     Timing {
@@ -440,7 +448,7 @@ fn a_run_that_was_missed_runs_once_and_never_beside_the_last_task() {
     pass(61_000);
     bench.board.look().unwrap();
     assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 1, "the next one");
-    bench.board.unschedule(Doer { uid: 7, ..ANN }, 1).unwrap_err();
+    bench.board.unschedule(BoardActor { uid: 7, ..ANN }, 1).unwrap_err();
     bench.board.unschedule(ROOT, 1).unwrap();
     assert_eq!(bench.board.schedules(ROOT).unwrap().len(), 0);
 }
@@ -461,7 +469,7 @@ fn a_schedule_of_one_time_runs_once() {
     let after = bench.board.schedules(ROOT).unwrap().remove(0);
     assert_eq!((after.runs, after.next_at), (1, None));
     let over = bench.board.schedule_work(ROOT, at, creating(0));
-    assert!(matches!(over, Err(Error::Timing(_))), "{over:?}");
+    assert!(matches!(over, Err(StoreError::Timing(_))), "{over:?}");
 }
 
 #[test]
@@ -478,7 +486,7 @@ fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
     };
     bench
         .board
-        .schedule_work(Doer { uid: 1002, ..ANN }, every(60), work)
+        .schedule_work(BoardActor { uid: 1002, ..ANN }, every(60), work)
         .unwrap();
     for _ in 0..3 {
         pass(61_000);
@@ -488,7 +496,7 @@ fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
     assert_eq!(*calls.made.lock().unwrap(), std::slice::from_ref(&made));
     let open = calls.open.lock().unwrap().take().unwrap();
     open("failed: no such tool");
-    let operator = Doer { operator: true, ..ANN };
+    let operator = BoardActor { operator: true, ..ANN };
     let after = bench.board.schedules(operator).unwrap().remove(0);
     assert_eq!(after.last_outcome.as_deref(), Some("failed: no such tool"));
     assert_eq!(bench.board.schedules(ANN).unwrap().len(), 0, "another's are not shown");

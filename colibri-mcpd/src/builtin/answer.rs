@@ -1,10 +1,10 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
-use super::arguments::{Members, quoted};
-use super::facts::{ExternalTool, Offered, View};
+use super::arguments::{ObjectMembers, quoted};
+use super::facts::{AdvertisedTools, DaemonView, ExternalTool};
 use crate::board::origin;
 use crate::relay::cost::time_of_today;
-use crate::results::Piece;
+use crate::results::ResultPiece;
 use colibri_api::{
     CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
     ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UNBOUNDED_MOUNT,
@@ -91,7 +91,7 @@ fn unwritable(error: serde_json::Error) -> Failure {
 
 /// The answer of `colibri_read_result`: the piece as it is, once, and then where the next begins. `_meta` has that for
 /// programs.
-pub(super) fn piece(piece: &Piece) -> Result<ToolOutcome, Failure> {
+pub(super) fn piece(piece: &ResultPiece) -> Result<ToolOutcome, Failure> {
     let text = to_raw_value(&piece.text).map_err(unwritable)?;
     let more = piece.next.map(|next| {
         format!(
@@ -163,8 +163,8 @@ fn daemon_summary(daemon: &DaemonFacts) -> String {
 }
 
 /// The answer of `colibri_status`.
-pub(super) fn status(view: View) -> Result<ToolOutcome, Failure> {
-    let View { daemon, servers } = view;
+pub(super) fn status(view: DaemonView) -> Result<ToolOutcome, Failure> {
+    let DaemonView { daemon, servers } = view;
     let count = |state| servers.iter().filter(|server| server.state == state).count() as u64;
     let status = Status {
         daemon,
@@ -193,7 +193,7 @@ pub(super) fn status(view: View) -> Result<ToolOutcome, Failure> {
 }
 
 /// The answer of `colibri_snapshot`.
-pub(super) fn snapshot(view: View, tasks: &[(TaskStatus, u64)]) -> Result<ToolOutcome, Failure> {
+pub(super) fn snapshot(view: DaemonView, tasks: &[(TaskStatus, u64)]) -> Result<ToolOutcome, Failure> {
     let snapshot = Snapshot {
         daemon: view.daemon,
         servers: view.servers,
@@ -280,10 +280,10 @@ fn blocked(server: &ServerFacts) -> Option<String> {
 }
 
 /// The answer of `colibri_external_mcp_list_tools`.
-pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<ToolOutcome, Failure> {
+pub(super) fn external_tools(offered: AdvertisedTools, server: Option<&str>) -> Result<ToolOutcome, Failure> {
     /// [`colibri_api::ServerTools`], its tools as they were written.
     #[derive(Serialize)]
-    struct Tools {
+    struct RawServerTools {
         tools: Vec<Box<RawValue>>,
         left_out: usize,
         not_seen: Vec<UnseenServer>,
@@ -296,7 +296,7 @@ pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<T
         return Err(Failure::new(Code::NoSuchTool, why));
     }
     let is_asked = |id: &str| server.is_none_or(|server| id == server);
-    let mut answer = Tools {
+    let mut answer = RawServerTools {
         tools: Vec::new(),
         left_out: 0,
         not_seen: offered.unseen,
@@ -376,7 +376,7 @@ pub(super) fn definition(json: &[u8]) -> Result<ToolOutcome, Failure> {
 /// A tool's entry in the list, and its line in the summary; `None` if its definition is no JSON object.
 fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
     #[derive(Serialize)]
-    struct Listed<'a> {
+    struct RawListedTool<'a> {
         name: &'a str,
         server: &'a str,
         tool: &'a str,
@@ -395,7 +395,7 @@ fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
             .filter(|byte| matches!(byte, b'\n' | b'\r'))
             .for_each(|byte| *byte = b' ');
     }
-    let Members(members) = serde_json::from_slice(&definition).ok()?;
+    let ObjectMembers(members) = serde_json::from_slice(&definition).ok()?;
     // Of members with the same name the last counts, as for JavaScript and Python clients; values stay as written.
     let member = |name: &str, first: char| {
         let (_, value) = members.iter().rev().find(|(given, _)| given == name)?;
@@ -403,7 +403,7 @@ fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
     };
     let nothing = RawValue::from_string("{}".to_owned()).ok()?;
     let description = member("description", '"');
-    let entry = to_raw_value(&Listed {
+    let entry = to_raw_value(&RawListedTool {
         name: &tool.name,
         server: &tool.server,
         tool: &tool.tool,

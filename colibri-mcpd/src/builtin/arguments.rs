@@ -29,7 +29,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]
     if raw.trim_ascii_start().first() != Some(&b'{') {
         return Err(ArgumentError::new("arguments must be a JSON object"));
     }
-    let Members(members) = serde_json::from_slice(raw)
+    let ObjectMembers(members) = serde_json::from_slice(raw)
         .map_err(|error| ArgumentError::new(format!("arguments cannot be read: {}", brief(&error.to_string(), 200))))?;
     for (at, (name, _)) in members.iter().enumerate() {
         if !known.contains(&name.as_str()) {
@@ -39,7 +39,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]
             return Err(ArgumentError::new(format!("argument {name} is given twice")));
         }
     }
-    let arguments = Arguments {
+    let arguments = ArgumentsDeserializer {
         members: members.iter(),
         value: None,
     };
@@ -58,7 +58,7 @@ fn unknown(name: &str, known: &[&str]) -> ArgumentError {
 
 /// A fault that serde finds in arguments whose names are known.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum ArgumentFault {
     #[error("argument {0} is missing")]
     Missing(&'static str),
     /// A value of another kind than the one that is read there.
@@ -68,18 +68,18 @@ enum Fault {
     Value(String),
 }
 
-impl Fault {
-    fn unreadable(kind: &str) -> Fault {
-        Fault::Value(format!("must be {kind}, its value cannot be read as one"))
+impl ArgumentFault {
+    fn unreadable(kind: &str) -> ArgumentFault {
+        ArgumentFault::Value(format!("must be {kind}, its value cannot be read as one"))
     }
 }
 
-impl serde::de::Error for Fault {
-    fn custom<T: fmt::Display>(message: T) -> Fault {
-        Fault::Value(message.to_string())
+impl serde::de::Error for ArgumentFault {
+    fn custom<T: fmt::Display>(message: T) -> ArgumentFault {
+        ArgumentFault::Value(message.to_string())
     }
 
-    fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Fault {
+    fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> ArgumentFault {
         let found = match found {
             Unexpected::Str(_) => "a string",
             Unexpected::Map => "an object",
@@ -89,58 +89,60 @@ impl serde::de::Error for Fault {
             _ => "a number",
         };
         let wanted = wanted.to_string();
-        Fault::Kind { wanted, found }
+        ArgumentFault::Kind { wanted, found }
     }
 
-    fn unknown_variant(variant: &str, names: &'static [&'static str]) -> Fault {
-        Fault::Value(match names {
+    fn unknown_variant(variant: &str, names: &'static [&'static str]) -> ArgumentFault {
+        ArgumentFault::Value(match names {
             [one, other] => format!("must be {one} or {other}, not {}", quoted(variant)),
             _ => format!("must be one of {}, not {}", names.join(", "), quoted(variant)),
         })
     }
 
-    fn missing_field(name: &'static str) -> Fault {
-        Fault::Missing(name)
+    fn missing_field(name: &'static str) -> ArgumentFault {
+        ArgumentFault::Missing(name)
     }
 }
 
 /// Arguments, as serde reads them into a tool's type. A fault names the argument that it is about.
-struct Arguments<'m, 'a> {
+struct ArgumentsDeserializer<'m, 'a> {
     members: std::slice::Iter<'m, (String, &'a RawValue)>,
     value: Option<&'m (String, &'a RawValue)>,
 }
 
-impl<'a> MapAccess<'a> for Arguments<'_, 'a> {
-    type Error = Fault;
+impl<'a> MapAccess<'a> for ArgumentsDeserializer<'_, 'a> {
+    type Error = ArgumentFault;
 
-    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, ArgumentFault> {
         self.value = self.members.next();
         let name = self.value.map(|(name, _)| name.as_str().into_deserializer());
-        name.map(|name: StrDeserializer<'_, Fault>| seed.deserialize(name))
+        name.map(|name: StrDeserializer<'_, ArgumentFault>| seed.deserialize(name))
             .transpose()
     }
 
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        let (name, value) = self.value.ok_or_else(|| Fault::custom("arguments cannot be read"))?;
-        let read = seed.deserialize(Argument(value.get()));
-        read.map_err(|fault| Fault::Value(format!("argument {name} {fault}")))
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, ArgumentFault> {
+        let (name, value) = self
+            .value
+            .ok_or_else(|| ArgumentFault::custom("arguments cannot be read"))?;
+        let read = seed.deserialize(ArgumentText(value.get()));
+        read.map_err(|fault| ArgumentFault::Value(format!("argument {name} {fault}")))
     }
 }
 
 /// The JSON text of a value within arguments. No argument is read as an object but as its text.
-struct Argument<'a>(&'a str);
+struct ArgumentText<'a>(&'a str);
 
-impl<'de> Deserializer<'de> for Argument<'de> {
-    type Error = Fault;
+impl<'de> Deserializer<'de> for ArgumentText<'de> {
+    type Error = ArgumentFault;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ArgumentFault> {
         match self.0.as_bytes().first() {
             Some(b'"') => visitor.visit_string(self.text()?),
-            Some(b'{') => Err(Fault::invalid_type(Unexpected::Map, &visitor)),
+            Some(b'{') => Err(ArgumentFault::invalid_type(Unexpected::Map, &visitor)),
             Some(b'[') => {
                 let entries: Vec<&RawValue> =
-                    serde_json::from_str(self.0).map_err(|_| Fault::unreadable("an array"))?;
-                visitor.visit_seq(Entries(entries.into_iter()))
+                    serde_json::from_str(self.0).map_err(|_| ArgumentFault::unreadable("an array"))?;
+                visitor.visit_seq(ArrayEntries(entries.into_iter()))
             }
             Some(b't' | b'f') => visitor.visit_bool(self.0 == "true"),
             Some(b'n') => visitor.visit_unit(),
@@ -148,7 +150,7 @@ impl<'de> Deserializer<'de> for Argument<'de> {
                 (Ok(number), ..) => visitor.visit_u64(number),
                 (_, Ok(number), _) => visitor.visit_i64(number),
                 (.., Ok(number)) if number.is_finite() => visitor.visit_f64(number),
-                _ => Err(Fault::unreadable("a number")),
+                _ => Err(ArgumentFault::unreadable("a number")),
             },
         }
     }
@@ -158,15 +160,19 @@ impl<'de> Deserializer<'de> for Argument<'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ArgumentFault> {
         let name = String::deserialize(self)?;
         visitor.visit_enum(name.into_deserializer())
     }
 
     /// Of serde_json's own types, which are the ones of a value's text.
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ArgumentFault> {
         let read = serde_json::Deserializer::from_str(self.0).deserialize_newtype_struct(name, visitor);
-        read.map_err(|_| Fault::custom("cannot be read"))
+        read.map_err(|_| ArgumentFault::custom("cannot be read"))
     }
 
     forward_to_deserialize_any! {
@@ -175,22 +181,22 @@ impl<'de> Deserializer<'de> for Argument<'de> {
     }
 }
 
-impl Argument<'_> {
-    fn text(&self) -> Result<String, Fault> {
-        serde_json::from_str(self.0).map_err(|_| Fault::unreadable("a string"))
+impl ArgumentText<'_> {
+    fn text(&self) -> Result<String, ArgumentFault> {
+        serde_json::from_str(self.0).map_err(|_| ArgumentFault::unreadable("a string"))
     }
 }
 
 /// The entries of an array within arguments.
-struct Entries<'a>(std::vec::IntoIter<&'a RawValue>);
+struct ArrayEntries<'a>(std::vec::IntoIter<&'a RawValue>);
 
-impl<'a> SeqAccess<'a> for Entries<'a> {
-    type Error = Fault;
+impl<'a> SeqAccess<'a> for ArrayEntries<'a> {
+    type Error = ArgumentFault;
 
-    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
-        let entry = self.0.next().map(|entry| seed.deserialize(Argument(entry.get())));
+    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, ArgumentFault> {
+        let entry = self.0.next().map(|entry| seed.deserialize(ArgumentText(entry.get())));
         entry.transpose().map_err(|fault| match fault {
-            Fault::Kind { wanted, .. } => Fault::Value(format!("holds an entry that is not {wanted}")),
+            ArgumentFault::Kind { wanted, .. } => ArgumentFault::Value(format!("holds an entry that is not {wanted}")),
             fault => fault,
         })
     }
@@ -341,13 +347,13 @@ where
 }
 
 /// The members of an object in order, repeated names included, values unread.
-pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
+pub(super) struct ObjectMembers<'a>(pub(super) Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for ObjectMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Members<'de>;
+            type Value = ObjectMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -358,7 +364,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(ObjectMembers(members))
             }
         }
         deserializer.deserialize_map(Collect)

@@ -3,7 +3,7 @@
 
 use super::inputs::{
     CallNamed, CallTool, CancelTask, CreateTask, FailTask, FindTools, FinishTask, GetTask, IntakeTask, ListTasks,
-    ListTools, NextTask, Nothing, ReadResult, ReleaseTask, ScheduleTask, SetCostMode, StartTask, ToolSchema,
+    ListTools, NextTaskArguments, Nothing, ReadResult, ReleaseTask, ScheduleTask, SetCostMode, StartTask, ToolSchema,
 };
 use crate::policy::Gate;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 
 /// A tool of Colibri itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
+pub enum BuiltinTool {
     /// `colibri_status`
     Status,
     /// `colibri_snapshot`
@@ -69,9 +69,9 @@ pub const CALL_TOOL: &str = "colibri_call_tool";
 
 /// Who answers the call of a tool of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum BuiltinRoute {
     /// [`super::call`].
-    Here(Tool),
+    Here(BuiltinTool),
     /// The relay, after [`super::parse_external_call`].
     Relay,
     /// Whoever answers for the tool that it names, after [`super::parse_named_call`].
@@ -80,7 +80,7 @@ pub enum Route {
 
 /// One entry of `tools/list`.
 #[derive(Debug)]
-pub struct Definition {
+pub struct BuiltinDefinition {
     /// The tool's name.
     pub name: &'static str,
     /// Which gate its calls need. It is listed while the gate is closed, too.
@@ -88,7 +88,7 @@ pub struct Definition {
     /// Which gate its calls need at an agent's door; `None`: no agent has it.
     pub at_door: Option<Gate>,
     /// Who answers its calls.
-    pub route: Route,
+    pub route: BuiltinRoute,
     /// The entry's raw JSON, on one line.
     pub json: Box<[u8]>,
     /// The same without what is said of the answer.
@@ -97,7 +97,7 @@ pub struct Definition {
     arguments: Vec<String>,
 }
 
-impl Definition {
+impl BuiltinDefinition {
     /// The entry for a client of this version, `whole` or without what is said of the answer: that is most of it.
     pub fn listed(&self, version: Version, whole: bool) -> Bytes {
         let raw = if whole { &self.json } else { &self.brief };
@@ -112,33 +112,33 @@ impl Definition {
     }
 }
 
-impl Tool {
+impl BuiltinTool {
     /// The names of its arguments.
     pub(super) fn arguments(self) -> Vec<&'static str> {
         let mut all = definitions().iter();
-        let definition = all.find(|definition| definition.route == Route::Here(self));
-        definition.map(Definition::arguments).unwrap_or_default()
+        let definition = all.find(|definition| definition.route == BuiltinRoute::Here(self));
+        definition.map(BuiltinDefinition::arguments).unwrap_or_default()
     }
 }
 
 /// Our tools, in the order of `tools/list`.
-pub fn definitions() -> &'static [Definition] {
-    static ALL: LazyLock<Vec<Definition>> = LazyLock::new(all);
+pub fn definitions() -> &'static [BuiltinDefinition] {
+    static ALL: LazyLock<Vec<BuiltinDefinition>> = LazyLock::new(all);
     &ALL
 }
 
 /// The definition of the tool of this name.
-pub fn definition(name: &str) -> Option<&'static Definition> {
+pub fn definition(name: &str) -> Option<&'static BuiltinDefinition> {
     definitions().iter().find(|definition| definition.name == name)
 }
 
-fn all() -> Vec<Definition> {
-    use Route::{Here, Named, Relay};
+fn all() -> Vec<BuiltinDefinition> {
+    use BuiltinRoute::{Here, Named, Relay};
     vec![
         tool(
             "colibri_status",
             "Colibri status",
-            Here(Tool::Status),
+            Here(BuiltinTool::Status),
             Access::Read,
             STATUS,
             of_arguments::<Nothing>(),
@@ -147,7 +147,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_snapshot",
             "Colibri snapshot",
-            Here(Tool::Snapshot),
+            Here(BuiltinTool::Snapshot),
             Access::Read,
             SNAPSHOT,
             of_arguments::<Nothing>(),
@@ -156,7 +156,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_list_tasks",
             "List tasks",
-            Here(Tool::ListTasks),
+            Here(BuiltinTool::ListTasks),
             Access::Read,
             LIST_TASKS,
             of_arguments::<ListTasks>(),
@@ -165,7 +165,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_list_skills",
             "List skills",
-            Here(Tool::ListSkills),
+            Here(BuiltinTool::ListSkills),
             Access::Read,
             LIST_SKILLS,
             of_arguments::<Nothing>(),
@@ -174,7 +174,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_create_task",
             "Create a task",
-            Here(Tool::CreateTask),
+            Here(BuiltinTool::CreateTask),
             Access::Add,
             CREATE_TASK,
             of_arguments::<CreateTask>(),
@@ -183,7 +183,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_intake_task",
             "Take in a request",
-            Here(Tool::IntakeTask),
+            Here(BuiltinTool::IntakeTask),
             Access::Add,
             INTAKE_TASK,
             of_arguments::<IntakeTask>(),
@@ -192,7 +192,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_get_task",
             "Get a task",
-            Here(Tool::GetTask),
+            Here(BuiltinTool::GetTask),
             Access::Read,
             GET_TASK,
             of_arguments::<GetTask>(),
@@ -201,16 +201,16 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_next_task",
             "Claim the next task",
-            Here(Tool::NextTask),
+            Here(BuiltinTool::NextTask),
             Access::Work,
             NEXT_TASK,
-            of_arguments::<NextTask>(),
+            of_arguments::<NextTaskArguments>(),
             of_answer::<colibri_api::NextTask>(),
         ),
         tool(
             "colibri_start_task",
             "Start a task",
-            Here(Tool::StartTask),
+            Here(BuiltinTool::StartTask),
             Access::Work,
             START_TASK,
             of_arguments::<StartTask>(),
@@ -219,7 +219,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_finish_task",
             "Finish a task",
-            Here(Tool::FinishTask),
+            Here(BuiltinTool::FinishTask),
             Access::Work,
             FINISH_TASK,
             of_arguments::<FinishTask<'static>>(),
@@ -228,7 +228,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_fail_task",
             "Fail a task",
-            Here(Tool::FailTask),
+            Here(BuiltinTool::FailTask),
             Access::Work,
             FAIL_TASK,
             of_arguments::<FailTask>(),
@@ -237,7 +237,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_release_task",
             "Release a task",
-            Here(Tool::ReleaseTask),
+            Here(BuiltinTool::ReleaseTask),
             Access::Work,
             RELEASE_TASK,
             of_arguments::<ReleaseTask>(),
@@ -246,7 +246,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_cancel_task",
             "Cancel a task",
-            Here(Tool::CancelTask),
+            Here(BuiltinTool::CancelTask),
             Access::Set,
             CANCEL_TASK,
             of_arguments::<CancelTask>(),
@@ -255,7 +255,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_schedule_task",
             "Schedule a task",
-            Here(Tool::ScheduleTask),
+            Here(BuiltinTool::ScheduleTask),
             Access::Add,
             SCHEDULE_TASK,
             of_arguments::<ScheduleTask<'static>>(),
@@ -264,7 +264,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_set_cost_mode",
             "Set the cost mode",
-            Here(Tool::SetCostMode),
+            Here(BuiltinTool::SetCostMode),
             Access::Set,
             SET_COST_MODE,
             of_arguments::<SetCostMode>(),
@@ -273,7 +273,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_read_result",
             "Read a kept result",
-            Here(Tool::ReadResult),
+            Here(BuiltinTool::ReadResult),
             Access::Read,
             READ_RESULT,
             of_arguments::<ReadResult>(),
@@ -282,7 +282,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_external_mcp_servers",
             "External MCP servers",
-            Here(Tool::ExternalServers),
+            Here(BuiltinTool::ExternalServers),
             Access::Read,
             EXTERNAL_SERVERS,
             of_arguments::<Nothing>(),
@@ -291,7 +291,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_external_mcp_list_tools",
             "External MCP tools",
-            Here(Tool::ExternalListTools),
+            Here(BuiltinTool::ExternalListTools),
             Access::Read,
             EXTERNAL_LIST_TOOLS,
             of_arguments::<ListTools>(),
@@ -309,7 +309,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_find_tools",
             "Find tools",
-            Here(Tool::FindTools),
+            Here(BuiltinTool::FindTools),
             Access::Read,
             FIND_TOOLS,
             of_arguments::<FindTools>(),
@@ -318,7 +318,7 @@ fn all() -> Vec<Definition> {
         tool(
             "colibri_tool_schema",
             "Show a tool's arguments",
-            Here(Tool::ToolSchema),
+            Here(BuiltinTool::ToolSchema),
             Access::Read,
             TOOL_SCHEMA,
             of_arguments::<ToolSchema>(),
@@ -399,12 +399,12 @@ enum Access {
 fn tool(
     name: &'static str,
     title: &str,
-    route: Route,
+    route: BuiltinRoute,
     access: Access,
     description: &str,
     mut input: Value,
     output: Value,
-) -> Definition {
+) -> BuiltinDefinition {
     let (gate, annotations) = match access {
         Access::Read => (Gate::None, json!({"readOnlyHint": true, "openWorldHint": false})),
         Access::Add | Access::Work => (
@@ -449,7 +449,7 @@ fn tool(
     if !output.is_null() {
         json["outputSchema"] = output;
     }
-    Definition {
+    BuiltinDefinition {
         name,
         gate,
         at_door,

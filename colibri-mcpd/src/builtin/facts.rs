@@ -6,7 +6,7 @@ use colibri_api::{DaemonFacts, ServerFacts, UnseenServer};
 
 /// The daemon and its servers.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct DaemonView {
     /// The daemon.
     pub daemon: DaemonFacts,
     /// The servers, by id. All text is shown to users: no secret value may be in it.
@@ -15,7 +15,7 @@ pub struct View {
 
 /// What is offered of external servers.
 #[derive(Debug, Clone)]
-pub struct Offered {
+pub struct AdvertisedTools {
     /// The ids of all servers.
     pub servers: Vec<String>,
     /// The tools in the order of `tools/list`.

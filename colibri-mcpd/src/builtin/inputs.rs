@@ -122,7 +122,7 @@ pub(super) struct GetTask {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NextTask {
+pub(super) struct NextTaskArguments {
     /// This task, not the next one; for people. An agent gets the one that is next for it.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]

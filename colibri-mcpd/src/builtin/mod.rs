@@ -15,14 +15,16 @@ mod skills;
 
 pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
-pub use definitions::{CALL_TOOL, Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
-pub use facts::{ExternalTool, Offered, View};
-pub use skills::Skills;
+pub use definitions::{
+    BuiltinDefinition, BuiltinRoute, BuiltinTool, CALL_TOOL, EXTERNAL_CALL_TOOL, definition, definitions,
+};
+pub use facts::{AdvertisedTools, DaemonView, ExternalTool};
+pub use skills::SkillDirectories;
 
-use crate::board::{Board, Doer};
+use crate::board::{Board, BoardActor};
 use crate::relay;
-use crate::results::{NotRead, Owner, Request, Results, What};
-use crate::store::{Error, MAX_PRIORITY, MAX_TITLE, PRIORITY_DEFAULT, TaskFilter};
+use crate::results::{NotRead, PieceRequest, PieceSelector, ResultOwner, Results};
+use crate::store::{MAX_PRIORITY, MAX_TITLE, PRIORITY_DEFAULT, StoreError, TaskFilter};
 use answer::refused;
 use arguments::{quoted, read};
 use bytes::Bytes;
@@ -32,18 +34,18 @@ use colibri_api::{
 use colibri_protocol::{Code, Failure};
 use inputs::{
     CallNamed, CallTool, CancelTask, CreateTask, FailTask, FindTools, FinishTask, GetTask, IntakeTask, ListTasks,
-    ListTools, NextTask, Nothing, ReadResult, ReleaseTask, ScheduleAction, ScheduleTask, SetCostMode, StartTask,
-    ToolSchema,
+    ListTools, NextTaskArguments, Nothing, ReadResult, ReleaseTask, ScheduleAction, ScheduleTask, SetCostMode,
+    StartTask, ToolSchema,
 };
 use serde_json::value::RawValue;
 
 /// What a call needs.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
+pub struct BuiltinContext<'a> {
     /// The daemon and its servers, as this caller sees them.
-    pub look: &'a dyn Fn() -> View,
+    pub look: &'a dyn Fn() -> DaemonView,
     /// What is offered to this caller.
-    pub offered: &'a dyn Fn() -> Offered,
+    pub offered: &'a dyn Fn() -> AdvertisedTools,
     /// Sets the caller's cost mode; `None`: takes back what they set.
     pub set_cost_mode: &'a dyn Fn(Option<CostMode>) -> Result<(), Failure>,
     /// The tools that fit a query best, of all servers or of one, and not more than so many.
@@ -53,22 +55,22 @@ pub struct Context<'a> {
     /// Tasks.
     pub board: &'a Board,
     /// With whom a task can be shared under a name.
-    pub share: &'a ReadShare<'a>,
+    pub share: &'a ParseShare<'a>,
     /// The skill directories.
-    pub skills: &'a Skills,
+    pub skills: &'a SkillDirectories,
     /// Results over their limit, and the most bytes that an answer with a piece of one may have, if there is a limit.
-    pub results: (&'a Results, Option<relay::cost::Limit>),
+    pub results: (&'a Results, Option<relay::cost::AnswerLimit>),
     /// Whose such results are read.
-    pub owner: &'a Owner,
+    pub owner: &'a ResultOwner,
     /// The caller, from the kernel; for an agent's instance the person for whom it runs.
-    pub who: Doer<'a>,
+    pub who: BoardActor<'a>,
 }
 
 /// Finds tools that fit a query, of all servers or of one, and not more than so many.
 pub type Find<'a> = dyn Fn(&str, Option<&str>, usize) -> Result<FoundTools, Failure> + 'a;
 
 /// With whom a caller can share a task: `all`, or the name of one of their groups.
-pub type ReadShare<'a> = dyn Fn(&str) -> Result<TaskShare, Failure> + 'a;
+pub type ParseShare<'a> = dyn Fn(&str) -> Result<TaskShare, Failure> + 'a;
 
 /// Creates the task that the arguments of `colibri_create_task` describe.
 ///
@@ -76,11 +78,11 @@ pub type ReadShare<'a> = dyn Fn(&str) -> Result<TaskShare, Failure> + 'a;
 /// They are wrong, or it cannot be stored.
 pub fn create_task(
     board: &Board,
-    who: Doer<'_>,
+    who: BoardActor<'_>,
     arguments: Option<&[u8]>,
-    share: &ReadShare<'_>,
+    share: &ParseShare<'_>,
 ) -> Result<Task, Failure> {
-    let given: CreateTask = read(arguments, &Tool::CreateTask.arguments())?;
+    let given: CreateTask = read(arguments, &BuiltinTool::CreateTask.arguments())?;
     let new = NewTask {
         title: given.title,
         description: given.description,
@@ -96,29 +98,29 @@ pub fn create_task(
 
 /// True if the arguments of `colibri_create_task` share the task with others.
 pub fn shares_task(arguments: &[u8]) -> bool {
-    let given = read::<CreateTask>(Some(arguments), &Tool::CreateTask.arguments());
+    let given = read::<CreateTask>(Some(arguments), &BuiltinTool::CreateTask.arguments());
     given.is_ok_and(|given| given.share.is_some())
 }
 
 /// Answers a call. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was
 /// checked before.
-pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolOutcome {
+pub fn call(tool: BuiltinTool, arguments: Option<&[u8]>, context: BuiltinContext<'_>) -> ToolOutcome {
     answer(tool, arguments, context).unwrap_or_else(refused)
 }
 
-fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
-    let Context { look, board, who, .. } = context;
+fn answer(tool: BuiltinTool, arguments: Option<&[u8]>, context: BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
+    let BuiltinContext { look, board, who, .. } = context;
     let known = tool.arguments();
     match tool {
-        Tool::Status => {
+        BuiltinTool::Status => {
             let Nothing {} = read(arguments, &known)?;
             answer::status(look())
         }
-        Tool::Snapshot => {
+        BuiltinTool::Snapshot => {
             let Nothing {} = read(arguments, &known)?;
             answer::snapshot(look(), &board.task_counts(Some(who))?)
         }
-        Tool::ListTasks => {
+        BuiltinTool::ListTasks => {
             let asked: ListTasks = read(arguments, &known)?;
             let filter = TaskFilter {
                 status: asked.status,
@@ -129,12 +131,12 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 who.uid,
             )
         }
-        Tool::ListSkills => {
+        BuiltinTool::ListSkills => {
             let Nothing {} = read(arguments, &known)?;
             answer::skills(&context.skills.scan())
         }
-        Tool::CreateTask => answer::task(create_task(board, who, arguments, context.share)?, who.uid),
-        Tool::IntakeTask => {
+        BuiltinTool::CreateTask => answer::task(create_task(board, who, arguments, context.share)?, who.uid),
+        BuiltinTool::IntakeTask => {
             let IntakeTask {
                 text,
                 source,
@@ -159,13 +161,13 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
             };
             answer::task(board.create(who, new, None)?, who.uid)
         }
-        Tool::GetTask => {
+        BuiltinTool::GetTask => {
             let GetTask { task } = read(arguments, &known)?;
             let (task, result) = board.task(who, task)?;
             answer::one_task(task, result, who.uid)
         }
-        Tool::NextTask => {
-            let NextTask {
+        BuiltinTool::NextTask => {
+            let NextTaskArguments {
                 task,
                 capabilities,
                 shared,
@@ -179,41 +181,41 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 who.uid,
             )
         }
-        Tool::StartTask => {
+        BuiltinTool::StartTask => {
             let StartTask { task, claim } = read(arguments, &known)?;
             answer::one_task(board.start(who, task, claim)?, None, who.uid)
         }
-        Tool::FinishTask => {
+        BuiltinTool::FinishTask => {
             let FinishTask { task, claim, result } = read(arguments, &known)?;
             // In valid JSON a line end is never part of a string; an answer is one line.
             let result = result.get().replace(['\n', '\r'], " ");
             answer::one_task(board.finish(who, task, claim, &result)?, None, who.uid)
         }
-        Tool::FailTask => {
+        BuiltinTool::FailTask => {
             let FailTask { task, claim, reason } = read(arguments, &known)?;
             answer::one_task(board.fail(who, task, claim, &reason)?, None, who.uid)
         }
-        Tool::ReleaseTask => {
+        BuiltinTool::ReleaseTask => {
             let ReleaseTask { task, claim, reason } = read(arguments, &known)?;
             if who.agent.is_some() && claim.is_none() {
                 return Err(ArgumentError("argument claim is missing".to_owned()).into());
             }
             answer::one_task(board.release(who, task, claim.map(u64::from), &reason)?, None, who.uid)
         }
-        Tool::CancelTask => {
+        BuiltinTool::CancelTask => {
             let CancelTask { task, reason } = read(arguments, &known)?;
             answer::one_task(board.cancel(who, task, &reason)?, None, who.uid)
         }
-        Tool::ScheduleTask => {
+        BuiltinTool::ScheduleTask => {
             let asked: ScheduleTask<'_> = read(arguments, &known)?;
             answer::schedules(scheduled(board, who, asked)?)
         }
-        Tool::SetCostMode => {
+        BuiltinTool::SetCostMode => {
             let SetCostMode { mode } = read(arguments, &known)?;
             (context.set_cost_mode)(mode.chosen())?;
             answer::cost_mode(&look().daemon)
         }
-        Tool::ReadResult => {
+        BuiltinTool::ReadResult => {
             let asked: ReadResult = read(arguments, &known)?;
             let (results, limit) = context.results;
             if let Some(place) = asked.block {
@@ -226,19 +228,19 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
             let (handle, request) = piece(asked, limit.map(|limit| limit.result))?;
             answer::piece(&results.read(context.owner, &handle, &request)?)
         }
-        Tool::ExternalServers => {
+        BuiltinTool::ExternalServers => {
             let Nothing {} = read(arguments, &known)?;
             answer::servers(look().servers)
         }
-        Tool::ExternalListTools => {
+        BuiltinTool::ExternalListTools => {
             let ListTools { server } = read(arguments, &known)?;
             answer::external_tools((context.offered)(), server.as_deref())
         }
-        Tool::FindTools => {
+        BuiltinTool::FindTools => {
             let FindTools { query, limit, server } = read(arguments, &known)?;
             answer::found((context.find)(&query, server.as_deref(), limit as usize)?)
         }
-        Tool::ToolSchema => {
+        BuiltinTool::ToolSchema => {
             let ToolSchema { tool } = read(arguments, &known)?;
             let found = (context.definition)(&tool);
             answer::definition(&found.ok_or_else(|| relay::no_such_tool(&tool))?)
@@ -252,20 +254,20 @@ const MOST_READ: u64 = 64 << 10;
 const AROUND_PIECE: u64 = 256;
 
 /// The handle, and what is asked for under it. All that can be wrong with it is found before the handle is looked at.
-fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, Request), ArgumentError> {
+fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, PieceRequest), ArgumentError> {
     let wrong = |name: &'static str| move |why: String| ArgumentError(format!("argument {name} {why}"));
     let what = match (asked.lines, asked.json_pointer, asked.pattern) {
-        (None, None, None) if asked.length.is_none() => What::All,
-        (None, None, None) => What::Json,
-        (Some(lines), None, None) => What::Lines(lines.into()),
-        (None, Some(pointer), None) => What::value(&pointer).map_err(wrong("json_pointer"))?,
-        (None, None, Some(pattern)) => What::matching(&pattern).map_err(wrong("pattern"))?,
+        (None, None, None) if asked.length.is_none() => PieceSelector::All,
+        (None, None, None) => PieceSelector::Json,
+        (Some(lines), None, None) => PieceSelector::Lines(lines.into()),
+        (None, Some(pointer), None) => PieceSelector::value(&pointer).map_err(wrong("json_pointer"))?,
+        (None, None, Some(pattern)) => PieceSelector::matching(&pattern).map_err(wrong("pattern"))?,
         _ => {
             let why = "only one of lines, json_pointer and pattern can be given";
             return Err(ArgumentError(why.to_owned()));
         }
     };
-    let request = Request {
+    let request = PieceRequest {
         offset: asked.offset,
         most: asked.length.map_or(MOST_READ, |length| MOST_READ.min(length.into())),
         room: limit.map_or(u64::MAX, |limit| limit.saturating_sub(AROUND_PIECE)),
@@ -274,7 +276,7 @@ fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, Request), Arg
     Ok((asked.handle, request))
 }
 
-fn scheduled(board: &Board, who: Doer<'_>, asked: ScheduleTask<'_>) -> Result<Vec<Schedule>, Failure> {
+fn scheduled(board: &Board, who: BoardActor<'_>, asked: ScheduleTask<'_>) -> Result<Vec<Schedule>, Failure> {
     let wrong = |why: &str| Failure::from(ArgumentError(why.to_owned()));
     match asked.action {
         ScheduleAction::List => return Ok(board.schedules(who)?),
@@ -339,7 +341,7 @@ pub struct ExternalCall<'a> {
 /// What is wrong with them; [`ArgumentError::outcome`] makes the answer.
 pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>, ArgumentError> {
     let known = definition(EXTERNAL_CALL_TOOL)
-        .map(Definition::arguments)
+        .map(BuiltinDefinition::arguments)
         .unwrap_or_default();
     let CallTool {
         server,
@@ -367,9 +369,13 @@ pub struct NamedCall<'a> {
 /// # Errors
 /// What is wrong with them, or that the tool it names calls others, as this one does.
 pub fn parse_named_call(arguments: Option<&[u8]>) -> Result<NamedCall<'_>, ArgumentError> {
-    let known = definition(CALL_TOOL).map(Definition::arguments).unwrap_or_default();
+    let known = definition(CALL_TOOL)
+        .map(BuiltinDefinition::arguments)
+        .unwrap_or_default();
     let CallNamed { tool, arguments } = read(arguments, &known)?;
-    if let Some(named) = definition(&tool).filter(|named| matches!(named.route, Route::Relay | Route::Named)) {
+    if let Some(named) =
+        definition(&tool).filter(|named| matches!(named.route, BuiltinRoute::Relay | BuiltinRoute::Named))
+    {
         let why = format!("argument tool: {} cannot be called through {CALL_TOOL}", named.name);
         return Err(ArgumentError(why));
     }
@@ -401,15 +407,17 @@ impl From<ArgumentError> for Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
         match error {
-            Error::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
-            Error::Task(refusal) => Failure::new(Code::TaskRefused, refusal.to_string()),
-            Error::Timing(why) => ArgumentError(why).into(),
-            Error::Schedules => Failure::new(Code::TaskRefused, error.to_string()).advising("delete schedules first"),
-            Error::Unrecorded(why) => Failure::new(Code::TrailUnavailable, why),
-            Error::Full | Error::OpenTasks(_) => {
+            StoreError::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
+            StoreError::Task(refusal) => Failure::new(Code::TaskRefused, refusal.to_string()),
+            StoreError::Timing(why) => ArgumentError(why).into(),
+            StoreError::Schedules => {
+                Failure::new(Code::TaskRefused, error.to_string()).advising("delete schedules first")
+            }
+            StoreError::Unrecorded(why) => Failure::new(Code::TrailUnavailable, why),
+            StoreError::Full | StoreError::OpenTasks(_) => {
                 Failure::new(Code::TaskRefused, error.to_string()).advising("finish or cancel tasks first")
             }
             error => Failure::new(Code::StoreUnavailable, error.to_string()),

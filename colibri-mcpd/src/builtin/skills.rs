@@ -30,11 +30,11 @@ const MAX_ENTRIES: usize = 256;
 
 /// The configured skill directories.
 #[derive(Debug, Clone, Default)]
-pub struct Skills {
+pub struct SkillDirectories {
     directories: Vec<PathBuf>,
 }
 
-impl Skills {
+impl SkillDirectories {
     /// The skills in the subdirectories of `directories`. Of two with the same name the first counts.
     pub fn new(directories: Vec<PathBuf>) -> Self {
         Self { directories }
@@ -480,7 +480,7 @@ mod tests {
         fs::create_dir(root.join("dir").join(FILE)).unwrap();
 
         let missing = temporary.path().join("missing");
-        let found = Skills::new(vec![missing.clone(), root.clone()]).scan();
+        let found = SkillDirectories::new(vec![missing.clone(), root.clone()]).scan();
         let path = shown(&root.join("good").join(FILE));
         assert_eq!(
             found.skills,
@@ -517,7 +517,7 @@ mod tests {
         for number in 0..=MAX_ENTRIES {
             fs::create_dir(root.path().join(number.to_string())).unwrap();
         }
-        let found = Skills::new(vec![root.path().to_owned()]).scan();
+        let found = SkillDirectories::new(vec![root.path().to_owned()]).scan();
         assert_eq!(found.problems.len(), 1);
         assert!(found.problems[0].why.contains("more than"));
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::policy::Gate;
-use crate::store::{MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS, Store};
+use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS};
 use colibri_api::{
     CostSetBy, DaemonFacts, FoundTool, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail,
     ServerProcess, ServerState, ServerTransport, Spending, TaskShare, UnseenServer,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A daemon with two servers, one of them hostile.
-fn view(open: bool, mode: CostMode) -> View {
+fn view(open: bool, mode: CostMode) -> DaemonView {
     let github = ServerFacts {
         id: "github".to_owned(),
         transport: ServerTransport::Jail,
@@ -52,7 +52,7 @@ fn view(open: bool, mode: CostMode) -> View {
         jail: None,
         ..github.clone()
     };
-    View {
+    DaemonView {
         daemon: DaemonFacts {
             version: "0.1.0".to_owned(),
             uptime_s: 93_784,
@@ -100,7 +100,7 @@ struct Bench {
     /// The agent's instance that calls; `None`: the person.
     agent: Option<(&'static str, &'static str)>,
     results: Results,
-    skills: Skills,
+    skills: SkillDirectories,
     open: bool,
     external: Vec<(&'static str, &'static str, Vec<u8>)>,
 }
@@ -112,10 +112,10 @@ impl Bench {
         std::fs::create_dir_all(&skill).unwrap();
         std::fs::write(skill.join("SKILL.md"), "---\nname: pdf\ndescription: Reads PDFs\n---\n").unwrap();
         std::fs::create_dir(state.path().join("skills/empty")).unwrap();
-        let skills = Skills::new(vec![state.path().join("skills")]);
-        let store = Arc::new(Store::open(&state.path().join("state")).unwrap());
+        let skills = SkillDirectories::new(vec![state.path().join("skills")]);
+        let store = Arc::new(Database::open(&state.path().join("state")).unwrap());
         let board = Board::for_tests(store.clone(), &state.path().join("state"));
-        let limits = crate::results::Limits {
+        let limits = crate::results::ResultLimits {
             per_user: 1 << 20,
             total: 1 << 20,
         };
@@ -147,14 +147,14 @@ impl Bench {
         }
     }
 
-    fn offered(&self) -> Offered {
+    fn offered(&self) -> AdvertisedTools {
         let tools = self.external.iter().map(|(server, tool, definition)| ExternalTool {
             name: format!("{server}__{tool}"),
             server: (*server).to_owned(),
             tool: (*tool).to_owned(),
             definition: definition.clone().into(),
         });
-        Offered {
+        AdvertisedTools {
             servers: vec!["docs".to_owned(), "github".to_owned()],
             tools: tools.collect(),
             unseen: vec![UnseenServer {
@@ -165,22 +165,22 @@ impl Bench {
         }
     }
 
-    fn owner(&self) -> Owner {
-        Owner {
+    fn owner(&self) -> ResultOwner {
+        ResultOwner {
             uid: 1001,
             session: self.agent.map(|(_, session)| session.into()),
         }
     }
 
     fn call(&self, name: &str, arguments: &[u8]) -> ToolOutcome {
-        let Some(Definition {
-            route: Route::Here(tool),
+        let Some(BuiltinDefinition {
+            route: BuiltinRoute::Here(tool),
             ..
         }) = definition(name)
         else {
             panic!("{name}")
         };
-        let context = Context {
+        let context = BuiltinContext {
             look: &|| view(self.open, self.mode.get().unwrap_or_default()),
             offered: &|| self.offered(),
             set_cost_mode: &|mode| {
@@ -213,7 +213,7 @@ impl Bench {
             skills: &self.skills,
             results: (&self.results, Some(LIMIT)),
             owner: &self.owner(),
-            who: Doer {
+            who: BoardActor {
                 uid: 1001,
                 agent: self.agent,
                 operator: false,
@@ -313,8 +313,8 @@ fn the_tools_are_defined_as_the_design_says() {
         assert!(json["title"].is_string() && json["description"].is_string());
         assert_eq!(json["annotations"]["readOnlyHint"], gate == Gate::None, "{name}");
         assert_eq!(json["annotations"]["openWorldHint"], gate == Gate::External, "{name}");
-        assert_eq!(definition.route == Route::Relay, name == EXTERNAL_CALL_TOOL);
-        assert_eq!(definition.route == Route::Named, name == CALL_TOOL);
+        assert_eq!(definition.route == BuiltinRoute::Relay, name == EXTERNAL_CALL_TOOL);
+        assert_eq!(definition.route == BuiltinRoute::Named, name == CALL_TOOL);
         assert_eq!(
             json["annotations"]["destructiveHint"] == true,
             gate == Gate::External,
@@ -685,7 +685,7 @@ fn an_instance_has_nothing_but_the_task_that_it_claimed() {
             created_by: uid,
             share: None,
         };
-        let creator = Doer {
+        let creator = BoardActor {
             uid,
             agent: None,
             operator: false,
@@ -861,7 +861,7 @@ fn skills_are_listed_with_what_is_wrong() {
 }
 
 /// What calls of these tests may be answered.
-const LIMIT: relay::cost::Limit = relay::cost::Limit {
+const LIMIT: relay::cost::AnswerLimit = relay::cost::AnswerLimit {
     result: 4000,
     of: "of the cost mode",
     unkept: 4000,
@@ -1172,9 +1172,9 @@ proptest! {
                     continue;
                 }
                 let taken = match definition(name).unwrap().route {
-                    Route::Relay => parse_external_call(Some(given.to_string().as_bytes())).is_ok(),
-                    Route::Named => parse_named_call(Some(given.to_string().as_bytes())).is_ok(),
-                    Route::Here(_) => {
+                    BuiltinRoute::Relay => parse_external_call(Some(given.to_string().as_bytes())).is_ok(),
+                    BuiltinRoute::Named => parse_named_call(Some(given.to_string().as_bytes())).is_ok(),
+                    BuiltinRoute::Here(_) => {
                         let outcome = bench.call(name, given.to_string().as_bytes());
                         !outcome.is_error || error_of(outcome).0["code"] != "SCHEMA_INVALID"
                     }

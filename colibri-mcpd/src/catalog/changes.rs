@@ -8,11 +8,11 @@ use tokio::sync::watch;
 use colibri_protocol::Features;
 
 /// The features of each server of which something else is offered than before.
-pub type Changed = BTreeMap<Arc<str>, Features>;
+pub type ChangedFeatures = BTreeMap<Arc<str>, Features>;
 
 /// What has changed since it was taken last.
 pub struct Changes {
-    pending: Mutex<Changed>,
+    pending: Mutex<ChangedFeatures>,
     come: watch::Sender<()>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Changes {
 
 impl Changes {
     /// This has changed.
-    pub(super) fn add(&self, changed: Changed) {
+    pub(super) fn add(&self, changed: ChangedFeatures) {
         if changed.is_empty() {
             return;
         }
@@ -45,7 +45,7 @@ impl Changes {
     }
 
     /// Those that were not taken yet.
-    pub fn take(&self) -> Changed {
+    pub fn take(&self) -> ChangedFeatures {
         std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

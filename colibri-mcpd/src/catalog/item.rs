@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tracing::info;
 
 use crate::peer::aside;
-use crate::policy::{Answers, Gate, ListMode, SchemaCheck, Standing, ToolCheck, Verdict, canonical};
-use crate::relay::{Call, Chain, Described, Target, Upstream};
-use crate::servers::{Server, State, Viewer};
+use crate::policy::{AnswerContract, Gate, ListMode, PinStatus, RuleVerdict, SchemaCheck, ToolCheck, canonical};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
+use crate::servers::{HostedServer, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, Mirrored, Version};
 use colibri_registry::sha256_hex;
@@ -29,7 +29,7 @@ pub struct Sums {
 /// One tool, prompt, resource or template of one server.
 pub struct Item {
     /// Whose it is.
-    pub server: Arc<Server>,
+    pub server: Arc<HostedServer>,
     /// What it is.
     pub feature: Feature,
     /// The server's own name or URI of it, or the template.
@@ -43,11 +43,11 @@ pub struct Item {
     /// The version that the server speaks.
     version: Version,
     /// What the entry's rules say of it.
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
     /// The arguments that are repeated in header fields over HTTP.
     mirrored: Vec<Mirrored>,
     /// How its definition stands to its pin.
-    pub standing: Standing,
+    pub standing: PinStatus,
     /// Whether it is a tool whose definition a person accepted.
     by_hand: bool,
     /// What a tool's arguments have to pass, compiled at its first call.
@@ -61,10 +61,10 @@ pub struct Item {
 impl Item {
     /// What a server of this version lists with this definition, under the name or URI that clients see.
     pub fn new(
-        server: &Arc<Server>,
+        server: &Arc<HostedServer>,
         (feature, own, raw): (Feature, &str, &Bytes),
         (exposed, version): (&str, Version),
-        (standing, by_hand): (Standing, bool),
+        (standing, by_hand): (PinStatus, bool),
     ) -> Item {
         let is_name = matches!(feature, Feature::Tool | Feature::Prompt);
         Item {
@@ -88,10 +88,10 @@ impl Item {
     /// Whether it is what would be made of these.
     pub fn is_still(
         &self,
-        server: &Arc<Server>,
+        server: &Arc<HostedServer>,
         raw: &Bytes,
         (exposed, version): (&str, Version),
-        (standing, by_hand): (&Standing, bool),
+        (standing, by_hand): (&PinStatus, bool),
     ) -> bool {
         Arc::ptr_eq(&self.server, server)
             && self.raw == *raw
@@ -193,9 +193,9 @@ impl Item {
     }
 }
 
-impl Target for Item {
-    fn describe(&self) -> Described<'_> {
-        Described {
+impl CallTarget for Item {
+    fn describe(&self) -> TargetDescription<'_> {
+        TargetDescription {
             server: &self.server.id,
             feature: self.feature,
             operation: &self.own,
@@ -224,7 +224,7 @@ impl Target for Item {
         self.feature != Feature::Tool || self.server.rules.idempotent(&self.own)
     }
 
-    fn answers(&self) -> Option<&Answers> {
+    fn answers(&self) -> Option<&AnswerContract> {
         let contract = self.server.contract.as_ref().filter(|_| self.feature == Feature::Tool);
         contract?.answers(&self.own)
     }
@@ -270,7 +270,7 @@ impl Target for Item {
 ///
 /// # Errors
 /// It declares none.
-pub(super) fn not_completed(call: &Call, server: &Server) -> Result<(), Failure> {
+pub(super) fn not_completed(call: &Call, server: &HostedServer) -> Result<(), Failure> {
     if call.method != Some(Method::Complete) {
         return Ok(());
     }

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::names::Taken;
-use crate::policy::{Gate, Verdict};
-use crate::relay::{Call, Chain, Described, Target, Upstream};
-use crate::servers::Server;
+use super::names::NameConflict;
+use crate::policy::{Gate, RuleVerdict};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
+use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature};
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {
     /// Whose it is.
-    pub server: Arc<Server>,
+    pub server: Arc<HostedServer>,
     /// Its name.
     pub method: String,
 }
 
-impl Target for HostMethod {
-    fn describe(&self) -> Described<'_> {
-        Described {
+impl CallTarget for HostMethod {
+    fn describe(&self) -> TargetDescription<'_> {
+        TargetDescription {
             server: &self.server.id,
             feature: Feature::Tool,
             operation: &self.method,
@@ -37,7 +37,7 @@ impl Target for HostMethod {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         // No rule of the server's own is about its methods.
-        match call.confirm_rule(&Verdict::Allow) {
+        match call.confirm_rule(&RuleVerdict::Allow) {
             Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }
@@ -45,14 +45,16 @@ impl Target for HostMethod {
 }
 
 /// The methods of these servers, and what is not offered because two servers list it: the first by id has it.
-pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<Taken>) {
+pub(super) fn offered(
+    servers: &BTreeMap<String, Arc<HostedServer>>,
+) -> (BTreeMap<String, Arc<HostMethod>>, Vec<NameConflict>) {
     let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
     let mut collisions = Vec::new();
     for server in servers.values() {
         for method in &server.entry.methods {
             if let Some(first) = methods.get(method) {
                 let first = &first.server.id;
-                collisions.push(Taken {
+                collisions.push(NameConflict {
                     server: server.id.clone(),
                     what: None,
                     holder: Some(first.to_string()),

@@ -20,30 +20,30 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-pub use changes::{Changed, Changes};
+pub use changes::{ChangedFeatures, Changes};
 pub use item::Item;
-pub use names::Taken;
-pub use sought::Wanted;
-pub use table::Table;
+pub use names::NameConflict;
+pub use sought::LookupKey;
+pub use table::CatalogTable;
 
-use crate::policy::{Pins, Shares};
+use crate::policy::{Pins, UserQuotas};
 use crate::registry::secrets::Redactor;
-use crate::registry::{self, Entry, Transport};
+use crate::registry::{self, EntryTransport, ServerSpec};
 use crate::relay::Client;
 use crate::relay::ClientSession;
-use crate::servers::{Context, Parts, Server};
+use crate::servers::{HostedServer, ServerContext, ServerDependencies};
 use colibri_protocol::logging::Level;
 
 /// Warnings about names that are logged: servers can invent names without end.
 const MAX_WARNINGS: u64 = 500;
 
 /// The external servers.
-pub struct Host {
-    context: Arc<Context>,
-    servers: ArcSwap<BTreeMap<String, Arc<Server>>>,
+pub struct ServerHost {
+    context: Arc<ServerContext>,
+    servers: ArcSwap<BTreeMap<String, Arc<HostedServer>>>,
     /// Servers that are no longer in the registry and may still have processes.
-    leaving: Mutex<Vec<Weak<Server>>>,
-    table: ArcSwap<Table>,
+    leaving: Mutex<Vec<Weak<HostedServer>>>,
+    table: ArcSwap<CatalogTable>,
     rebuilding: Mutex<()>,
     changes: Arc<Changes>,
     seen: Notify,
@@ -51,11 +51,11 @@ pub struct Host {
     warned: AtomicU64,
 }
 
-impl Host {
+impl ServerHost {
     /// A host without servers; [`Host::load`] gives it some.
-    pub fn new(parts: Parts) -> Arc<Host> {
-        let context = Context::new(parts);
-        let host = Arc::new(Host {
+    pub fn new(parts: ServerDependencies) -> Arc<ServerHost> {
+        let context = ServerContext::new(parts);
+        let host = Arc::new(ServerHost {
             context: context.clone(),
             servers: ArcSwap::default(),
             leaving: Mutex::default(),
@@ -75,12 +75,12 @@ impl Host {
     }
 
     /// The servers, by id.
-    pub fn servers(&self) -> Arc<BTreeMap<String, Arc<Server>>> {
+    pub fn servers(&self) -> Arc<BTreeMap<String, Arc<HostedServer>>> {
         self.servers.load_full()
     }
 
     /// What they have, as it is offered now.
-    pub fn table(&self) -> Arc<Table> {
+    pub fn table(&self) -> Arc<CatalogTable> {
         self.table.load_full()
     }
 
@@ -95,7 +95,7 @@ impl Host {
     }
 
     /// What each user has taken of what all have in common.
-    pub fn shares(&self) -> &Arc<Shares> {
+    pub fn shares(&self) -> &Arc<UserQuotas> {
         self.context.shares()
     }
 
@@ -106,7 +106,7 @@ impl Host {
 
     /// Takes over a registry: servers that are new come, those that are gone or changed end after their calls. Entries
     /// that did not change keep their processes.
-    pub fn load(&self, loaded: &registry::Loaded) {
+    pub fn load(&self, loaded: &registry::LoadedRegistry) {
         let before = self.servers.load_full();
         let mut servers = BTreeMap::new();
         for (id, found) in &loaded.servers {
@@ -125,7 +125,7 @@ impl Host {
                 }
                 old => {
                     let known = self.context.recall(id, entry, &executable);
-                    let server = Server::new(id, found, executable, known, &self.context);
+                    let server = HostedServer::new(id, found, executable, known, &self.context);
                     // Who watches a server watches what its id stands for.
                     let server = match old {
                         Some(old) => server.tapped_as(old).subscribed_as(old),
@@ -166,7 +166,7 @@ impl Host {
             .values()
             .filter(|server| server.offer.catalogue().seen)
             .collect();
-        let table = Table::build(&servers, &before);
+        let table = CatalogTable::build(&servers, &before);
         let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
         let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
         for warning in collisions
@@ -198,13 +198,13 @@ impl Host {
     /// Has those of these servers started whose tools are not known, together. Until when which of them are worth
     /// waiting for: those that are started for the first time, and not for long. Stragglers are told of by
     /// list_changed.
-    pub fn discover(&self, servers: &[Arc<Server>], client: &Arc<Client>) -> Vec<(Instant, Arc<Server>)> {
-        let started = |server: &Arc<Server>| Some((server.discover(client)?, server.clone()));
+    pub fn discover(&self, servers: &[Arc<HostedServer>], client: &Arc<Client>) -> Vec<(Instant, Arc<HostedServer>)> {
+        let started = |server: &Arc<HostedServer>| Some((server.discover(client)?, server.clone()));
         servers.iter().filter_map(started).collect()
     }
 
     /// Waits until these servers have been started, or the time is up.
-    pub async fn discovered(&self, awaited: Vec<(Instant, Arc<Server>)>) {
+    pub async fn discovered(&self, awaited: Vec<(Instant, Arc<HostedServer>)>) {
         for (until, server) in awaited {
             loop {
                 let seen = self.seen.notified();
@@ -216,7 +216,7 @@ impl Host {
     }
 
     /// Waits until none of these servers is being started to be seen for the first time. A start has its own limit.
-    async fn settled(&self, servers: &[Arc<Server>]) {
+    async fn settled(&self, servers: &[Arc<HostedServer>]) {
         for server in servers {
             loop {
                 let seen = self.seen.notified();
@@ -229,17 +229,17 @@ impl Host {
     }
 
     /// The servers whose tools are not known.
-    pub fn unseen(&self) -> Vec<Arc<Server>> {
-        let unseen = |server: &&Arc<Server>| !server.offer.is_in_table();
+    pub fn unseen(&self) -> Vec<Arc<HostedServer>> {
+        let unseen = |server: &&Arc<HostedServer>| !server.offer.is_in_table();
         self.servers.load().values().filter(unseen).cloned().collect()
     }
 
-    fn leaving(&self) -> MutexGuard<'_, Vec<Weak<Server>>> {
+    fn leaving(&self) -> MutexGuard<'_, Vec<Weak<HostedServer>>> {
         self.leaving.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The servers of the registry, and those that are leaving.
-    fn all(&self) -> Vec<Arc<Server>> {
+    fn all(&self) -> Vec<Arc<HostedServer>> {
         let mut all: Vec<_> = self.servers.load().values().cloned().collect();
         all.extend(self.leaving().iter().filter_map(Weak::upgrade));
         all
@@ -277,8 +277,8 @@ impl Host {
 }
 
 /// Whether two entries say the same, however they are written.
-fn is_same(one: &Entry, other: &Entry) -> bool {
-    let written_alike = Entry {
+fn is_same(one: &ServerSpec, other: &ServerSpec) -> bool {
+    let written_alike = ServerSpec {
         digest: one.digest.clone(),
         ..other.clone()
     };
@@ -287,8 +287,8 @@ fn is_same(one: &Entry, other: &Entry) -> bool {
 
 /// What tells one executable from the next: its path, and size and time of its last change where it can be seen. A
 /// jailed server's program is in its root, which the daemon does not look into.
-fn executable(entry: &Entry) -> String {
-    let Transport::Stdio(command) = &entry.transport else {
+fn executable(entry: &ServerSpec) -> String {
+    let EntryTransport::Stdio(command) = &entry.transport else {
         return String::new();
     };
     let path = command.program.display();

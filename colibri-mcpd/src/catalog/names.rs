@@ -24,7 +24,7 @@ const OWN_PREFIX: &str = "colibri_";
 
 /// What one server offers.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub struct ServerItems<'a> {
     /// The server's id.
     pub server: &'a str,
     /// Whether its names are prefixed; `false`: shown as they are, without limits.
@@ -35,7 +35,7 @@ pub struct Offer<'a> {
 
 /// What a server offers, by the server's own name or URI for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Target {
+struct NameTarget {
     /// The server's id.
     server: String,
     /// The server's own name.
@@ -50,7 +50,7 @@ fn begins_with(name: &str, prefix: &str) -> bool {
 
 /// What is not offered: its name would stand for two things, or seem to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct NameConflict {
     /// Whose it is.
     pub server: Arc<str>,
     /// What it is, and the server's own name or URI of it; `None` for a method, whose name the operator wrote.
@@ -61,9 +61,9 @@ pub struct Taken {
     pub text: String,
 }
 
-impl Taken {
+impl NameConflict {
     /// What would have been shown under a name or URI that has this holder.
-    fn of(feature: Feature, exposed: &str, blocked: Target, holder: Option<String>) -> Taken {
+    fn of(feature: Feature, exposed: &str, blocked: NameTarget, holder: Option<String>) -> NameConflict {
         let whose = match &holder {
             Some(server) => format!("server {server}"),
             None => "Colibri itself".to_owned(),
@@ -74,7 +74,7 @@ impl Taken {
             Feature::Resource | Feature::Template => (format!("{} ", feature.noun()), "URI"),
         };
         let (exposed, server) = (brief(exposed, 100), &blocked.server);
-        Taken {
+        NameConflict {
             text: format!("{noun}{exposed} of server {server} is not exposed: the {name} belongs to {whose}"),
             server: Arc::from(&*blocked.server),
             what: Some((feature, blocked.name)),
@@ -85,22 +85,22 @@ impl Taken {
 
 /// The table of exposed names.
 #[derive(Debug, Clone, Default)]
-pub struct Names {
-    targets: BTreeMap<String, Target>,
-    exposed: BTreeMap<Target, String>,
-    collisions: Vec<Taken>,
+pub struct ExposedNames {
+    targets: BTreeMap<String, NameTarget>,
+    exposed: BTreeMap<NameTarget, String>,
+    collisions: Vec<NameConflict>,
 }
 
-impl Names {
+impl ExposedNames {
     /// Builds the table of one feature; `own` are the names that Colibri itself uses.
     ///
     /// Where two want one name, the first in this order has it, whatever order they are given in: Colibri's own,
     /// servers with a prefix by id, servers without by id; within a server, names that stand as they are before names
     /// with a hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own
     /// or like another server's.
-    pub fn build(feature: Feature, own: &[&str], offers: &[Offer<'_>]) -> Self {
+    pub fn build(feature: Feature, own: &[&str], offers: &[ServerItems<'_>]) -> Self {
         let mut table = Self::default();
-        let mut order: Vec<&Offer<'_>> = offers.iter().collect();
+        let mut order: Vec<&ServerItems<'_>> = offers.iter().collect();
         order.sort_by_key(|offer| (!offer.prefix, offer.server));
         let prefixed_servers: BTreeSet<&str> = offers
             .iter()
@@ -108,14 +108,14 @@ impl Names {
             .map(|offer| offer.server)
             .collect();
         for offer in order {
-            let mut wanted: Vec<(&String, Form)> = offer
+            let mut wanted: Vec<(&String, NameForm)> = offer
                 .names
                 .iter()
-                .map(|name| (name, Form::of(feature, offer, name)))
+                .map(|name| (name, NameForm::of(feature, offer, name)))
                 .collect();
-            wanted.sort_by_key(|(_, form)| matches!(form, Form::Hashed(_)));
-            for (name, Form::Plain(exposed) | Form::Hashed(exposed)) in wanted {
-                let target = Target {
+            wanted.sort_by_key(|(_, form)| matches!(form, NameForm::Hashed(_)));
+            for (name, NameForm::Plain(exposed) | NameForm::Hashed(exposed)) in wanted {
+                let target = NameTarget {
                     server: offer.server.to_owned(),
                     name: name.clone(),
                 };
@@ -129,7 +129,9 @@ impl Names {
                     table.targets.get(&exposed).map(|holder| Some(holder.server.clone()))
                 };
                 match holder {
-                    Some(holder) => table.collisions.push(Taken::of(feature, &exposed, target, holder)),
+                    Some(holder) => table
+                        .collisions
+                        .push(NameConflict::of(feature, &exposed, target, holder)),
                     None => {
                         table.exposed.insert(target.clone(), exposed.clone());
                         table.targets.insert(exposed, target);
@@ -142,7 +144,7 @@ impl Names {
 
     /// How a server's own name is exposed; `None`: it is not, or is not known.
     pub fn exposed(&self, server: &str, name: &str) -> Option<&str> {
-        let target = Target {
+        let target = NameTarget {
             server: server.to_owned(),
             name: name.to_owned(),
         };
@@ -150,28 +152,28 @@ impl Names {
     }
 
     /// The names that are not exposed.
-    pub fn collisions(&self) -> &[Taken] {
+    pub fn collisions(&self) -> &[NameConflict] {
         &self.collisions
     }
 }
 
 /// An exposed name.
-enum Form {
+enum NameForm {
     /// With the server's own name in it as it is.
     Plain(String),
     /// With a hash.
     Hashed(String),
 }
 
-impl Form {
+impl NameForm {
     /// The exposed form of a server's own name, URI or template.
-    fn of(feature: Feature, offer: &Offer<'_>, name: &str) -> Form {
+    fn of(feature: Feature, offer: &ServerItems<'_>, name: &str) -> NameForm {
         if !offer.prefix {
-            return Form::Plain(name.to_owned());
+            return NameForm::Plain(name.to_owned());
         }
         match feature {
             Feature::Tool | Feature::Prompt => prefixed(offer.server, name),
-            Feature::Resource | Feature::Template => Form::Plain(uri::exposed(offer.server, name)),
+            Feature::Resource | Feature::Template => NameForm::Plain(uri::exposed(offer.server, name)),
         }
     }
 }
@@ -188,10 +190,10 @@ fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) 
 
 /// The exposed name of `name`, a tool or a prompt of `server`, whose id is at most 32 characters of `[a-z0-9-]`:
 /// without an underscore, so that `__` after it always ends the id.
-fn prefixed(server: &str, name: &str) -> Form {
+fn prefixed(server: &str, name: &str) -> NameForm {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(legal) && server.len() + 2 + name.len() <= MAX_LENGTH {
-        return Form::Plain(format!("{server}__{name}"));
+        return NameForm::Plain(format!("{server}__{name}"));
     }
     let room = MAX_LENGTH.saturating_sub(server.len() + 2 + 1 + HASH);
     let readable: String = name
@@ -200,7 +202,7 @@ fn prefixed(server: &str, name: &str) -> Form {
         .take(room)
         .collect();
     let hash = hex(&Sha256::digest(name)[..HASH / 2]);
-    Form::Hashed(format!("{server}__{readable}_{hash}"))
+    NameForm::Hashed(format!("{server}__{readable}_{hash}"))
 }
 
 #[cfg(test)]
@@ -208,14 +210,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    impl Names {
+    impl ExposedNames {
         /// What an exposed name stands for.
-        fn resolve(&self, exposed: &str) -> Option<&Target> {
+        fn resolve(&self, exposed: &str) -> Option<&NameTarget> {
             self.targets.get(exposed)
         }
 
         /// Every exposed name with what it stands for, in the order of the names.
-        fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
+        fn iter(&self) -> impl Iterator<Item = (&str, &NameTarget)> {
             self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
         }
     }
@@ -224,8 +226,8 @@ mod tests {
         list.iter().map(|&name| name.to_owned()).collect()
     }
 
-    fn target(server: &str, name: &str) -> Target {
-        Target {
+    fn target(server: &str, name: &str) -> NameTarget {
+        NameTarget {
             server: server.into(),
             name: name.into(),
         }
@@ -234,10 +236,10 @@ mod tests {
     #[test]
     fn ordinary_names_are_joined() {
         let tools = names(&["read_file", "a__b", "x"]);
-        let table = Names::build(
+        let table = ExposedNames::build(
             Feature::Tool,
             &[],
-            &[Offer {
+            &[ServerItems {
                 server: "fs",
                 prefix: true,
                 names: &tools,
@@ -252,8 +254,8 @@ mod tests {
 
     fn hashed(server: &str, name: &str) -> String {
         match prefixed(server, name) {
-            Form::Hashed(exposed) => exposed,
-            Form::Plain(exposed) => panic!("plain: {exposed}"),
+            NameForm::Hashed(exposed) => exposed,
+            NameForm::Plain(exposed) => panic!("plain: {exposed}"),
         }
     }
 
@@ -276,10 +278,10 @@ mod tests {
         let plain = "lire_fichier_60488aac";
         for list in [[plain, "lire.fichier"], ["lire.fichier", plain]] {
             let tools = names(&list);
-            let table = Names::build(
+            let table = ExposedNames::build(
                 Feature::Tool,
                 &[],
-                &[Offer {
+                &[ServerItems {
                     server: "s",
                     prefix: true,
                     names: &tools,
@@ -301,19 +303,19 @@ mod tests {
             names(&["search", "read"]),
         );
         let offers = [
-            Offer {
+            ServerItems {
                 server: "b",
                 prefix: false,
                 names: &b,
             },
-            Offer {
+            ServerItems {
                 server: "a",
                 prefix: false,
                 names: &a,
             },
         ];
         for offers in [[offers[0], offers[1]], [offers[1], offers[0]]] {
-            let table = Names::build(Feature::Tool, &["colibri_status"], &offers);
+            let table = ExposedNames::build(Feature::Tool, &["colibri_status"], &offers);
             assert_eq!(table.resolve("search"), Some(&target("a", "search")));
             assert_eq!(table.resolve("read"), Some(&target("b", "read")));
             assert_eq!(table.resolve("colibri_status"), None);
@@ -335,16 +337,16 @@ mod tests {
             names(&["push"]),
             names(&["git__push", "Git__pull", "github__x", "Colibri_x"]),
         );
-        let table = Names::build(
+        let table = ExposedNames::build(
             Feature::Tool,
             &[],
             &[
-                Offer {
+                ServerItems {
                     server: "evil",
                     prefix: false,
                     names: &evil,
                 },
-                Offer {
+                ServerItems {
                     server: "git",
                     prefix: true,
                     names: &git,
@@ -366,9 +368,9 @@ mod tests {
     #[test]
     fn no_uri_passes_for_another_servers() {
         let evil = names(&["git+UI://x", "Git+UI://x", "UI://Git/x", "git+file:///x", "file:///x"]);
-        let offer = |server, prefix, names| Offer { server, prefix, names };
+        let offer = |server, prefix, names| ServerItems { server, prefix, names };
         let offers = [offer("evil", false, &evil[..]), offer("git", true, &[])];
-        let table = Names::build(Feature::Resource, &[], &offers);
+        let table = ExposedNames::build(Feature::Resource, &[], &offers);
         assert_eq!(
             table.iter().map(|(exposed, _)| exposed).collect::<Vec<_>>(),
             ["file:///x"]
@@ -378,10 +380,10 @@ mod tests {
     #[test]
     fn one_name_twice_is_a_collision_with_itself() {
         let twice = names(&["x", "x"]);
-        let table = Names::build(
+        let table = ExposedNames::build(
             Feature::Tool,
             &[],
-            &[Offer {
+            &[ServerItems {
                 server: "s",
                 prefix: true,
                 names: &twice,
@@ -393,10 +395,10 @@ mod tests {
     #[test]
     fn hostile_names_are_escaped_in_reports() {
         let evil = names(&["colibri_\u{1b}[2J\n"]);
-        let table = Names::build(
+        let table = ExposedNames::build(
             Feature::Tool,
             &[],
-            &[Offer {
+            &[ServerItems {
                 server: "s",
                 prefix: false,
                 names: &evil,
@@ -412,9 +414,9 @@ mod tests {
         ) {
             let lists: Vec<(String, Vec<String>)> =
                 servers.into_iter().map(|(id, names)| (id, names.into_iter().collect())).collect();
-            let offers: Vec<Offer<'_>> =
-                lists.iter().map(|(id, names)| Offer { server: id, prefix: true, names }).collect();
-            let table = Names::build(Feature::Tool, &[], &offers);
+            let offers: Vec<ServerItems<'_>> =
+                lists.iter().map(|(id, names)| ServerItems { server: id, prefix: true, names }).collect();
+            let table = ExposedNames::build(Feature::Tool, &[], &offers);
             for (exposed, target) in table.iter() {
                 prop_assert!(exposed.len() <= MAX_LENGTH);
                 prop_assert!(exposed.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
@@ -437,12 +439,12 @@ mod tests {
         ) {
             let lists: Vec<(String, bool, Vec<String>)> =
                 lists.into_iter().map(|(id, (prefix, names))| (id, prefix, names.into_iter().collect())).collect();
-            let offers: Vec<Offer<'_>> =
-                lists.iter().map(|(server, prefix, names)| Offer { server, prefix: *prefix, names }).collect();
+            let offers: Vec<ServerItems<'_>> =
+                lists.iter().map(|(server, prefix, names)| ServerItems { server, prefix: *prefix, names }).collect();
             let prefixed = |id: &str| lists.iter().any(|(server, prefix, _)| server == id && *prefix);
             for feature in Feature::ALL {
-                let table = Names::build(feature, &[], &offers);
-                let targets: BTreeSet<&Target> = table.iter().map(|(_, target)| target).collect();
+                let table = ExposedNames::build(feature, &[], &offers);
+                let targets: BTreeSet<&NameTarget> = table.iter().map(|(_, target)| target).collect();
                 prop_assert_eq!(targets.len(), table.iter().count(), "two names for one thing");
                 let is_uri = matches!(feature, Feature::Resource | Feature::Template);
                 for (exposed, target) in table.iter() {
@@ -470,9 +472,9 @@ mod tests {
             lists.sort_by(|a, b| a.0.cmp(&b.0));
             lists.dedup_by(|a, b| a.0 == b.0);
             let build = |lists: &[(String, bool, Vec<String>)]| {
-                let offers: Vec<Offer<'_>> =
-                    lists.iter().map(|(server, prefix, names)| Offer { server, prefix: *prefix, names }).collect();
-                let table = Names::build(Feature::Tool, &["a"], &offers);
+                let offers: Vec<ServerItems<'_>> =
+                    lists.iter().map(|(server, prefix, names)| ServerItems { server, prefix: *prefix, names }).collect();
+                let table = ExposedNames::build(Feature::Tool, &["a"], &offers);
                 (table.targets, table.collisions)
             };
             let forward = build(&lists);

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::Host;
+use super::ServerHost;
 use super::item::not_completed;
-use super::sought::{Look, Place};
-use crate::policy::{Gate, Judgement, Pattern, Rights, Standing, Verdict};
-use crate::relay::{Call, Chain, Described, Target, Upstream};
-use crate::servers::Server;
+use super::sought::{Look, UnseenServers};
+use crate::policy::{Gate, Pattern, PinCheck, PinStatus, Rights, RuleVerdict};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
+use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, Method, uri};
 
 /// How many templates of a server a URI is compared with, how long they may be, and how long it may be, in bytes: both
@@ -20,18 +20,18 @@ const MAX_TEMPLATE: usize = 256;
 const MAX_COMPARED: usize = 4096;
 
 /// A resource, or a template of resources, of a server.
-pub(super) struct Reading {
-    server: Arc<Server>,
+pub(super) struct ResourceTarget {
+    server: Arc<HostedServer>,
     feature: Feature,
     /// The server's own URI of it, or the template.
     own: String,
-    verdict: Verdict,
-    standing: Standing,
+    verdict: RuleVerdict,
+    standing: PinStatus,
 }
 
-impl Reading {
-    fn of(server: &Arc<Server>, feature: Feature, own: &str) -> Arc<Reading> {
-        Arc::new(Reading {
+impl ResourceTarget {
+    fn of(server: &Arc<HostedServer>, feature: Feature, own: &str) -> Arc<ResourceTarget> {
+        Arc::new(ResourceTarget {
             verdict: server.rules.judge(feature, own, b""),
             standing: standing(&server.offer.definitions().1, feature, own),
             server: server.clone(),
@@ -42,7 +42,7 @@ impl Reading {
 }
 
 /// How a resource stands: as listed, or as the templates do that could be its.
-fn standing(judgement: &Judgement, feature: Feature, own: &str) -> Standing {
+fn standing(judgement: &PinCheck, feature: Feature, own: &str) -> PinStatus {
     let listed = judgement.of(feature, own);
     if !listed.is_approved() || feature == Feature::Template || judgement.definitions[feature.index()].contains_key(own)
     {
@@ -51,7 +51,7 @@ fn standing(judgement: &Judgement, feature: Feature, own: &str) -> Standing {
     let blocked = judgement
         .blocked(Feature::Template)
         .find(|template| may_be_of(template, own));
-    blocked.map_or(Standing::Approved, |template| {
+    blocked.map_or(PinStatus::Approved, |template| {
         judgement.of(Feature::Template, template).clone()
     })
 }
@@ -74,13 +74,13 @@ fn may_be_of(template: &str, uri: &str) -> bool {
     Pattern::new(pattern).matches(uri)
 }
 
-impl Host {
+impl ServerHost {
     /// Who has the resource, or the template, that a client knows by this URI: the server that it names, if the client
     /// may see it; else one of those whose URIs stand as they are, which lists it, or has a template that it could be
     /// of, or is the only one with resources.
     pub(super) fn look_for_uri(&self, feature: Feature, wanted: &str, rights: &Rights) -> Look {
         let servers = self.servers();
-        let visible = |server: &&Arc<Server>| rights.sees_any(&server.id);
+        let visible = |server: &&Arc<HostedServer>| rights.sees_any(&server.id);
         if let Some((id, own)) = uri::original(wanted)
             && let Some(server) = servers.get(id).filter(|server| server.entry.prefix).filter(visible)
         {
@@ -90,30 +90,30 @@ impl Host {
         let listed = [feature, Feature::Template, Feature::Resource].map(|feature| table.by_name(feature, wanted));
         let listed = listed.into_iter().flatten().map(|item| &item.server);
         if let Some(server) = listed.filter(|server| !server.entry.prefix).find(visible) {
-            return Look::Here(Reading::of(server, feature, wanted));
+            return Look::Here(ResourceTarget::of(server, feature, wanted));
         }
         let bare: Vec<_> = servers
             .values()
             .filter(|server| !server.entry.prefix)
             .filter(visible)
             .collect();
-        let has_one = |server: &&&Arc<Server>| {
+        let has_one = |server: &&&Arc<HostedServer>| {
             let catalogue = server.offer.catalogue();
             let mut templates = catalogue.of(Feature::Template).iter().take(MAX_TEMPLATES);
             templates.any(|template| may_be_of(&template.name, wanted))
         };
         if let Some(server) = bare.iter().find(has_one) {
-            return Look::Here(Reading::of(server, feature, wanted));
+            return Look::Here(ResourceTarget::of(server, feature, wanted));
         }
         let unseen = bare.iter().filter(|server| !server.offer.is_in_table());
-        if let Some(place) = Place::among(unseen.map(|server| (*server).clone()).collect(), wanted) {
+        if let Some(place) = UnseenServers::among(unseen.map(|server| (*server).clone()).collect(), wanted) {
             return Look::Seek(place);
         }
         let mut with = bare
             .iter()
             .filter(|server| server.offer.catalogue().can().resources.offered);
         match (with.next(), with.next()) {
-            (Some(server), None) => Look::Here(Reading::of(server, feature, wanted)),
+            (Some(server), None) => Look::Here(ResourceTarget::of(server, feature, wanted)),
             (Some(_), Some(_)) => Look::Missing(Some(
                 "several servers without a prefix have resources, and none lists it",
             )),
@@ -122,20 +122,20 @@ impl Host {
     }
 
     /// The resource, or the template, that a server knows by this URI.
-    pub(super) fn look_at(&self, server: &Arc<Server>, feature: Feature, own: &str) -> Look {
+    pub(super) fn look_at(&self, server: &Arc<HostedServer>, feature: Feature, own: &str) -> Look {
         if !server.offer.is_in_table() {
-            Look::Seek(Place::At(server.clone(), own.to_owned()))
+            Look::Seek(UnseenServers::At(server.clone(), own.to_owned()))
         } else if server.offer.catalogue().can().resources.offered {
-            Look::Here(Reading::of(server, feature, own))
+            Look::Here(ResourceTarget::of(server, feature, own))
         } else {
             Look::Missing(Some("its server declares no resources"))
         }
     }
 }
 
-impl Target for Reading {
-    fn describe(&self) -> Described<'_> {
-        Described {
+impl CallTarget for ResourceTarget {
+    fn describe(&self) -> TargetDescription<'_> {
+        TargetDescription {
             server: &self.server.id,
             feature: self.feature,
             operation: &self.own,

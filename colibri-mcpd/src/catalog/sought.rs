@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use super::Host;
+use super::ServerHost;
 use super::item::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
-use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Target, Upstream, no_such_tool};
-use crate::servers::Server;
+use crate::relay::{COLIBRI, Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream, no_such_tool};
+use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, RpcError, Version};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum LookupKey {
     /// The tool or prompt that clients see under this name.
     Exposed(Feature, String),
     /// The same of a tool, for `colibri_call_tool`.
@@ -29,64 +29,65 @@ pub enum Wanted {
 /// Where something is that was looked for.
 pub(super) enum Look {
     /// It is known.
-    Here(Arc<dyn Target>),
+    Here(Arc<dyn CallTarget>),
     /// Servers may have it that were never seen.
-    Seek(Place),
+    Seek(UnseenServers),
     /// Nobody has it, for this reason if there is one to tell.
     Missing(Option<&'static str>),
 }
 
 /// Servers that were never seen.
-pub(super) enum Place {
+pub(super) enum UnseenServers {
     /// This server has it under this name or URI, if any has.
-    At(Arc<Server>, String),
+    At(Arc<HostedServer>, String),
     /// One of these, which show what they have under their own names.
-    Among(Vec<Arc<Server>>),
+    Among(Vec<Arc<HostedServer>>),
 }
 
-impl Place {
+impl UnseenServers {
     /// One of these: where there is but one, it is the one that a call is for.
-    pub(super) fn among(mut servers: Vec<Arc<Server>>, name: &str) -> Option<Place> {
+    pub(super) fn among(mut servers: Vec<Arc<HostedServer>>, name: &str) -> Option<UnseenServers> {
         match servers.len() {
-            0 | 1 => Some(Place::At(servers.pop()?, name.to_owned())),
-            _ => Some(Place::Among(servers)),
+            0 | 1 => Some(UnseenServers::At(servers.pop()?, name.to_owned())),
+            _ => Some(UnseenServers::Among(servers)),
         }
     }
 }
 
-impl Wanted {
+impl LookupKey {
     /// What it is.
     fn feature(&self) -> Feature {
         match self {
-            Wanted::Exposed(feature, _) | Wanted::Uri(feature, _) | Wanted::Own(feature, ..) => *feature,
-            Wanted::Origin(..) | Wanted::Called(_) => Feature::Tool,
+            LookupKey::Exposed(feature, _) | LookupKey::Uri(feature, _) | LookupKey::Own(feature, ..) => *feature,
+            LookupKey::Origin(..) | LookupKey::Called(_) => Feature::Tool,
         }
     }
 
     /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
     /// if there were none: `known` says whether the caller may know the server that is named.
-    fn missing(&self, why: Option<&str>, known: bool, version: Version) -> Outcome {
-        Outcome::error(match self {
-            Wanted::Exposed(feature, name) | Wanted::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
+    fn missing(&self, why: Option<&str>, known: bool, version: Version) -> CallOutcome {
+        CallOutcome::error(match self {
+            LookupKey::Exposed(feature, name)
+            | LookupKey::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
                 RpcError::unknown(feature.noun(), name, why)
             }
-            Wanted::Uri(_, uri) | Wanted::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
-            Wanted::Origin(server, name) => return Outcome::Failed(builtin::no_such_tool(server, name, known)),
-            Wanted::Called(name) => return Outcome::Failed(no_such_tool(name)),
+            LookupKey::Uri(_, uri) | LookupKey::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
+            LookupKey::Origin(server, name) => return CallOutcome::Failed(builtin::no_such_tool(server, name, known)),
+            LookupKey::Called(name) => return CallOutcome::Failed(no_such_tool(name)),
         })
     }
 }
 
 /// What servers may have that were never seen.
-struct Sought {
-    host: Arc<Host>,
-    wanted: Wanted,
-    place: Place,
+struct DiscoveryLookup {
+    host: Arc<ServerHost>,
+    wanted: LookupKey,
+    place: UnseenServers,
 }
 
-impl Host {
+impl ServerHost {
     /// What clients see under a name, if it is known.
-    pub fn exposed(&self, feature: Feature, name: &str) -> Option<Arc<dyn Target>> {
+    pub fn exposed(&self, feature: Feature, name: &str) -> Option<Arc<dyn CallTarget>> {
         Some(self.table().by_name(feature, name)?.clone())
     }
 
@@ -98,28 +99,28 @@ impl Host {
     /// The answer, if there is no such thing.
     pub fn find(
         self: &Arc<Self>,
-        wanted: Wanted,
+        wanted: LookupKey,
         rights: &Rights,
         version: Version,
-    ) -> Result<Arc<dyn Target>, Outcome> {
+    ) -> Result<Arc<dyn CallTarget>, CallOutcome> {
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
-            Look::Seek(place) => Ok(Arc::new(Sought {
+            Look::Seek(place) => Ok(Arc::new(DiscoveryLookup {
                 host: self.clone(),
                 wanted,
                 place,
             })),
             Look::Missing(why) => {
                 let known = match &wanted {
-                    Wanted::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
-                    Wanted::Exposed(..) | Wanted::Called(_) | Wanted::Uri(..) | Wanted::Own(..) => false,
+                    LookupKey::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
+                    LookupKey::Exposed(..) | LookupKey::Called(_) | LookupKey::Uri(..) | LookupKey::Own(..) => false,
                 };
                 Err(wanted.missing(why, known, version))
             }
         }
     }
 
-    fn look(&self, wanted: &Wanted, rights: &Rights) -> Look {
+    fn look(&self, wanted: &LookupKey, rights: &Rights) -> Look {
         let look = self.look_everywhere(wanted, rights);
         if !rights.is_agents() {
             return look;
@@ -130,26 +131,26 @@ impl Host {
                 let found = target.describe();
                 rights.sees(found.server, found.feature, found.operation)
             }
-            Look::Seek(Place::At(server, own)) => rights.sees(&server.id, wanted.feature(), own),
-            Look::Seek(Place::Among(_)) | Look::Missing(_) => true,
+            Look::Seek(UnseenServers::At(server, own)) => rights.sees(&server.id, wanted.feature(), own),
+            Look::Seek(UnseenServers::Among(_)) | Look::Missing(_) => true,
         };
         if sees { look } else { Look::Missing(None) }
     }
 
-    fn look_everywhere(&self, wanted: &Wanted, rights: &Rights) -> Look {
-        let here = |target: Option<Arc<dyn Target>>| target.map(Look::Here);
+    fn look_everywhere(&self, wanted: &LookupKey, rights: &Rights) -> Look {
+        let here = |target: Option<Arc<dyn CallTarget>>| target.map(Look::Here);
         match wanted {
-            Wanted::Exposed(feature, name) => {
+            LookupKey::Exposed(feature, name) => {
                 here(self.exposed(*feature, name)).unwrap_or_else(|| match self.look_among_unseen(name, rights) {
                     Look::Missing(_) if *feature == Feature::Tool => self.look_by_own_name(name, rights),
                     look => look,
                 })
             }
-            Wanted::Called(name) => {
+            LookupKey::Called(name) => {
                 let known = here(self.exposed(Feature::Tool, name));
                 known.unwrap_or_else(|| self.look_among_unseen(name, rights))
             }
-            Wanted::Own(feature, id, own) => {
+            LookupKey::Own(feature, id, own) => {
                 let servers = self.servers();
                 let Some(server) = servers.get(&**id).filter(|_| rights.sees_any(id)) else {
                     return Look::Missing(None);
@@ -157,7 +158,7 @@ impl Host {
                 match feature {
                     Feature::Resource | Feature::Template => self.look_at(server, *feature, own),
                     Feature::Tool | Feature::Prompt if !server.offer.is_in_table() => {
-                        Look::Seek(Place::At(server.clone(), own.clone()))
+                        Look::Seek(UnseenServers::At(server.clone(), own.clone()))
                     }
                     Feature::Tool | Feature::Prompt => {
                         let table = self.table();
@@ -166,18 +167,18 @@ impl Host {
                     }
                 }
             }
-            Wanted::Origin(id, name) => {
-                let known = |table: Arc<super::Table>| {
-                    Some(table.by_origin(Feature::Tool, id, name)?.clone() as Arc<dyn Target>)
+            LookupKey::Origin(id, name) => {
+                let known = |table: Arc<super::CatalogTable>| {
+                    Some(table.by_origin(Feature::Tool, id, name)?.clone() as Arc<dyn CallTarget>)
                 };
                 let servers = self.servers();
-                let unseen = |server: &&Arc<Server>| rights.sees_any(id) && !server.offer.is_in_table();
+                let unseen = |server: &&Arc<HostedServer>| rights.sees_any(id) && !server.offer.is_in_table();
                 here(known(self.table())).unwrap_or_else(|| match servers.get(id).filter(unseen) {
-                    Some(server) => Look::Seek(Place::At(server.clone(), name.clone())),
+                    Some(server) => Look::Seek(UnseenServers::At(server.clone(), name.clone())),
                     None => Look::Missing(None),
                 })
             }
-            Wanted::Uri(feature, uri) => self.look_for_uri(*feature, uri, rights),
+            LookupKey::Uri(feature, uri) => self.look_for_uri(*feature, uri, rights),
         }
     }
 
@@ -201,23 +202,23 @@ impl Host {
     /// The servers that may have what clients would see under this name, and that were never seen.
     fn look_among_unseen(&self, exposed: &str, rights: &Rights) -> Look {
         let servers = self.servers();
-        let wanted = |server: &&Arc<Server>| rights.sees_any(&server.id) && !server.offer.is_in_table();
+        let wanted = |server: &&Arc<HostedServer>| rights.sees_any(&server.id) && !server.offer.is_in_table();
         // An id has no underscore, so the first two end it.
         let named = exposed
             .split_once("__")
             .and_then(|(id, name)| Some((servers.get(id)?, name)));
         if let Some((server, name)) = named.filter(|(server, _)| server.entry.prefix) {
             return match Some(server).filter(wanted) {
-                Some(server) => Look::Seek(Place::At(server.clone(), name.to_owned())),
+                Some(server) => Look::Seek(UnseenServers::At(server.clone(), name.to_owned())),
                 None => Look::Missing(None),
             };
         }
         let bare = servers.values().filter(|server| !server.entry.prefix).filter(wanted);
-        Place::among(bare.cloned().collect(), exposed).map_or(Look::Missing(None), Look::Seek)
+        UnseenServers::among(bare.cloned().collect(), exposed).map_or(Look::Missing(None), Look::Seek)
     }
 }
 
-impl Sought {
+impl DiscoveryLookup {
     /// Goes on with a call once its servers have been asked.
     fn go_on(&self, chain: &Arc<Chain>, call: Box<Call>) {
         let rights = chain.rules.rights(&call.client);
@@ -236,17 +237,17 @@ impl Sought {
     }
 }
 
-impl Target for Sought {
-    fn describe(&self) -> Described<'_> {
+impl CallTarget for DiscoveryLookup {
+    fn describe(&self) -> TargetDescription<'_> {
         let (server, operation) = match (&self.place, &self.wanted) {
-            (Place::At(server, name), _) => (&*server.id, name),
+            (UnseenServers::At(server, name), _) => (&*server.id, name),
             (
-                Place::Among(_),
-                Wanted::Exposed(_, name)
-                | Wanted::Called(name)
-                | Wanted::Uri(_, name)
-                | Wanted::Origin(_, name)
-                | Wanted::Own(_, _, name),
+                UnseenServers::Among(_),
+                LookupKey::Exposed(_, name)
+                | LookupKey::Called(name)
+                | LookupKey::Uri(_, name)
+                | LookupKey::Origin(_, name)
+                | LookupKey::Own(_, _, name),
             ) => (COLIBRI, name),
         };
         // A client's own words go to the records: no more of them than a tool's name can have.
@@ -254,7 +255,7 @@ impl Target for Sought {
             .char_indices()
             .nth(200)
             .map_or(operation.len(), |(end, _)| end);
-        Described {
+        TargetDescription {
             server,
             feature: self.wanted.feature(),
             operation: &operation[..end],
@@ -268,8 +269,8 @@ impl Target for Sought {
 
     fn upstream(&self) -> Option<&dyn Upstream> {
         match &self.place {
-            Place::At(server, _) => Some(&**server),
-            Place::Among(_) => None,
+            UnseenServers::At(server, _) => Some(&**server),
+            UnseenServers::Among(_) => None,
         }
     }
 
@@ -282,7 +283,7 @@ impl Target for Sought {
         tokio::spawn(async move {
             let client = call.client.clone();
             match &self.place {
-                Place::At(server, _) => {
+                UnseenServers::At(server, _) => {
                     let key = server.key(&client.caller, client.session.owner());
                     let then = |_: &_, call| {
                         self.go_on(&chain, call);
@@ -290,7 +291,7 @@ impl Target for Sought {
                     };
                     server.clone().with_process(key, call, then).await;
                 }
-                Place::Among(servers) => {
+                UnseenServers::Among(servers) => {
                     self.host.discover(servers, &client);
                     self.host.settled(servers).await;
                     self.go_on(&chain, call);

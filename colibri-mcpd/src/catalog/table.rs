@@ -3,32 +3,32 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::changes::Changed;
+use super::changes::ChangedFeatures;
 use super::item::Item;
 use super::method::{self, HostMethod};
-use super::names::{Names, Offer, Taken};
+use super::names::{ExposedNames, NameConflict, ServerItems};
 use crate::builtin;
 use crate::policy::{LookAlike, look_alikes};
-use crate::servers::{Definition, Server};
+use crate::servers::{HostedServer, ServerDefinition};
 use colibri_protocol::{Feature, Version};
 
 /// All that external servers offer.
 #[derive(Default)]
-pub struct Table {
+pub struct CatalogTable {
     /// By [`Feature::index`].
-    lists: [List; Feature::COUNT],
+    lists: [FeatureList; Feature::COUNT],
     /// Tools by their servers' own names of them.
     called: HashMap<String, Vec<Arc<Item>>>,
     /// Methods beyond MCP's, by name.
     methods: BTreeMap<String, Arc<HostMethod>>,
     /// What is not offered because its name was taken, the first `MAX_TOLD`.
-    pub collisions: Vec<Taken>,
+    pub collisions: Vec<NameConflict>,
     /// Names that could be taken for others, the first `MAX_TOLD`.
     pub look_alikes: Vec<LookAlike>,
 }
 
 #[derive(Default)]
-struct List {
+struct FeatureList {
     /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told
     /// why.
     exposed: BTreeMap<String, Arc<Item>>,
@@ -36,7 +36,7 @@ struct List {
     origins: HashMap<(Arc<str>, String), Arc<Item>>,
 }
 
-impl List {
+impl FeatureList {
     /// Whether it stands among what all servers offer.
     fn shows(&self, item: &Arc<Item>) -> bool {
         let shown = self.exposed.get(&item.exposed);
@@ -47,9 +47,9 @@ impl List {
 /// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
 const MAX_TOLD: usize = 50;
 
-impl Table {
+impl CatalogTable {
     /// What these servers offer. What has not changed since `before` keeps what was made for it.
-    pub fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
+    pub fn build(servers: &BTreeMap<String, Arc<HostedServer>>, before: &CatalogTable) -> CatalogTable {
         let definitions: Vec<_> = servers
             .values()
             .map(|server| (server, server.offer.definitions()))
@@ -59,10 +59,10 @@ impl Table {
             .map(|definition| definition.name)
             .collect();
         let (methods, collisions) = method::offered(servers);
-        let mut table = Table {
+        let mut table = CatalogTable {
             methods,
             collisions,
-            ..Table::default()
+            ..CatalogTable::default()
         };
         for feature in Feature::ALL {
             let own_names: BTreeMap<String, Vec<String>> = definitions
@@ -72,10 +72,10 @@ impl Table {
                     (server.id.to_string(), names.collect())
                 })
                 .collect();
-            let offers: Vec<Offer<'_>> = servers
+            let offers: Vec<ServerItems<'_>> = servers
                 .values()
                 .filter_map(|server| {
-                    Some(Offer {
+                    Some(ServerItems {
                         server: &server.id,
                         prefix: server.entry.prefix,
                         names: own_names.get(&*server.id)?,
@@ -83,7 +83,7 @@ impl Table {
                 })
                 .collect();
             let ours = if feature == Feature::Tool { &ours[..] } else { &[] };
-            let names = Names::build(feature, ours, &offers);
+            let names = ExposedNames::build(feature, ours, &offers);
             table.collisions.extend_from_slice(names.collisions());
             if feature == Feature::Tool {
                 table.look_alikes = look_alikes(&own_names);
@@ -91,7 +91,7 @@ impl Table {
             let (list, old) = (&mut table.lists[feature.index()], &before.lists[feature.index()]);
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
-                for Definition { name, raw } in catalogue.of(feature) {
+                for ServerDefinition { name, raw } in catalogue.of(feature) {
                     let found = names.exposed(&server.id, name);
                     let exposed = found.unwrap_or(name);
                     let standing = judgement.of(feature, name);
@@ -161,8 +161,8 @@ impl Table {
     }
 
     /// What of which server it offers otherwise than the table before it: more, less, or something else.
-    pub(super) fn changed_since(&self, before: &Table) -> Changed {
-        let mut changed = Changed::new();
+    pub(super) fn changed_since(&self, before: &CatalogTable) -> ChangedFeatures {
+        let mut changed = ChangedFeatures::new();
         for feature in Feature::ALL {
             let (old, new): (HashSet<_>, HashSet<_>) = (
                 before.offered_alone(feature).map(Arc::as_ptr).collect(),

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use super::Host;
+use super::ServerHost;
 use crate::policy::{Gate, Rights};
-use crate::relay::{Call, Chain, Described, Outcome, Target, Upstream};
-use crate::servers::{Server, Session};
+use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream};
+use crate::servers::{HostedServer, ServerSession};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.
 struct HostTask {
-    server: Arc<Server>,
+    server: Arc<HostedServer>,
     /// The server's own name of the tool whose call became the task.
     tool: Box<str>,
     /// The server's own id of it.
     own: Box<str>,
-    process: Arc<Session>,
+    process: Arc<ServerSession>,
 }
 
-impl Host {
+impl ServerHost {
     /// The process that has a task of a user with these rights, and its server's own id of it.
-    pub fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<Session>, String)> {
+    pub fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
         let found = self.context.tasks().find(uid, id)?;
         if !sees(rights, &found.server, &found.tool) {
             return None;
@@ -33,7 +33,7 @@ impl Host {
     ///
     /// # Errors
     /// There is no such task, or it went with its process.
-    pub fn task(&self, uid: u32, id: &str, rights: &Rights) -> Result<Arc<dyn Target>, RpcError> {
+    pub fn task(&self, uid: u32, id: &str, rights: &Rights) -> Result<Arc<dyn CallTarget>, RpcError> {
         let found = self.context.tasks().find(uid, id);
         let Some(found) = found.filter(|found| sees(rights, &found.server, &found.tool)) else {
             return Err(RpcError::invalid_params(
@@ -62,9 +62,9 @@ fn sees(rights: &Rights, server: &str, tool: &str) -> bool {
     !rights.is_agents() || rights.sees(server, Feature::Tool, tool)
 }
 
-impl Target for HostTask {
-    fn describe(&self) -> Described<'_> {
-        Described {
+impl CallTarget for HostTask {
+    fn describe(&self) -> TargetDescription<'_> {
+        TargetDescription {
             server: &self.server.id,
             feature: Feature::Tool,
             operation: &self.tool,
@@ -88,7 +88,7 @@ impl Target for HostTask {
         if let Err(call) = self.process.send(call) {
             let message = "the task is lost: the process that had it has ended; call the tool again";
             let failure = Failure::new(Code::ServerDied, message).of_server(&*self.server.id);
-            chain.finish(vec![(call, Outcome::Failed(failure))]);
+            chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
     }
 }

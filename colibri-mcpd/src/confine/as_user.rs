@@ -29,14 +29,14 @@ const MAX_AFTER_THE_END: Duration = Duration::from_secs(2);
 const MAX_LINE: u64 = 8192;
 
 /// Why nothing was run, or with what the program ended.
-struct Refused(u8, String);
+struct ExitWithText(u8, String);
 
 /// The runner: `arguments` come after [`ARGUMENT`].
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let ended = match arguments.as_slice() {
         [user, dashes, program, rest @ ..] if dashes == "--" => run(user, program, rest),
-        _ => Err(Refused(64, "expected: as USER -- PROGRAM ARGUMENTS…".into())),
+        _ => Err(ExitWithText(64, "expected: as USER -- PROGRAM ARGUMENTS…".into())),
     };
     exit_code(ended)
 }
@@ -54,25 +54,29 @@ pub fn again(user: &str, arguments: &[OsString]) -> ExitCode {
     }
     exit_code(match std::env::current_exe() {
         Ok(program) => run(OsStr::new(user), program.as_os_str(), &left),
-        Err(error) => Err(Refused(71, format!("cannot tell where this program stands: {error}"))),
+        Err(error) => Err(ExitWithText(
+            71,
+            format!("cannot tell where this program stands: {error}"),
+        )),
     })
 }
 
-fn exit_code(ended: Result<ExitStatus, Refused>) -> ExitCode {
+fn exit_code(ended: Result<ExitStatus, ExitWithText>) -> ExitCode {
     match ended {
         Ok(status) => {
             let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
             ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(71))
         }
-        Err(Refused(status, why)) => {
+        Err(ExitWithText(status, why)) => {
             eprintln!("colibri-mcpd: {why}");
             ExitCode::from(status)
         }
     }
 }
 
-fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStatus, Refused> {
-    sys::close_above_standard().map_err(|error| Refused(71, format!("cannot close what was inherited: {error}")))?;
+fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStatus, ExitWithText> {
+    sys::close_above_standard()
+        .map_err(|error| ExitWithText(71, format!("cannot close what was inherited: {error}")))?;
     let user = identity(user)?;
     let stdin = io::stdin();
     let mut command = Command::new(program);
@@ -92,7 +96,7 @@ fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStat
     let shown = program.display();
     let mut child = command
         .spawn()
-        .map_err(|error| Refused(71, format!("cannot run {shown} as {}: {error}", user.name)))?;
+        .map_err(|error| ExitWithText(71, format!("cannot run {shown} as {}: {error}", user.name)))?;
     let (ended, pumps) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
         let ended = ended.clone();
@@ -103,36 +107,36 @@ fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStat
     }
     let status = child
         .wait()
-        .map_err(|error| Refused(71, format!("cannot wait for {shown}: {error}")))?;
+        .map_err(|error| ExitWithText(71, format!("cannot wait for {shown}: {error}")))?;
     // An error of a pump is the reader's own going away.
     while pumps.recv_timeout(MAX_AFTER_THE_END).is_ok() {}
     Ok(status)
 }
 
 /// A user of this system.
-struct Account {
+struct SystemUser {
     name: String,
     home: std::path::PathBuf,
-    identity: sys::Identity,
+    identity: sys::ProcessIdentity,
 }
 
-fn identity(user: &OsStr) -> Result<Account, Refused> {
+fn identity(user: &OsStr) -> Result<SystemUser, ExitWithText> {
     let name = user.to_string_lossy();
-    let found = User::from_name(&name).map_err(|error| Refused(71, format!("cannot look {name} up: {error}")))?;
-    let found = found.ok_or_else(|| Refused(67, format!("there is no user {name}")))?;
+    let found = User::from_name(&name).map_err(|error| ExitWithText(71, format!("cannot look {name} up: {error}")))?;
+    let found = found.ok_or_else(|| ExitWithText(67, format!("there is no user {name}")))?;
     if found.uid.is_root() {
-        return Err(Refused(64, format!("{name} is root: name an ordinary user")));
+        return Err(ExitWithText(64, format!("{name} is root: name an ordinary user")));
     }
     if !geteuid().is_root() {
-        return Err(Refused(77, format!("only root can run a program as {name}")));
+        return Err(ExitWithText(77, format!("only root can run a program as {name}")));
     }
-    let failed = |error| Refused(71, format!("cannot list the groups of {name}: {error}"));
+    let failed = |error| ExitWithText(71, format!("cannot list the groups of {name}: {error}"));
     let c_name = std::ffi::CString::new(found.name.as_str()).map_err(|_| failed(nix::errno::Errno::EINVAL))?;
     let groups = getgrouplist(&c_name, found.gid).map_err(failed)?;
-    Ok(Account {
+    Ok(SystemUser {
         name: found.name,
         home: found.dir,
-        identity: sys::Identity {
+        identity: sys::ProcessIdentity {
             uid: found.uid,
             gid: found.gid,
             groups,

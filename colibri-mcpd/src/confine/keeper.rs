@@ -63,7 +63,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         say(&format_args!("keeper: {what}"));
         ExitCode::from(status)
     };
-    let task = match Task::read(arguments) {
+    let task = match SupervisorTask::read(arguments) {
         Ok(task) => task,
         Err(message) => return failed(EXIT_USAGE, &message),
     };
@@ -113,7 +113,7 @@ fn say(line: &dyn Display) {
 }
 
 /// What the command line says.
-struct Task {
+struct SupervisorTask {
     grace: Duration,
     parent: Pid,
     stdin: Stdin,
@@ -121,7 +121,7 @@ struct Task {
     arguments: Vec<OsString>,
 }
 
-impl Task {
+impl SupervisorTask {
     fn read(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
         const USAGE: &str =
             "started by the daemon as: keeper --grace-ms N --parent PID --stdin null|pipe -- PROGRAM ARGS…";
@@ -182,7 +182,7 @@ fn environment() -> impl Iterator<Item = (OsString, OsString)> {
 
 /// How far the end has come.
 #[derive(Clone, Copy)]
-enum Phase {
+enum EndPhase {
     /// The server serves.
     Serving,
     /// Its input has ended: it has until then to end by itself.
@@ -194,8 +194,8 @@ enum Phase {
 }
 
 /// Watches the server to its end and the end of everything it started.
-fn keep(server: Pid, task: &Task) -> io::Result<u8> {
-    let mut phase = Phase::Serving;
+fn keep(server: Pid, task: &SupervisorTask) -> io::Result<u8> {
+    let mut phase = EndPhase::Serving;
     let mut status = None;
     let mut hung_up = false;
     let mut hurried = false;
@@ -206,13 +206,13 @@ fn keep(server: Pid, task: &Task) -> io::Result<u8> {
             return Ok(status.unwrap_or(EXIT_SYSTEM));
         }
         let now = Instant::now();
-        if status.is_some() && matches!(phase, Phase::Serving | Phase::Grace(_)) {
-            phase = Phase::Killing;
+        if status.is_some() && matches!(phase, EndPhase::Serving | EndPhase::Grace(_)) {
+            phase = EndPhase::Killing;
         }
-        if hung_up && matches!(phase, Phase::Serving) {
-            phase = Phase::Grace(now + task.grace);
+        if hung_up && matches!(phase, EndPhase::Serving) {
+            phase = EndPhase::Grace(now + task.grace);
         }
-        if sys::termination_asked() && matches!(phase, Phase::Serving | Phase::Grace(_)) {
+        if sys::termination_asked() && matches!(phase, EndPhase::Serving | EndPhase::Grace(_)) {
             phase = terminate(now + task.grace);
         }
         // A daemon that was killed closed its pipes a moment before it became nobody's parent: look again and again.
@@ -220,43 +220,43 @@ fn keep(server: Pid, task: &Task) -> io::Result<u8> {
         if daemon_gone && !hurried {
             let soon = now + GRACE_WITHOUT_DAEMON;
             phase = match phase {
-                Phase::Grace(until) => Phase::Grace(until.min(soon)),
-                Phase::Terminating(until) => Phase::Terminating(until.min(soon)),
+                EndPhase::Grace(until) => EndPhase::Grace(until.min(soon)),
+                EndPhase::Terminating(until) => EndPhase::Terminating(until.min(soon)),
                 other => other,
             };
-            hurried = !matches!(phase, Phase::Serving);
+            hurried = !matches!(phase, EndPhase::Serving);
         }
         match phase {
-            Phase::Grace(until) if now >= until => {
+            EndPhase::Grace(until) if now >= until => {
                 phase = terminate(now + if daemon_gone { GRACE_WITHOUT_DAEMON } else { task.grace });
             }
-            Phase::Terminating(until) if now >= until => phase = Phase::Killing,
+            EndPhase::Terminating(until) if now >= until => phase = EndPhase::Killing,
             _ => {}
         }
-        if matches!(phase, Phase::Killing) {
+        if matches!(phase, EndPhase::Killing) {
             tree::signal_descendants(Signal::SIGKILL);
         }
         hung_up |= wait(phase, now)?;
     }
 }
 
-fn terminate(until: Instant) -> Phase {
+fn terminate(until: Instant) -> EndPhase {
     tree::signal_descendants(Signal::SIGTERM);
-    Phase::Terminating(until)
+    EndPhase::Terminating(until)
 }
 
 /// Waits for a signal, the end of the input, or the time to look again; says whether the input has ended.
-fn wait(phase: Phase, now: Instant) -> io::Result<bool> {
+fn wait(phase: EndPhase, now: Instant) -> io::Result<bool> {
     let stdin = io::stdin();
     // No event is asked for: POLLHUP comes unasked, with unread data still in the pipe, and never before the last
     // writer is gone. Once it has come it would come at once every time.
     let mut lifeline = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
     let (watched, timeout): (&mut [PollFd<'_>], _) = match phase {
-        Phase::Serving => (&mut lifeline, None),
-        Phase::Grace(until) | Phase::Terminating(until) => {
+        EndPhase::Serving => (&mut lifeline, None),
+        EndPhase::Grace(until) | EndPhase::Terminating(until) => {
             (&mut [], Some(until.saturating_duration_since(now).min(LOOK)))
         }
-        Phase::Killing => (&mut [], Some(LOOK / 5)),
+        EndPhase::Killing => (&mut [], Some(LOOK / 5)),
     };
     match ppoll(watched, timeout.map(TimeSpec::from_duration), Some(SigSet::empty())) {
         Ok(events) => Ok(events > 0),

@@ -63,7 +63,7 @@ pub struct JailConfig {
 
 /// What is the same for every server.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct LaunchSettings {
     /// How the helper gets root.
     pub priv_mode: PrivMode,
     /// The executable whose `main` calls [`super::keeper::main`].
@@ -76,7 +76,7 @@ pub struct Settings {
     pub grace: Duration,
 }
 
-impl Settings {
+impl LaunchSettings {
     /// The usual ones: the home of the daemon's user, a grace of 2 s.
     pub fn new(priv_mode: PrivMode, keeper: PathBuf) -> Self {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
@@ -94,7 +94,7 @@ impl Settings {
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ServerExit {
     /// The server's exit status; 128 and the signal where one ended it.
     Status(u8),
     /// Its supervisor was killed by this signal. What the server may have left behind then, `docs/processes.md` says.
@@ -105,7 +105,7 @@ pub enum Exit {
     Disconnected,
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ServerExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status @ 129..=192) => write!(f, "exit status {status} (signal {})", status - 128),
@@ -117,7 +117,7 @@ impl fmt::Display for Exit {
     }
 }
 
-impl From<ExitStatus> for Exit {
+impl From<ExitStatus> for ServerExit {
     fn from(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Status(code as u8),
@@ -251,7 +251,7 @@ pub enum SpawnError {
         /// The mode in use.
         mode: PrivMode,
         /// How the command ended.
-        exit: Exit,
+        exit: ServerExit,
         /// What it said.
         detail: String,
     },
@@ -281,15 +281,15 @@ impl SpawnError {
     }
 
     /// The error behind the helper's exit status when no server ran (sysexits(3)).
-    pub(super) fn of_helper(mode: PrivMode, exit: Exit, detail: String) -> Self {
+    pub(super) fn of_helper(mode: PrivMode, exit: ServerExit, detail: String) -> Self {
         match exit {
-            Exit::Status(64) => Self::Usage { detail },
-            Exit::Status(69) => Self::Limit { detail },
-            Exit::Status(71) => Self::System { detail },
-            Exit::Status(75) => Self::TryLater { detail },
-            Exit::Status(77) => Self::Refused { detail },
-            Exit::Status(78) => Self::BadFile { detail },
-            Exit::SupervisorKilled(signal) => Self::HelperKilled { signal },
+            ServerExit::Status(64) => Self::Usage { detail },
+            ServerExit::Status(69) => Self::Limit { detail },
+            ServerExit::Status(71) => Self::System { detail },
+            ServerExit::Status(75) => Self::TryLater { detail },
+            ServerExit::Status(77) => Self::Refused { detail },
+            ServerExit::Status(78) => Self::BadFile { detail },
+            ServerExit::SupervisorKilled(signal) => Self::HelperKilled { signal },
             exit => Self::NoRoot { mode, exit, detail },
         }
     }

@@ -15,7 +15,7 @@ mod spawner;
 mod sys;
 mod tree;
 
-pub use launch::{Exit, JailConfig, LaunchSpec, PATH, Settings, SpawnError};
+pub use launch::{JailConfig, LaunchSettings, LaunchSpec, PATH, ServerExit, SpawnError};
 pub use priv_mode::{CommandLine, check_program, jail_wrap, prepare_spawn_command};
-pub use spawner::{BoxFuture, Process, Spawned, Spawner, SystemSpawner, check_contract, session_id};
+pub use spawner::{BoxFuture, ServerProcess, SpawnedServer, Spawner, SystemSpawner, check_contract, session_id};
 pub use tree::Processes;

@@ -4,7 +4,7 @@
 //! the daemon's to say, so none of it appears here.
 
 use super::keeper;
-use super::launch::{JailConfig, LaunchSpec, Settings, SpawnError};
+use super::launch::{JailConfig, LaunchSettings, LaunchSpec, SpawnError};
 use super::sys;
 use colibri_api::{HELPER, PrivMode};
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -93,7 +93,7 @@ pub fn jail_wrap(mode: PrivMode, jail: &JailConfig) -> CommandLine {
 /// # Errors
 /// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not
 /// executable; for a jailed server, no helper.
-pub fn prepare_spawn_command(settings: &Settings, order: &LaunchSpec) -> Result<CommandLine, SpawnError> {
+pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> Result<CommandLine, SpawnError> {
     match order {
         LaunchSpec::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail)),
         LaunchSpec::Host { .. } if settings.priv_mode == PrivMode::Mdo => Err(SpawnError::HostInMdoMode),
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn host_servers_get_a_built_environment_that_does_not_work_on_the_keeper() {
-        let settings = Settings::new(PrivMode::Helper, "/bin/keeper".into());
+        let settings = LaunchSettings::new(PrivMode::Helper, "/bin/keeper".into());
         let command = prepare_spawn_command(&settings, &host("/bin/sh")).unwrap();
         let names: Vec<_> = command
             .environment
@@ -379,12 +379,12 @@ mod tests {
 
     #[test]
     fn refuses_programs_that_are_not_there_and_host_servers_in_mdo_mode() {
-        let settings = Settings::new(PrivMode::Helper, "/bin/keeper".into());
+        let settings = LaunchSettings::new(PrivMode::Helper, "/bin/keeper".into());
         for program in ["/nonexistent", "/etc/passwd", "/etc"] {
             let refused = prepare_spawn_command(&settings, &host(program));
             assert!(matches!(refused, Err(SpawnError::Program { .. })), "{program}");
         }
-        let mdo = Settings::new(PrivMode::Mdo, "/bin/keeper".into());
+        let mdo = LaunchSettings::new(PrivMode::Mdo, "/bin/keeper".into());
         assert!(matches!(
             prepare_spawn_command(&mdo, &host("/bin/sh")),
             Err(SpawnError::HostInMdoMode)

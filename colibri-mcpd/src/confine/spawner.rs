@@ -1,6 +1,6 @@
 //! Starting server processes, and learning how they ended.
 
-use super::launch::{Exit, LaunchSpec, MAX_ERRAND, Settings, SpawnError};
+use super::launch::{LaunchSettings, LaunchSpec, MAX_ERRAND, ServerExit, SpawnError};
 use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
 use super::{keeper, orphans, sys};
 use colibri_api::PrivMode;
@@ -28,7 +28,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// Dropping `stdin` is the order to end, and the only one: the supervisor then gives the server its grace, sends TERM
 /// to the whole tree, and KILL.
-pub struct Spawned {
+pub struct SpawnedServer {
     /// The server's standard input, and its lifeline.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
     /// Its standard output.
@@ -36,11 +36,11 @@ pub struct Spawned {
     /// Its standard error, supervisor's messages included.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// The process, to wait for.
-    pub process: Box<dyn Process>,
+    pub process: Box<dyn ServerProcess>,
 }
 
 /// A server's process, seen through its supervisor.
-pub trait Process: Send + Sync {
+pub trait ServerProcess: Send + Sync {
     /// The supervisor's process id; the server is a descendant of it.
     fn pid(&self) -> u32;
 
@@ -63,18 +63,18 @@ pub trait Process: Send + Sync {
     fn resume(&self) {}
 
     /// Waits until the server and everything it started have ended. May be dropped and called again.
-    fn wait(&mut self) -> BoxFuture<'_, Exit>;
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit>;
 }
 
 /// Starts servers. The pool is generic over it, so that tests run it over in-memory pipes.
 pub trait Spawner: Send + Sync {
     /// Starts a server and returns once its program has been executed. Dropping the future ends what was begun.
-    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>>;
+    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>>;
 }
 
 /// The [`Spawner`] that starts real processes.
 pub struct SystemSpawner {
-    settings: Settings,
+    settings: LaunchSettings,
 }
 
 impl SystemSpawner {
@@ -84,11 +84,11 @@ impl SystemSpawner {
     /// # Errors
     /// The executable's path is unknown.
     pub fn new(priv_mode: PrivMode) -> io::Result<Self> {
-        Ok(Self::with(Settings::new(priv_mode, std::env::current_exe()?)))
+        Ok(Self::with(LaunchSettings::new(priv_mode, std::env::current_exe()?)))
     }
 
     /// A spawner with these settings.
-    pub fn with(settings: Settings) -> Self {
+    pub fn with(settings: LaunchSettings) -> Self {
         Self { settings }
     }
 
@@ -101,7 +101,7 @@ impl SystemSpawner {
         sweep(self.settings.priv_mode).await
     }
 
-    async fn start(&self, spec: LaunchSpec) -> Result<Spawned, SpawnError> {
+    async fn start(&self, spec: LaunchSpec) -> Result<SpawnedServer, SpawnError> {
         let command = prepare_spawn_command(&self.settings, &spec)?;
         let session = match spec {
             LaunchSpec::Jailed(jail) => jail.session,
@@ -112,13 +112,13 @@ impl SystemSpawner {
 }
 
 impl Spawner for SystemSpawner {
-    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>> {
         Box::pin(self.start(spec))
     }
 }
 
 /// Starts a supervisor and waits until it says that the server runs.
-async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, SpawnError> {
+async fn supervise(command: &CommandLine, session: String) -> Result<SpawnedServer, SpawnError> {
     let Pipes {
         mut child,
         stdin,
@@ -151,7 +151,7 @@ async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, Sp
         return Err(error);
     };
     let bounded = rest.strip_suffix(UNBOUNDED);
-    let process = Supervised {
+    let process = SupervisedProcess {
         pid: child.id().unwrap_or_default(),
         jid: mode.and_then(|_| bounded.unwrap_or(&rest).parse().ok()),
         is_unbounded: bounded.is_some(),
@@ -159,7 +159,7 @@ async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, Sp
         sweep_after_kill: mode,
         child,
     };
-    Ok(Spawned {
+    Ok(SpawnedServer {
         stdin: Box::new(stdin),
         stdout: Box::new(stdout),
         stderr: Box::new(io::Cursor::new(before).chain(stderr)),
@@ -167,7 +167,7 @@ async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, Sp
     })
 }
 
-struct Supervised {
+struct SupervisedProcess {
     child: Child,
     pid: u32,
     jid: Option<u32>,
@@ -176,7 +176,7 @@ struct Supervised {
     sweep_after_kill: Option<PrivMode>,
 }
 
-impl Process for Supervised {
+impl ServerProcess for SupervisedProcess {
     fn pid(&self) -> u32 {
         self.pid
     }
@@ -200,10 +200,10 @@ impl Process for Supervised {
         }
     }
 
-    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
         Box::pin(async {
             let exit = waited_for(&mut self.child).await;
-            if matches!(exit, Exit::SupervisorKilled(_))
+            if matches!(exit, ServerExit::SupervisorKilled(_))
                 && let Some(mode) = self.sweep_after_kill.take()
             {
                 sweep_later(mode);
@@ -214,12 +214,12 @@ impl Process for Supervised {
 }
 
 /// How a supervisor ended. What one leaves behind that was killed is ended.
-async fn waited_for(child: &mut Child) -> Exit {
+async fn waited_for(child: &mut Child) -> ServerExit {
     let pid = child.id();
-    let exit = child.wait().await.map_or(Exit::Unknown, Exit::from);
+    let exit = child.wait().await.map_or(ServerExit::Unknown, ServerExit::from);
     if let Some(pid) = pid {
         orphans::supervisor_gone(pid);
-        if matches!(exit, Exit::SupervisorKilled(_)) {
+        if matches!(exit, ServerExit::SupervisorKilled(_)) {
             orphans::end_orphans();
         }
     }
@@ -255,7 +255,7 @@ pub(super) async fn run(mode: PrivMode, errand: &str) -> Result<String, SpawnErr
         let exit = waited_for(&mut child).await;
         drop(stdin);
         match exit {
-            Exit::Status(0) => Ok(String::from_utf8_lossy(&output).into_owned()),
+            ServerExit::Status(0) => Ok(String::from_utf8_lossy(&output).into_owned()),
             exit => Err(SpawnError::of_helper(mode, exit, readable(&messages))),
         }
     };
@@ -445,7 +445,7 @@ mod tests {
     }
 
     /// A shell script in the helper's place, for what the daemon makes of what the helper says and does.
-    async fn helper(script: &str) -> Result<Spawned, SpawnError> {
+    async fn helper(script: &str) -> Result<SpawnedServer, SpawnError> {
         let command = CommandLine {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
@@ -470,7 +470,7 @@ mod tests {
         spawned.stdout.read_to_string(&mut output).await.unwrap();
         spawned.stderr.read_to_string(&mut messages).await.unwrap();
         assert_eq!((output.as_str(), messages.as_str()), ("ping", "note\nmine\n"));
-        assert_eq!(spawned.process.wait().await, Exit::Status(5));
+        assert_eq!(spawned.process.wait().await, ServerExit::Status(5));
     }
 
     #[tokio::test]
@@ -505,7 +505,7 @@ mod tests {
 
     #[test]
     fn exit_statuses_of_the_helper_become_errors_to_act_on() {
-        let of = |status| SpawnError::of_helper(PrivMode::Helper, Exit::Status(status), "why".to_owned());
+        let of = |status| SpawnError::of_helper(PrivMode::Helper, ServerExit::Status(status), "why".to_owned());
         assert!(matches!(of(64), SpawnError::Usage { .. }));
         assert!(matches!(of(71), SpawnError::System { .. }) && of(71).is_transient());
         assert!(matches!(of(69), SpawnError::Limit { .. }) && of(69).is_transient());
@@ -513,7 +513,7 @@ mod tests {
         assert!(matches!(of(77), SpawnError::Refused { .. }) && !of(77).is_transient());
         assert!(matches!(of(78), SpawnError::BadFile { .. }) && !of(78).is_transient());
         assert!(matches!(of(1), SpawnError::NoRoot { .. }) && !of(1).is_transient());
-        let killed = SpawnError::of_helper(PrivMode::Sudo, Exit::SupervisorKilled(9), String::new());
+        let killed = SpawnError::of_helper(PrivMode::Sudo, ServerExit::SupervisorKilled(9), String::new());
         assert!(matches!(killed, SpawnError::HelperKilled { signal: 9 }));
         for status in [1, 64, 69, 71, 75, 77, 78] {
             assert!(of(status).to_string().contains("why"));
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(readable(b"a\n\nb\x1b[31m\xff\r\n"), "a; b\\u{1b}[31m\u{fffd}");
         assert_eq!(readable("a\u{3164}\u{e0100}".as_bytes()), "a\\u{3164}\\u{e0100}");
         assert_eq!(readable(b" \n"), "it said nothing");
-        assert_eq!(Exit::Status(137).to_string(), "exit status 137 (signal 9)");
+        assert_eq!(ServerExit::Status(137).to_string(), "exit status 137 (signal 9)");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who a program runs as: nothing of it is root's.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub(super) struct ProcessIdentity {
     /// Numeric user id, not 0.
     pub uid: nix::unistd::Uid,
     /// Numeric group id.
@@ -123,7 +123,7 @@ pub(super) fn lead_session_and_die_with_parent(command: &mut Command) {
 
 /// Makes the child lead its own session, without a terminal, and give up root whole: groups, group ids, user ids, each
 /// verified from the kernel, before it executes anything. It dies with this process.
-pub(super) fn become_user_in_own_session(command: &mut Command, identity: Identity) {
+pub(super) fn become_user_in_own_session(command: &mut Command, identity: ProcessIdentity) {
     use nix::unistd::{getgroups, getresgid, getresuid, getuid, setgroups, setresgid, setresuid};
     let parent = nix::unistd::getpid();
     let prepare = move || {
@@ -257,7 +257,7 @@ mod platform {
     /// `struct procctl_reaper_kill` of sys/procctl.h.
     #[repr(C)]
     #[derive(Default)]
-    struct ReaperKill {
+    struct ProcctlReaperKill {
         signal: libc::c_int,
         flags: libc::c_uint,
         subtree: libc::pid_t,
@@ -389,9 +389,9 @@ mod platform {
     /// # Errors
     /// A descendant could not be signalled. None left is no error.
     pub(crate) fn signal_all_reaped(signal: Signal) -> io::Result<()> {
-        let mut request = ReaperKill {
+        let mut request = ProcctlReaperKill {
             signal: signal as libc::c_int,
-            ..ReaperKill::default()
+            ..ProcctlReaperKill::default()
         };
         match control(libc::PROC_REAP_KILL, &raw mut request) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),

@@ -10,10 +10,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::catalog::{Changed, Changes};
-use crate::peer::Budget;
+use crate::catalog::{ChangedFeatures, Changes};
+use crate::peer::ByteBudget;
 use crate::policy::{Clients, Gate};
-use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
+use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
 use colibri_protocol::answer::subscription_closed;
 use colibri_protocol::subscription::list_changed;
 use colibri_protocol::{Answer, Feature, Features, Method};
@@ -49,7 +49,7 @@ pub struct Load {
 
 /// How many clients there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct ConnectionCount {
     /// Connections of either framing.
     pub connections: usize,
     /// Those of them that speak HTTP.
@@ -60,7 +60,7 @@ pub struct Count {
 
 /// What a client is to those who count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConnectionKind {
     /// A connection.
     Connection,
     /// A session over HTTP, which has connections or none.
@@ -72,12 +72,12 @@ pub enum Kind {
 /// A connection, as the daemon keeps it.
 pub struct Connection {
     client: Arc<Client>,
-    kind: Kind,
+    kind: ConnectionKind,
     speaks_http: AtomicBool,
     told_to_go: OnceLock<&'static str>,
     told: Notify,
     initialized: AtomicBool,
-    held: Mutex<Vec<Weak<HeldCall>>>,
+    held: Mutex<Vec<Weak<SuspendedCall>>>,
 }
 
 impl Connection {
@@ -129,7 +129,7 @@ impl Connection {
 /// All connections.
 pub struct Connections {
     chain: Arc<Chain>,
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
     next: AtomicU64,
     /// Set with `open` locked: whoever comes later is told to go.
@@ -139,7 +139,7 @@ pub struct Connections {
 impl Connections {
     /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of
     /// what servers offer, for as long as this is there.
-    pub fn new(chain: Arc<Chain>, budget: Arc<Budget>, changes: &Arc<Changes>) -> Arc<Connections> {
+    pub fn new(chain: Arc<Chain>, budget: Arc<ByteBudget>, changes: &Arc<Changes>) -> Arc<Connections> {
         let connections = Arc::new(Connections {
             chain,
             budget,
@@ -174,7 +174,7 @@ impl Connections {
     }
 
     /// A client comes.
-    pub fn enter(&self, client: Arc<Client>, kind: Kind) -> Arc<Connection> {
+    pub fn enter(&self, client: Arc<Client>, kind: ConnectionKind) -> Arc<Connection> {
         let connection = Arc::new(Connection {
             client: client.clone(),
             kind,
@@ -209,16 +209,16 @@ impl Connections {
     }
 
     /// How many there are.
-    pub fn count(&self) -> Count {
-        let mut count = Count::default();
+    pub fn count(&self) -> ConnectionCount {
+        let mut count = ConnectionCount::default();
         for connection in self.open().values() {
             match connection.kind {
-                Kind::Connection => {
+                ConnectionKind::Connection => {
                     count.connections += 1;
                     count.http += usize::from(connection.speaks_http.load(Ordering::Relaxed));
                 }
-                Kind::Session => count.sessions += 1,
-                Kind::Request => {}
+                ConnectionKind::Session => count.sessions += 1,
+                ConnectionKind::Request => {}
             }
         }
         count
@@ -244,7 +244,7 @@ impl Connections {
     }
 
     /// Keeps track of a call that waits for its cancellation.
-    pub fn hold(&self, client: &Client, held: &Arc<HeldCall>) {
+    pub fn hold(&self, client: &Client, held: &Arc<SuspendedCall>) {
         if let Some(connection) = self.of(client) {
             let mut list = connection.held.lock().unwrap_or_else(PoisonError::into_inner);
             list.retain(|held| held.strong_count() > 0);
@@ -265,7 +265,7 @@ impl Connections {
                 Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(call.id_text(), call.version)),
                 _ => stream_ended("the connection or the daemon is ending"),
             };
-            (call, Outcome::Own { answer, failed: false })
+            (call, CallOutcome::Own { answer, failed: false })
         });
         self.chain.finish(closed.collect());
     }
@@ -311,7 +311,7 @@ impl Connections {
 
     /// Tells each client of the lists that changed for it: nobody is told that a server has changed that they may not
     /// see.
-    fn tell_changes(&self, changed: &Changed) {
+    fn tell_changes(&self, changed: &ChangedFeatures) {
         let all = self.all();
         debug!(
             clients = all.len(),
@@ -385,7 +385,7 @@ impl Connections {
             let _ = timeout(LAST_ANSWERS, quiet()).await;
             for connection in &all {
                 connection.client.disconnect();
-                if connection.kind != Kind::Connection {
+                if connection.kind != ConnectionKind::Connection {
                     connection.client.outbox.close();
                 }
                 connection.tell_to_go(ENDING);

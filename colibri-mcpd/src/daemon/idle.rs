@@ -36,11 +36,11 @@ pub async fn is_over(connections: &Connections, limit: Option<Duration>) -> &'st
 /// The program that runs.
 struct Program {
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 /// What tells a file from the one that comes in its place.
-type Identity = (u64, u64, i64, i64);
+type FileIdentity = (u64, u64, i64, i64);
 
 impl Program {
     fn find() -> Option<Program> {
@@ -55,7 +55,7 @@ impl Program {
     }
 }
 
-fn identity(path: &std::path::Path) -> Option<Identity> {
+fn identity(path: &std::path::Path) -> Option<FileIdentity> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.dev(), about.ino(), about.mtime(), about.mtime_nsec()))
 }

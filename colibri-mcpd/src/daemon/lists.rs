@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use bytes::Bytes;
 
 use crate::builtin;
-use crate::catalog::{Item, Table};
-use crate::ledger::Listed;
+use crate::catalog::{CatalogTable, Item};
+use crate::ledger::ListedToolCost;
 use crate::peer::Outbox;
 use crate::policy::{ListMode, Rights};
-use crate::relay::{COLIBRI, Page};
+use crate::relay::{COLIBRI, SharedPage};
 use crate::servers::State;
 use colibri_protocol::lists::{Cursor, least_ttl, page};
 use colibri_protocol::{Code, Failure, Feature, Version};
@@ -21,13 +21,13 @@ const MAX_KEPT: usize = 16 * 1024 * 1024;
 const MAX_PAGES: usize = 32;
 
 /// Everything that a page is made of.
-pub(super) struct Asked {
+pub(super) struct ListQuery {
     /// What is listed.
     pub feature: Feature,
     /// Who asks.
     pub uid: u32,
     /// What external servers have.
-    pub table: Arc<Table>,
+    pub table: Arc<CatalogTable>,
     /// What the client may see.
     pub rights: Arc<Rights>,
     /// Whether that is listed at all.
@@ -40,9 +40,9 @@ pub(super) struct Asked {
     pub standing: Vec<(State, Option<Version>, Option<u64>)>,
 }
 
-impl Asked {
+impl ListQuery {
     /// The page, and the tools in it.
-    fn make(&self) -> (Vec<u8>, Vec<Listed>) {
+    fn make(&self) -> (Vec<u8>, Vec<ListedToolCost>) {
         // Who is listed little is not to pay for our own tools either.
         let whole = self.rights.list == ListMode::All;
         let own = builtin::definitions()
@@ -82,7 +82,7 @@ impl Asked {
             listed.iter().map(|(name, raw, _)| (name.as_str(), &raw[..])),
         );
         let tools = listed[in_it].iter().filter(|_| self.feature == Feature::Tool);
-        let tools = tools.map(|(name, raw, item)| Listed {
+        let tools = tools.map(|(name, raw, item)| ListedToolCost {
             server: item.map_or_else(|| COLIBRI.into(), |item| item.server.id.clone()),
             tool: item.map_or(name.as_str(), |item| &item.own).into(),
             bytes: raw.len() as u64,
@@ -92,19 +92,19 @@ impl Asked {
 }
 
 /// A page that was made, and what of. It keeps neither tools nor rights alive that are no longer in force.
-struct Made {
+struct CachedPage {
     feature: Feature,
-    table: Weak<Table>,
+    table: Weak<CatalogTable>,
     rights: Weak<Rights>,
     external: bool,
     version: Version,
     cursor: Option<Cursor>,
     standing: Vec<(State, Option<Version>, Option<u64>)>,
-    page: Arc<Page>,
+    page: Arc<SharedPage>,
 }
 
-impl Made {
-    fn is_for(&self, asked: &Asked) -> bool {
+impl CachedPage {
+    fn is_for(&self, asked: &ListQuery) -> bool {
         self.table.as_ptr() == Arc::as_ptr(&asked.table)
             && self.rights.as_ptr() == Arc::as_ptr(&asked.rights)
             && (self.feature, self.external, self.version) == (asked.feature, asked.external, asked.version)
@@ -116,7 +116,7 @@ impl Made {
 /// The pages that were asked for last.
 #[derive(Default)]
 pub(super) struct Lists {
-    pages: Mutex<VecDeque<Made>>,
+    pages: Mutex<VecDeque<CachedPage>>,
 }
 
 impl Lists {
@@ -125,7 +125,7 @@ impl Lists {
         self.pages().clear();
     }
 
-    fn pages(&self) -> MutexGuard<'_, VecDeque<Made>> {
+    fn pages(&self) -> MutexGuard<'_, VecDeque<CachedPage>> {
         self.pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -133,14 +133,14 @@ impl Lists {
     ///
     /// # Errors
     /// Where the budget has no room for it.
-    pub(super) fn page(&self, asked: Asked, whom: &Outbox) -> Result<Arc<Page>, Failure> {
+    pub(super) fn page(&self, asked: ListQuery, whom: &Outbox) -> Result<Arc<SharedPage>, Failure> {
         // Held while a page is made: who asks for the same meanwhile gets the same.
         let mut pages = self.pages();
         if let Some(made) = pages.iter().find(|made| made.is_for(&asked)) {
             return Ok(made.page.clone());
         }
         let (result, tools) = asked.make();
-        let page = Page::new(result, whom).ok_or_else(|| {
+        let page = SharedPage::new(result, whom).ok_or_else(|| {
             Failure::new(
                 Code::DaemonBusy,
                 "the daemon has no room for the list: too much is queued for its clients",
@@ -148,7 +148,7 @@ impl Lists {
         })?;
         let page = Arc::new(page.listing(tools));
         pages.retain(|made| made.table.strong_count() > 0 && made.rights.strong_count() > 0);
-        pages.push_front(Made {
+        pages.push_front(CachedPage {
             feature: asked.feature,
             table: Arc::downgrade(&asked.table),
             rights: Arc::downgrade(&asked.rights),

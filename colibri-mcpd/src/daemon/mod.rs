@@ -15,27 +15,27 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::agents::Agents;
+use crate::agents::AgentRoster;
 use crate::board::Board;
-use crate::builtin::Skills;
-use crate::catalog::Host;
-use crate::config::Config;
+use crate::builtin::SkillDirectories;
+use crate::catalog::ServerHost;
+use crate::config::DaemonConfig;
 use crate::notices::Notices;
 use crate::oauth::Logins;
-use crate::peer::{Budget, Outbox, Tenant};
-use crate::policy::{Caller, Gate, ListMode, Turns};
-use crate::relay::{Call, Chain, Client, Page};
+use crate::peer::{ByteBudget, Outbox, Tenant};
+use crate::policy::{Caller, Gate, ListMode, UserSlots};
+use crate::relay::{Call, Chain, Client, SharedPage};
 use crate::search::Search;
-use crate::servers::{Server, Viewer};
-use crate::store::Store;
-use crate::summaries::Summaries;
+use crate::servers::{HostedServer, Viewer};
+use crate::store::Database;
+use crate::summaries::SummaryTable;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::lists::Cursor;
 use colibri_protocol::{Capability, Failure, Feature, Presented};
 use colibri_wire::Json;
 use connections::Connections;
-use lists::{Asked, Lists};
-use sources::Sources;
+use lists::{ListQuery, Lists};
+use sources::SourceMetadata;
 
 /// The most bytes queued in the whole daemon, with what clients began to say.
 pub const MAX_QUEUED: usize = 256 * 1024 * 1024;
@@ -54,7 +54,7 @@ colibri_tool_schema shows the arguments of one, and colibri_call_tool calls it.\
 
 /// The limits of every connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Bytes of one message.
     pub frame: usize,
     /// Bytes that a client may be behind beyond one message.
@@ -66,45 +66,45 @@ pub struct Limits {
 /// The daemon.
 pub struct Daemon {
     /// What it runs with.
-    pub config: Config,
+    pub config: DaemonConfig,
     /// Which files were in force.
-    pub sources: Sources,
+    pub sources: SourceMetadata,
     /// The limits of every connection.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// The bytes queued for all clients and servers.
-    pub budget: Arc<Budget>,
+    pub budget: Arc<ByteBudget>,
     /// When it started.
     pub started: Instant,
     /// The stages that calls pass.
     pub chain: Arc<Chain>,
     /// The external servers.
-    pub host: Arc<Host>,
+    pub host: Arc<ServerHost>,
     /// The agents.
-    pub agents: Arc<Agents>,
+    pub agents: Arc<AgentRoster>,
     /// Colibri's own state.
-    pub store: Arc<Store>,
+    pub store: Arc<Database>,
     /// One sentence about each tool.
-    pub summaries: Arc<Summaries>,
+    pub summaries: Arc<SummaryTable>,
     /// What finds tools.
     pub search: Search,
     /// Who has which task.
     pub board: Arc<Board>,
     /// The skills.
-    pub skills: Skills,
+    pub skills: SkillDirectories,
     /// The clients that are connected.
     pub connections: Arc<Connections>,
     /// The logins that were begun.
     pub logins: Logins,
     /// Turns at adding up what things cost.
-    pub sums: Turns,
+    pub sums: UserSlots,
     /// Turns at looking through all tools.
-    pub searches: Turns,
+    pub searches: UserSlots,
     /// Turns at our own tools, which wait for the disk.
-    pub tools: Turns,
+    pub tools: UserSlots,
     /// Turns at reading long messages.
-    pub long_messages: Turns,
+    pub long_messages: UserSlots,
     /// Turns at taking over what was read of long lines, for each user alone.
-    pub long_lines: Turns,
+    pub long_lines: UserSlots,
     /// Where it is told what happens.
     pub notices: Notices,
     lists: Lists,
@@ -114,20 +114,20 @@ pub struct Daemon {
 impl Daemon {
     /// A daemon that serves nobody yet.
     pub fn new(
-        config: Config,
-        sources: Sources,
+        config: DaemonConfig,
+        sources: SourceMetadata,
         chain: Arc<Chain>,
-        host: Arc<Host>,
-        agents: Arc<Agents>,
-        store: Arc<Store>,
-        budget: Arc<Budget>,
+        host: Arc<ServerHost>,
+        agents: Arc<AgentRoster>,
+        store: Arc<Database>,
+        budget: Arc<ByteBudget>,
     ) -> Arc<Daemon> {
-        let limits = Limits {
+        let limits = ConnectionLimits {
             frame: config.max_frame,
             ahead: 4 * 1024 * 1024,
             in_flight: config.max_in_flight,
         };
-        let skills = Skills::new(config.skills.clone());
+        let skills = SkillDirectories::new(config.skills.clone());
         let board = agents.board().clone();
         let connections = Connections::new(chain.clone(), budget.clone(), host.changes());
         Arc::new(Daemon {
@@ -139,17 +139,17 @@ impl Daemon {
             chain,
             host,
             agents,
-            summaries: Summaries::recall(&store),
+            summaries: SummaryTable::recall(&store),
             search: Search::default(),
             store,
             board,
             skills,
             logins: Logins::default(),
-            sums: Turns::new(2),
-            searches: Turns::new(4),
-            tools: Turns::new(8),
-            long_messages: Turns::new(2),
-            long_lines: Turns::new(Semaphore::MAX_PERMITS),
+            sums: UserSlots::new(2),
+            searches: UserSlots::new(4),
+            tools: UserSlots::new(8),
+            long_messages: UserSlots::new(2),
+            long_lines: UserSlots::new(Semaphore::MAX_PERMITS),
             notices: Notices::default(),
             lists: Lists::default(),
             connections,
@@ -209,7 +209,7 @@ impl Daemon {
     }
 
     /// The servers that were never seen and that this client may see: nobody starts what is hidden from them.
-    fn unseen_by(&self, client: &Client) -> Vec<Arc<Server>> {
+    fn unseen_by(&self, client: &Client) -> Vec<Arc<HostedServer>> {
         let rights = self.chain.rules.rights(client);
         let mut unseen = self.host.unseen();
         unseen.retain(|server| rights.sees_any(&server.id));
@@ -217,7 +217,7 @@ impl Daemon {
     }
 
     /// Has the servers started that were never seen, for a list: those that it is to wait for, and until when.
-    pub fn discover(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
+    pub fn discover(&self, call: &Call) -> Vec<(Instant, Arc<HostedServer>)> {
         if self.chain.rules.gates_for(&call.client).check(Gate::External).is_err() {
             // The list shows none of their tools.
             return Vec::new();
@@ -226,7 +226,7 @@ impl Daemon {
     }
 
     /// The same for `colibri_external_mcp_list_tools`: listing needs no gate, calling does.
-    pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
+    pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<HostedServer>)> {
         let unseen = self.unseen_by(&call.client);
         self.host.discover(&unseen, &call.client)
     }
@@ -248,7 +248,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Where the daemon has no room for it.
-    pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&Cursor>) -> Result<Arc<Page>, Failure> {
+    pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&Cursor>) -> Result<Arc<SharedPage>, Failure> {
         let external = self.chain.rules.gates.load().is_open(Gate::External);
         let servers = self.host.servers();
         let uid = call.client.caller.uid;
@@ -257,7 +257,7 @@ impl Daemon {
             let catalogue = server.offer.catalogue();
             (server.state(viewer).0, catalogue.version, catalogue.ttl_ms(feature))
         });
-        let asked = Asked {
+        let asked = ListQuery {
             feature,
             uid,
             table: self.host.table(),

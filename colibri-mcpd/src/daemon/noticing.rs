@@ -24,7 +24,7 @@ const DISK_EVERY: Duration = Duration::from_secs(30);
 const MAX_REASON: usize = 300;
 
 /// What was told already.
-struct Seen {
+struct NotifiedConditions {
     approvals: BTreeSet<String>,
     agents: BTreeSet<String>,
     sealed: Option<u64>,
@@ -61,7 +61,7 @@ impl Daemon {
     }
 
     /// What is told of is what is new; that an earlier daemon ended without sealing the trail is, and what went with it.
-    fn seen_at_first(&self) -> Seen {
+    fn seen_at_first(&self) -> NotifiedConditions {
         let mut sealed = None;
         if let Recorder::Trail(trail) = &self.chain.recorder {
             let status = trail.status();
@@ -73,7 +73,7 @@ impl Daemon {
         }
         let is_old = |agent: &AgentInstance| agent.ended_at.is_some() && !self.agents.was_left(&agent.id);
         let ended = self.agents.list(0, true).into_iter().filter(is_old);
-        Seen {
+        NotifiedConditions {
             approvals: BTreeSet::new(),
             agents: ended.map(|agent| agent.id).collect(),
             sealed,
@@ -104,7 +104,7 @@ impl Daemon {
         self.notices.tell(NoticeEvent::TaskCompleted, facts);
     }
 
-    fn look(&self, seen: &mut Seen) {
+    fn look(&self, seen: &mut NotifiedConditions) {
         let approvals = self.chain.approvals.list();
         for approval in approvals
             .iter()

@@ -8,34 +8,34 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing::warn;
 
-use crate::config::Config;
+use crate::config::DaemonConfig;
 use crate::policy::file::replace;
-use crate::policy::{Clients, Consent, PinError, Pins, Trust};
-use crate::registry::{self, Loaded};
+use crate::policy::{Clients, PinError, Pins, TrustMode, UserConsent};
+use crate::registry::{self, LoadedRegistry};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
 const MEMORY: &str = "files-in-force";
 
 /// Both files as they were read.
-pub struct Files {
+pub struct SourceFiles {
     /// The client policy.
     pub clients: Clients,
     /// The registry.
-    pub registry: Loaded,
+    pub registry: LoadedRegistry,
 }
 
 /// What is known of both files beyond their contents.
-pub struct Sources {
+pub struct SourceMetadata {
     memory: PathBuf,
     in_force: Mutex<BTreeSet<PathBuf>>,
 }
 
-impl Sources {
+impl SourceMetadata {
     /// Recalls which files were in force when a daemon last ran with this state directory.
     ///
     /// # Errors
     /// What was remembered cannot be read.
-    pub fn recall(config: &Config) -> Result<Sources, String> {
+    pub fn recall(config: &DaemonConfig) -> Result<SourceMetadata, String> {
         let memory = config.state_dir.join(MEMORY);
         let text = match std::fs::read_to_string(&memory) {
             Ok(text) => text,
@@ -43,7 +43,7 @@ impl Sources {
             Err(error) => return Err(format!("cannot read {}: {error}", memory.display())),
         };
         let in_force = text.lines().map(PathBuf::from).collect();
-        Ok(Sources {
+        Ok(SourceMetadata {
             memory,
             in_force: Mutex::new(in_force),
         })
@@ -53,8 +53,8 @@ impl Sources {
     ///
     /// # Errors
     /// Everything that is wrong with either; a file that is missing although a flag names it or it was in force before.
-    pub fn read(&self, config: &Config) -> Result<Files, String> {
-        let rules = registry::Rules {
+    pub fn read(&self, config: &DaemonConfig) -> Result<SourceFiles, String> {
+        let rules = registry::RegistryRules {
             require_jail: config.require_jail,
             priv_mode: config.priv_mode,
         };
@@ -69,7 +69,7 @@ impl Sources {
             let alone = config.consent.is_some() && clients.is_absent();
             Ok(if alone { clients.alone() } else { clients })
         });
-        let loaded = Loaded::read(&config.registry, rules).map_err(|error| error.to_string());
+        let loaded = LoadedRegistry::read(&config.registry, rules).map_err(|error| error.to_string());
         let loaded = loaded.and_then(|mut loaded| {
             let flag = "--external-config (COLIBRI_MCP_EXTERNAL_CONFIG)";
             self.check_absent(
@@ -78,7 +78,7 @@ impl Sources {
                 config.registry_named.then_some(flag),
             )?;
             if let Some(path) = &config.consent {
-                let consent = Consent::read(path).map_err(|error| error.to_string())?;
+                let consent = UserConsent::read(path).map_err(|error| error.to_string())?;
                 for (id, server) in &mut loaded.servers {
                     let refusal = || consent.refusal(id, &server.entry.digest);
                     server.refusal = server.refusal.take().or_else(refusal);
@@ -91,7 +91,7 @@ impl Sources {
             Ok(loaded)
         });
         match (clients, loaded) {
-            (Ok(clients), Ok(registry)) => Ok(Files { clients, registry }),
+            (Ok(clients), Ok(registry)) => Ok(SourceFiles { clients, registry }),
             (Err(one), Err(other)) => Err(format!("{one}; {other}")),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
@@ -116,7 +116,7 @@ impl Sources {
     }
 
     /// Remembers which files are in force now.
-    pub fn remember(&self, config: &Config, files: &Files) {
+    pub fn remember(&self, config: &DaemonConfig, files: &SourceFiles) {
         let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let before = in_force.len();
         for (path, is_absent) in [
@@ -144,11 +144,11 @@ impl Sources {
 ///
 /// # Errors
 /// A file of pins that cannot be read.
-pub fn open_pins(config: &Config) -> Result<Pins, PinError> {
+pub fn open_pins(config: &DaemonConfig) -> Result<Pins, PinError> {
     let trust = if config.pin_strict {
-        Trust::Strict
+        TrustMode::Strict
     } else {
-        Trust::FirstUse
+        TrustMode::FirstUse
     };
     Pins::open(&config.state_dir, config.pins.as_deref(), trust)
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::Daemon;
-use crate::policy::{Choice, Shares, Spent};
-use crate::store::{Cost, Error, Store};
+use crate::policy::{Choice, DailyUsage, UserQuotas};
+use crate::store::{Database, StoreError, UserDay};
 
 /// How often it is kept. A daemon that is killed forgets what was spent since.
 const OFTEN: Duration = Duration::from_secs(5);
@@ -17,8 +17,8 @@ const OFTEN: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`Error::Sqlite`].
-pub fn recall(store: &Store, shares: &Shares) -> Result<(), Error> {
-    let spent = |cost: &Cost| Spent {
+pub fn recall(store: &Database, shares: &UserQuotas) -> Result<(), StoreError> {
+    let spent = |cost: &UserDay| DailyUsage {
         day: cost.day,
         bytes: cost.bytes,
         own: (cost.mode.is_some() || cost.chosen_at > 0).then_some(Choice {
@@ -50,7 +50,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn keep_spending(&self) -> Result<(), Error> {
+    pub fn keep_spending(&self) -> Result<(), StoreError> {
         self.host.shares().keep(|unkept| {
             let costs: Vec<_> = unkept.iter().map(|(uid, spent)| cost(*uid, *spent)).collect();
             self.store.keep_costs(&costs)
@@ -58,8 +58,8 @@ impl Daemon {
     }
 }
 
-fn cost(uid: u32, spent: Spent) -> Cost {
-    Cost {
+fn cost(uid: u32, spent: DailyUsage) -> UserDay {
+    UserDay {
         uid,
         mode: spent.own.and_then(|own| own.mode),
         chosen_at: spent.own.map_or(0, |own| own.at),

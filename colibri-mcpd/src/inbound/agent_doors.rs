@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use super::listener::{caller, next, speaks_http, turn_away};
-use super::visitor::Visitor;
+use super::visitor::InboundConnection;
 use super::{http, lines};
-use crate::agents::{Doors, Open};
+use crate::agents::{Doors, ListenGuard};
 use crate::daemon::Daemon;
 use crate::daemon::connections::Connection;
-use crate::policy::{Caller, Share};
-use crate::relay::AgentDoor;
+use crate::policy::{Caller, UserUsage};
+use crate::relay::AgentSocket;
 
 /// Where they are, beside the daemon's own socket.
 const DIRECTORY: &str = "doors";
@@ -111,7 +111,7 @@ fn remove(directory: &Path) -> io::Result<()> {
 }
 
 impl Doors for AgentDoors {
-    fn open(&self, door: Arc<AgentDoor>, person: Caller) -> io::Result<(Box<Path>, Box<dyn Open>)> {
+    fn open(&self, door: Arc<AgentSocket>, person: Caller) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)> {
         let daemon = self.daemon.upgrade();
         let daemon = daemon.ok_or_else(|| io::Error::other("the daemon has ended"))?;
         let session = &*door.session;
@@ -121,7 +121,7 @@ impl Doors for AgentDoors {
         self.take()?;
         let path = self.directory.join(session);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        let made = Made {
+        let made = SocketDirectory {
             identity: identity(&path)?,
             path,
         };
@@ -131,7 +131,7 @@ impl Doors for AgentDoors {
         fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
         fs::set_permissions(&made.path, Permissions::from_mode(0o755))?;
         daemon.board.serve(&door);
-        let inside = Arc::new(Inside {
+        let inside = Arc::new(AgentSocketContext {
             share: daemon.host.shares().of_agent(person.uid),
             daemon,
             door,
@@ -140,7 +140,7 @@ impl Doors for AgentDoors {
         });
         let accepting = tokio::spawn(inside.clone().accept(listener));
         let path = made.path.clone().into_boxed_path();
-        let open = OpenDoor {
+        let open = OpenAgentSocket {
             accepting,
             inside,
             _made: made,
@@ -155,12 +155,12 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// A directory that was made; it goes when this is dropped, unless another stands in its place.
-struct Made {
+struct SocketDirectory {
     path: PathBuf,
     identity: (u64, u64),
 }
 
-impl Drop for Made {
+impl Drop for SocketDirectory {
     fn drop(&mut self) {
         let ours = identity(&self.path).is_ok_and(|found| found == self.identity);
         if ours && let Err(error) = remove(&self.path) {
@@ -170,15 +170,15 @@ impl Drop for Made {
 }
 
 /// A door that is listened at. Dropped, it closes: nobody comes any more, who is there goes, and its directory goes too.
-struct OpenDoor {
+struct OpenAgentSocket {
     accepting: JoinHandle<()>,
-    inside: Arc<Inside>,
-    _made: Made,
+    inside: Arc<AgentSocketContext>,
+    _made: SocketDirectory,
 }
 
-impl Open for OpenDoor {}
+impl ListenGuard for OpenAgentSocket {}
 
-impl Drop for OpenDoor {
+impl Drop for OpenAgentSocket {
     fn drop(&mut self) {
         self.accepting.abort();
         let connections = self.inside.connections().take().unwrap_or_default();
@@ -189,18 +189,18 @@ impl Drop for OpenDoor {
 }
 
 /// What the connections of one door have in common.
-struct Inside {
+struct AgentSocketContext {
     daemon: Arc<Daemon>,
-    door: Arc<AgentDoor>,
+    door: Arc<AgentSocket>,
     /// For whom the agent runs.
     person: Caller,
     /// What the instance may take of what all have in common, apart from the person: it must not lock them out.
-    share: Arc<Share>,
+    share: Arc<UserUsage>,
     /// Its connections; `None`: it is closed.
     open: Mutex<Option<Vec<Weak<Connection>>>>,
 }
 
-impl Inside {
+impl AgentSocketContext {
     fn connections(&self) -> MutexGuard<'_, Option<Vec<Weak<Connection>>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,7 +242,7 @@ impl Inside {
 
     /// Serves a connection: lines alone, so that there are fewer ways in.
     async fn serve(&self, stream: UnixStream, peer: Caller) {
-        let visitor = Visitor::through(&self.daemon, &self.door, (self.person, peer), &self.share);
+        let visitor = InboundConnection::through(&self.daemon, &self.door, (self.person, peer), &self.share);
         match &mut *self.connections() {
             Some(open) => {
                 open.retain(|connection| connection.strong_count() > 0);

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
 use super::lines;
-use super::visitor::Visitor;
+use super::visitor::InboundConnection;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
 
@@ -45,7 +45,7 @@ pub(super) async fn call(
 ) -> Result<Value, String> {
     let line = request(name, tool, arguments);
     let longest = daemon.limits.frame as u64;
-    let visitor = Visitor::enter(daemon, caller);
+    let visitor = InboundConnection::enter(daemon, caller);
     let ((mut to, reader), (from, writer)) = (tokio::io::duplex(PIPE), tokio::io::duplex(PIPE));
     // It ends when this end is dropped.
     tokio::spawn(lines::serve(visitor, reader, writer));

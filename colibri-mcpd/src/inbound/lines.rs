@@ -11,12 +11,12 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::messages::{Messages, split_batch};
-use super::visitor::Visitor;
+use super::messages::{ClientMessages, split_batch};
+use super::visitor::InboundConnection;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::policy::Gate;
-use crate::relay::{Batch, Call};
-use crate::results::Owner;
+use crate::relay::{BatchAnswers, Call};
+use crate::results::ResultOwner;
 use colibri_protocol::{Answer, Code, Failure, RpcError};
 use colibri_wire::Json;
 use colibri_wire::envelope::INVALID_REQUEST;
@@ -42,19 +42,19 @@ thread_local! {
 }
 
 /// One connection.
-struct Session {
-    messages: Messages,
+struct LineSession {
+    messages: ClientMessages,
     /// How many lines were read.
     lines: u64,
 }
 
 /// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
-pub trait Reading: AsyncRead + Unpin + Sync {
+pub trait LineInput: AsyncRead + Unpin + Sync {
     /// Waits until the client has closed both directions. Asked only after the end of what it writes.
     fn hung_up(&self) -> impl Future<Output = ()> + Send;
 }
 
-impl Reading for OwnedReadHalf {
+impl LineInput for OwnedReadHalf {
     async fn hung_up(&self) {
         // The system reports that the other side is closed with what it reports of writing (EPOLLHUP, EV_EOF). As a
         // rule writing is possible all the time, so there is no change to be woken by.
@@ -69,7 +69,7 @@ impl Reading for OwnedReadHalf {
 }
 
 /// An in-memory pipe, which has one direction.
-impl Reading for DuplexStream {
+impl LineInput for DuplexStream {
     async fn hung_up(&self) {
         std::future::pending().await
     }
@@ -77,19 +77,19 @@ impl Reading for DuplexStream {
 
 /// Serves a connection until the client is gone or told to go.
 pub async fn serve(
-    Visitor {
+    InboundConnection {
         daemon,
         client,
         connection,
-    }: Visitor,
-    reader: impl Reading,
+    }: InboundConnection,
+    reader: impl LineInput,
     writer: impl AsyncWrite + Unpin + Send + 'static,
 ) {
     let caller = client.caller;
     let outbox = client.outbox.clone();
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
-    let mut session = Session {
-        messages: Messages::of(daemon.clone(), client.clone()),
+    let mut session = LineSession {
+        messages: ClientMessages::of(daemon.clone(), client.clone()),
         lines: 0,
     };
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
@@ -118,7 +118,7 @@ pub async fn serve(
                     let (has_much, lines) = (reader.has_much(), session.lines);
                     let mut read = || together(|| session.read(&mut reader));
                     let why = if has_much {
-                        let Owner { uid, session } = client.owner();
+                        let ResultOwner { uid, session } = client.owner();
                         let _turn = daemon.long_messages.of(uid, session).await;
                         aside(read)
                     } else {
@@ -140,7 +140,7 @@ pub async fn serve(
                     }
                     if reader.is_long() {
                         // Of all such lines of a user one read is made before others have their turn.
-                        let Owner { uid, session } = client.owner();
+                        let ResultOwner { uid, session } = client.owner();
                         let _turn = daemon.long_lines.of(uid, session).await;
                         tokio::task::yield_now().await;
                     }
@@ -183,7 +183,7 @@ pub async fn serve(
     debug!(connection = client.connection, uid = caller.uid, why, "client gone");
 }
 
-impl Session {
+impl LineSession {
     /// Handles everything that was read; tells why the client is to go, if it is.
     fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> Option<&'static str> {
         let mut calls = CALLS.take();
@@ -281,7 +281,7 @@ impl Session {
                 return;
             }
         };
-        let batch = Arc::new(Batch::new(self.messages.client.outbox.clone(), expected));
+        let batch = Arc::new(BatchAnswers::new(self.messages.client.outbox.clone(), expected));
         for message in messages {
             self.messages.message(message, Some(&batch), calls);
         }

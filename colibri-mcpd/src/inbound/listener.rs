@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use super::http::Front;
-use super::visitor::Visitor;
+use super::visitor::InboundConnection;
 use super::{http, lines};
 use crate::daemon::Daemon;
 use crate::peer::{Frame, FrameReader, Outbox};
 use crate::policy::Caller;
-use crate::policy::shares::{Full, Place, TurnedAway};
+use crate::policy::shares::{ConnectionPermit, Full, TurnedAway};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
 
@@ -248,8 +248,8 @@ struct Newcomer {
 
 impl Newcomer {
     /// Serves it in its place.
-    async fn serve(self, place: Place) {
-        let visitor = Visitor::enter(self.daemon, self.caller);
+    async fn serve(self, place: ConnectionPermit) {
+        let visitor = InboundConnection::enter(self.daemon, self.caller);
         let is_http = tokio::select! {
             biased;
             _ = visitor.connection.told_to_go() => false,

@@ -17,8 +17,10 @@ use crate::ops::own::{CREATE_TASK, Own};
 use crate::ops::route;
 use crate::ops::watch::Watch;
 use crate::policy::Terms;
-use crate::relay::request_state::{self, Bound, Resumed};
-use crate::relay::{AnswerParts, Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
+use crate::relay::request_state::{self, ResumedCall, RetryBinding};
+use crate::relay::{
+    AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client, RequestParts, Trace,
+};
 use colibri_protocol::{
     self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
 };
@@ -31,7 +33,7 @@ use colibri_wire::{Envelope, Id, Json, Kind, Tape};
 const MAX_IN_BATCH: usize = 1000;
 
 /// The messages of one client.
-pub(super) struct Messages {
+pub(super) struct ClientMessages {
     pub(super) daemon: Arc<Daemon>,
     pub(super) client: Arc<Client>,
     /// When they were read.
@@ -40,10 +42,10 @@ pub(super) struct Messages {
     pub(super) malformed: Cell<bool>,
 }
 
-impl Messages {
+impl ClientMessages {
     /// Those of a client that was not read yet.
-    pub(super) fn of(daemon: Arc<Daemon>, client: Arc<Client>) -> Messages {
-        Messages {
+    pub(super) fn of(daemon: Arc<Daemon>, client: Arc<Client>) -> ClientMessages {
+        ClientMessages {
             daemon,
             client,
             now: (Instant::now(), SystemTime::now()),
@@ -59,7 +61,7 @@ impl Messages {
         }
     }
 
-    pub(super) fn message(&self, frame: Bytes, batch: Option<&Arc<Batch>>, calls: &mut Vec<Box<Call>>) {
+    pub(super) fn message(&self, frame: Bytes, batch: Option<&Arc<BatchAnswers>>, calls: &mut Vec<Box<Call>>) {
         let mut tape = Tape::default();
         let envelope = match Envelope::read(&frame, &mut tape) {
             Ok(envelope) => envelope,
@@ -115,7 +117,7 @@ impl Messages {
         &self,
         request: (Json<'_>, Json<'_>, Option<Json<'_>>),
         length: usize,
-        batch: Option<&Arc<Batch>>,
+        batch: Option<&Arc<BatchAnswers>>,
         against: Option<RpcError>,
     ) -> Option<Box<Call>> {
         if !self.client.outbox.hold(length) {
@@ -132,7 +134,7 @@ impl Messages {
     }
 
     /// Answers what is no message, if its sender can be waiting for an answer.
-    pub(super) fn refuse(&self, refusal: Refusal, batch: Option<&Arc<Batch>>) {
+    pub(super) fn refuse(&self, refusal: Refusal, batch: Option<&Arc<BatchAnswers>>) {
         if refusal.answer && refusal.id.is_some() {
             return self.answered(refusal.id.as_deref(), Err(&refusal.to_string()));
         }
@@ -145,7 +147,7 @@ impl Messages {
     }
 
     /// Answers a request that is not taken.
-    fn fail(&self, failure: &Failure, id: &str, batch: Option<&Arc<Batch>>) {
+    fn fail(&self, failure: &Failure, id: &str, batch: Option<&Arc<BatchAnswers>>) {
         let message = failure.answer(None, self.version()).to_message(Some(id));
         match batch {
             Some(batch) => drop(batch.answer(Some(&message))),
@@ -154,28 +156,28 @@ impl Messages {
     }
 
     /// The limit that keeps the client's user from filling the trail, while it does.
-    fn trail_limit(&self) -> Option<Limit> {
+    fn trail_limit(&self) -> Option<AdmissionLimit> {
         let is_spent = self.client.share().is_some_and(|share| share.trail_is_spent());
         (is_spent && !self.daemon.chain.rules.rights(&self.client).operator)
-            .then(|| Limit::Trail(self.daemon.host.shares().limits().trail_per_user))
+            .then(|| AdmissionLimit::Trail(self.daemon.host.shares().limits().trail_per_user))
     }
 
     /// Answers a request that is over a limit.
-    pub(super) fn refuse_limit(&self, limit: Limit, id_text: &str, batch: Option<&Arc<Batch>>) {
+    pub(super) fn refuse_limit(&self, limit: AdmissionLimit, id_text: &str, batch: Option<&Arc<BatchAnswers>>) {
         let failure = match limit {
-            Limit::Trail(limit) => Failure::new(
+            AdmissionLimit::Trail(limit) => Failure::new(
                 Code::LimitUser,
                 format!(
                     "the calls of this {} fill the trail faster than {limit} bytes a second (--max-trail-per-user)",
                     if self.client.door.is_some() { "agent" } else { "user" }
                 ),
             ),
-            Limit::InFlight(limit) => Failure::new(
+            AdmissionLimit::InFlight(limit) => Failure::new(
                 Code::LimitInFlight,
                 format!("{limit} calls of this client are in flight already (--max-in-flight)"),
             ),
-            Limit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
-            Limit::SameId => {
+            AdmissionLimit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
+            AdmissionLimit::SameId => {
                 self.refuse(
                     Refusal {
                         code: INVALID_REQUEST,
@@ -195,7 +197,7 @@ impl Messages {
     fn request(
         &self,
         (id, method, params): (Json<'_>, Json<'_>, Option<Json<'_>>),
-        batch: Option<&Arc<Batch>>,
+        batch: Option<&Arc<BatchAnswers>>,
         against: Option<RpcError>,
     ) -> Option<Box<Call>> {
         let (key, id_text) = (Id::of(id), id.text());
@@ -208,10 +210,10 @@ impl Messages {
             return None;
         }
         let name = method.as_str().unwrap_or_default();
-        let mut parts = Parts {
+        let mut parts = RequestParts {
             id: id.span(),
             params: params.map(|params| params.span()),
-            ..Parts::default()
+            ..RequestParts::default()
         };
         let mut trace = None;
         if let Some(error) = against {
@@ -298,9 +300,9 @@ impl Messages {
     fn resumes(
         &self,
         request: &Request<'_>,
-        target: &dyn Target,
+        target: &dyn CallTarget,
         params: Option<Json<'_>>,
-    ) -> Result<Option<Resumed>, RpcError> {
+    ) -> Result<Option<ResumedCall>, RpcError> {
         let Some(method) = request.method.filter(|method| method.may_ask_back()) else {
             return Ok(None);
         };
@@ -315,7 +317,7 @@ impl Messages {
         let Some(retry) = protocol::input::read_retry(state, responses)? else {
             return Ok(None);
         };
-        let bound = Bound {
+        let bound = RetryBinding {
             uid: self.client.caller.uid,
             server: described.server,
             digest: request_state::digest(method.as_str(), params, self.client.asker().session),
@@ -329,11 +331,11 @@ impl Messages {
 
     fn call(
         &self,
-        (id, batch): (Id, Option<&Arc<Batch>>),
+        (id, batch): (Id, Option<&Arc<BatchAnswers>>),
         (version, method): (Version, Option<Method>),
-        parts: Parts,
+        parts: RequestParts,
         trace: Option<Box<Trace>>,
-        target: Arc<dyn Target>,
+        target: Arc<dyn CallTarget>,
     ) -> Box<Call> {
         Box::new(Call {
             client: self.client.clone(),
@@ -377,14 +379,14 @@ impl Messages {
         (request, name): (&Request<'_>, &str),
         params: Option<Json<'_>>,
         id: &Id,
-        parts: &mut Parts,
-    ) -> Result<Arc<dyn Target>, RpcError> {
+        parts: &mut RequestParts,
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         let version = request.version;
         let Some(method) = request.method else {
             let target = route::method(&self.daemon, &self.client, name)
                 .ok_or_else(|| RpcError::method_not_found(name, version))?;
             if let Some(params) = params {
-                parts.arguments = Arguments::At(params.span());
+                parts.arguments = CallArguments::At(params.span());
             }
             return Ok(target);
         };

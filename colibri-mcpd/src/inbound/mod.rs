@@ -14,4 +14,4 @@ pub use agent_doors::AgentDoors;
 pub use listener::{ListenError, Listener};
 pub use scheduled::ScheduledCalls;
 pub use summarised::SummaryCalls;
-pub use visitor::Visitor;
+pub use visitor::InboundConnection;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::inside;
-use crate::board::Calls;
+use crate::board::ScheduledToolCaller;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
 
@@ -26,7 +26,7 @@ impl ScheduledCalls {
     }
 }
 
-impl Calls for ScheduledCalls {
+impl ScheduledToolCaller for ScheduledCalls {
     fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>) {
         let (daemon, tool, arguments) = (self.daemon.clone(), tool.to_owned(), arguments.to_owned());
         self.runtime.spawn(async move {

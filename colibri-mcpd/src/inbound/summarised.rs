@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::inside;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
-use crate::summaries::{Called, Calls};
+use crate::summaries::{CallFuture, InternalCalls};
 
 /// Makes calls for summaries.
 pub struct SummaryCalls(Arc<Daemon>);
@@ -17,8 +17,8 @@ impl SummaryCalls {
     }
 }
 
-impl Calls for SummaryCalls {
-    fn call(&self, tool: &str, arguments: &str) -> Called<'_> {
+impl InternalCalls for SummaryCalls {
+    fn call(&self, tool: &str, arguments: &str) -> CallFuture<'_> {
         let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
         Box::pin(async move {
             let call = (&*tool, &*arguments);

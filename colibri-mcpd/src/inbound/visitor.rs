@@ -3,44 +3,44 @@
 use std::sync::Arc;
 
 use crate::daemon::Daemon;
-use crate::daemon::connections::{Connection, Kind};
+use crate::daemon::connections::{Connection, ConnectionKind};
 use crate::peer::Tenant;
-use crate::policy::{Caller, Share};
-use crate::relay::{AgentDoor, Client};
+use crate::policy::{Caller, UserUsage};
+use crate::relay::{AgentSocket, Client};
 
 /// A connection that has come in: who it is, and what the daemon keeps of it.
-pub struct Visitor {
+pub struct InboundConnection {
     pub(super) daemon: Arc<Daemon>,
     pub(super) client: Arc<Client>,
     pub(super) connection: Arc<Connection>,
 }
 
-impl Visitor {
+impl InboundConnection {
     /// It comes in; it is for who serves it to have it leave again.
-    pub fn enter(daemon: Arc<Daemon>, caller: Caller) -> Visitor {
+    pub fn enter(daemon: Arc<Daemon>, caller: Caller) -> InboundConnection {
         let client = client(&daemon, caller, Tenant::Person(caller.uid)).sharing(daemon.host.shares().of(caller.uid));
-        Visitor::of(daemon, client)
+        InboundConnection::of(daemon, client)
     }
 
     /// The same through an agent's door, for a person, as some process.
     pub(super) fn through(
         daemon: &Arc<Daemon>,
-        door: &Arc<AgentDoor>,
+        door: &Arc<AgentSocket>,
         (person, peer): (Caller, Caller),
-        share: &Arc<Share>,
-    ) -> Visitor {
+        share: &Arc<UserUsage>,
+    ) -> InboundConnection {
         let tenant = Tenant::Agent {
             person: person.uid,
             session: door.session.clone(),
         };
         let client = client(daemon, person, tenant).through(door.clone(), peer);
-        Visitor::of(daemon.clone(), client.sharing(share.clone()))
+        InboundConnection::of(daemon.clone(), client.sharing(share.clone()))
     }
 
-    fn of(daemon: Arc<Daemon>, client: Client) -> Visitor {
+    fn of(daemon: Arc<Daemon>, client: Client) -> InboundConnection {
         let client = Arc::new(client);
-        let connection = daemon.connections.enter(client.clone(), Kind::Connection);
-        Visitor {
+        let connection = daemon.connections.enter(client.clone(), ConnectionKind::Connection);
+        InboundConnection {
             daemon,
             client,
             connection,

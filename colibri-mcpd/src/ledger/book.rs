@@ -33,7 +33,7 @@ pub struct Payer<'a> {
 
 /// What it is the cost of. No name is a client's own word.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
+pub struct CostLine<'a> {
     /// The server's id; empty: the model that an agent asked.
     pub server: &'a str,
     /// The method.
@@ -42,9 +42,9 @@ pub struct Line<'a> {
     pub tool: &'a str,
 }
 
-impl Line<'static> {
+impl CostLine<'static> {
     /// The model that an agent asked.
-    pub const MODEL: Line<'static> = Line {
+    pub const MODEL: CostLine<'static> = CostLine {
         server: "",
         method: "model",
         tool: "",
@@ -53,7 +53,7 @@ impl Line<'static> {
 
 /// A tool in a list.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedToolCost {
     /// The server's id.
     pub server: Arc<str>,
     /// The server's own name of the tool.
@@ -63,21 +63,21 @@ pub struct Listed {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Account {
+struct UserAccount {
     day: Day,
     uid: u32,
     agent: Option<Arc<str>>,
 }
 
 #[derive(Default)]
-struct Lines {
-    servers: HashMap<Box<str>, Names>,
+struct CostLines {
+    servers: HashMap<Box<str>, ServerToolNames>,
     names: usize,
 }
 
 /// Of one server.
 #[derive(Default)]
-struct Names {
+struct ServerToolNames {
     tools: HashMap<Box<str>, Cost>,
     methods: HashMap<Box<str>, Cost>,
 }
@@ -88,17 +88,17 @@ const NAMED: &str = "tools/call";
 /// What was counted since it was last taken.
 #[derive(Default)]
 pub(super) struct Book {
-    accounts: HashMap<Account, Lines>,
+    accounts: HashMap<UserAccount, CostLines>,
     names: usize,
     /// How many of them each server has.
     of_servers: HashMap<Box<str>, usize>,
     /// How often each was answered: a list is one for many, and long.
-    lists: Vec<(Account, Arc<[Listed]>, u64)>,
+    lists: Vec<(UserAccount, Arc<[ListedToolCost]>, u64)>,
 }
 
-impl From<&Payer<'_>> for Account {
-    fn from(payer: &Payer<'_>) -> Account {
-        Account {
+impl From<&Payer<'_>> for UserAccount {
+    fn from(payer: &Payer<'_>) -> UserAccount {
+        UserAccount {
             day: payer.day,
             uid: payer.uid,
             agent: payer.agent.cloned(),
@@ -108,11 +108,11 @@ impl From<&Payer<'_>> for Account {
 
 impl Book {
     /// Counts a cost.
-    pub(super) fn count(&mut self, payer: &Payer<'_>, line: Line<'_>, cost: &Cost) {
-        self.add(Account::from(payer), line, cost);
+    pub(super) fn count(&mut self, payer: &Payer<'_>, line: CostLine<'_>, cost: &Cost) {
+        self.add(UserAccount::from(payer), line, cost);
     }
 
-    fn add(&mut self, account: Account, line: Line<'_>, cost: &Cost) {
+    fn add(&mut self, account: UserAccount, line: CostLine<'_>, cost: &Cost) {
         let (of_servers, names) = (&self.of_servers, self.names);
         let has_room = || {
             let own = of_servers.get(line.server).copied().unwrap_or_default();
@@ -129,12 +129,13 @@ impl Book {
     }
 
     /// Counts a list that was answered.
-    pub(super) fn count_list(&mut self, payer: &Payer<'_>, tools: &Arc<[Listed]>) {
+    pub(super) fn count_list(&mut self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
         if tools.is_empty() {
             return;
         }
-        let account = Account::from(payer);
-        let is_it = |(of, list, _): &&mut (Account, Arc<[Listed]>, u64)| Arc::ptr_eq(list, tools) && *of == account;
+        let account = UserAccount::from(payer);
+        let is_it =
+            |(of, list, _): &&mut (UserAccount, Arc<[ListedToolCost]>, u64)| Arc::ptr_eq(list, tools) && *of == account;
         match self.lists.iter_mut().find(is_it) {
             Some((_, _, times)) => *times += 1,
             None => self.lists.push((account, tools.clone(), 1)),
@@ -148,7 +149,7 @@ impl Book {
     fn count_listed(&mut self) {
         for (account, tools, times) in std::mem::take(&mut self.lists) {
             for listed in &*tools {
-                let line = Line {
+                let line = CostLine {
                     server: &listed.server,
                     method: NAMED,
                     tool: &listed.tool,
@@ -209,7 +210,7 @@ impl Book {
                 uid: key.uid,
                 agent: agent.as_ref(),
             };
-            let line = Line {
+            let line = CostLine {
                 server: &key.server,
                 method: &key.method,
                 tool: &key.tool,
@@ -219,11 +220,11 @@ impl Book {
     }
 }
 
-impl Lines {
+impl CostLines {
     /// Counts a cost. `true`: under a name that was not there.
-    fn count(&mut self, line: Line<'_>, cost: &Cost, has_room_for_all: impl Fn() -> bool) -> bool {
+    fn count(&mut self, line: CostLine<'_>, cost: &Cost, has_room_for_all: impl Fn() -> bool) -> bool {
         let all = self.names;
-        let is_new = at(&mut self.servers, line.server, |names: &mut Names| {
+        let is_new = at(&mut self.servers, line.server, |names: &mut ServerToolNames| {
             let is_tool = line.method == NAMED && !line.tool.is_empty();
             if is_tool && let Some(known) = names.tools.get_mut(line.tool) {
                 known.add(cost);
@@ -259,8 +260,8 @@ mod tests {
         Payer { day: DAY, uid, agent }
     }
 
-    fn tool<'a>(server: &'a str, tool: &'a str) -> Line<'a> {
-        Line {
+    fn tool<'a>(server: &'a str, tool: &'a str) -> CostLine<'a> {
+        CostLine {
             server,
             method: NAMED,
             tool,
@@ -303,12 +304,12 @@ mod tests {
     #[test]
     fn lists_are_counted_by_the_tools_in_them() {
         let (mut book, agent) = (Book::default(), Arc::from("coder"));
-        let tool = |tool: &str, bytes| Listed {
+        let tool = |tool: &str, bytes| ListedToolCost {
             server: Arc::from("s"),
             tool: tool.into(),
             bytes,
         };
-        let pages: Vec<Arc<[Listed]>> = (0..3 * MAX_LISTS)
+        let pages: Vec<Arc<[ListedToolCost]>> = (0..3 * MAX_LISTS)
             .map(|_| Arc::from([tool("a", 10), tool("b", 5)]))
             .collect();
         for page in pages.iter().chain(&pages[..2]) {
@@ -346,8 +347,8 @@ mod tests {
     #[test]
     fn a_server_that_lists_without_end_takes_no_names_from_others() {
         let mut book = Book::default();
-        let list = |server: &str, count: usize| -> Arc<[Listed]> {
-            let tools = (0..count).map(|name| Listed {
+        let list = |server: &str, count: usize| -> Arc<[ListedToolCost]> {
+            let tools = (0..count).map(|name| ListedToolCost {
                 server: Arc::from(server),
                 tool: name.to_string().into(),
                 bytes: 1,

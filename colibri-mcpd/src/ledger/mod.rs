@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use book::Book;
-pub use book::{Line, Listed, Payer};
+pub use book::{CostLine, ListedToolCost, Payer};
 use colibri_api::{Cost, Day};
 
-use crate::store::{self, CostKey, Store};
+use crate::store::{self, CostKey, Database};
 
 /// How often what was counted goes to the store.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -26,14 +26,14 @@ const FORGOTTEN_AT_A_TIME: u32 = 7;
 
 /// What is counted and not yet in the store.
 #[derive(Default)]
-pub struct Ledger {
+pub struct CostLedger {
     book: Mutex<Book>,
     /// Held while the book is written to the store.
-    written: Mutex<Written>,
+    written: Mutex<FlushedCosts>,
 }
 
 #[derive(Default)]
-struct Written {
+struct FlushedCosts {
     /// The last day on which old days were forgotten.
     forgotten: Option<Day>,
     totals: Totals,
@@ -60,12 +60,12 @@ impl Totals {
     }
 }
 
-impl Ledger {
+impl CostLedger {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, FlushedCosts> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,12 +75,12 @@ impl Ledger {
     }
 
     /// Counts what something cost.
-    pub fn count(&self, payer: &Payer<'_>, line: Line<'_>, cost: &Cost) {
+    pub fn count(&self, payer: &Payer<'_>, line: CostLine<'_>, cost: &Cost) {
         self.book().count(payer, line, cost);
     }
 
     /// Counts a list of tools that was answered.
-    pub fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[Listed]>) {
+    pub fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
         self.book().count_list(payer, tools);
     }
 
@@ -88,7 +88,7 @@ impl Ledger {
     ///
     /// # Errors
     /// It cannot be written now. It stays counted.
-    pub fn write(&self, store: &Store) -> Result<(), store::Error> {
+    pub fn write(&self, store: &Database) -> Result<(), store::StoreError> {
         let mut written = self.written();
         let today = Day::of(SystemTime::now());
         let costs = self.book().take(today);
@@ -136,13 +136,13 @@ mod tests {
         }
     }
 
-    const LINE: Line<'static> = Line {
+    const LINE: CostLine<'static> = CostLine {
         server: "s",
         method: "tools/call",
         tool: "t",
     };
 
-    fn told(store: &Store) -> (u64, Option<Day>) {
+    fn told(store: &Database) -> (u64, Option<Day>) {
         let query = CostQuery {
             since: Day(0),
             uid: None,
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn what_is_counted_is_written_once() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
-        let (ledger, today) = (Ledger::default(), Day::of(SystemTime::now()));
+        let store = Database::open(state.path()).unwrap();
+        let (ledger, today) = (CostLedger::default(), Day::of(SystemTime::now()));
         for round in 1..=3 {
             ledger.count(&payer(today), LINE, &ONE);
             ledger.write(&store).unwrap();
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn what_cannot_be_written_stays_counted() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         let other = rusqlite::Connection::open(store.path()).unwrap();
         other.execute_batch("ALTER TABLE ledger RENAME TO hidden").unwrap();
-        let (ledger, today) = (Ledger::default(), Day::of(SystemTime::now()));
+        let (ledger, today) = (CostLedger::default(), Day::of(SystemTime::now()));
         for _ in 0..3 {
             ledger.count(&payer(today), LINE, &ONE);
             ledger.write(&store).unwrap_err();
@@ -188,9 +188,9 @@ mod tests {
     #[test]
     fn days_are_kept_for_400_days_and_a_clock_that_jumps_costs_few() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         let today = Day::of(SystemTime::now());
-        let ledger = Ledger::default();
+        let ledger = CostLedger::default();
         for ago in [0, 399, 400, 401] {
             ledger.count(&payer(Day(today.0 - ago)), LINE, &ONE);
         }

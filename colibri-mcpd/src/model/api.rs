@@ -8,7 +8,7 @@ use crate::registry::ModelApi as Api;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub enum ModelRequestKind {
     /// An answer of the model, which costs tokens.
     Generate,
     /// How many tokens a request has.
@@ -20,11 +20,11 @@ pub enum Asks {
 }
 
 /// A request that passes: method, path and what it asks for. `{}` is one name.
-pub(super) type Route = (Method, &'static str, Asks);
+pub(super) type ModelRoute = (Method, &'static str, ModelRequestKind);
 
 /// The requests that pass.
-pub(super) fn routes(api: Api) -> &'static [Route] {
-    use Asks::{Batch, Count, Generate, List};
+pub(super) fn routes(api: Api) -> &'static [ModelRoute] {
+    use ModelRequestKind::{Batch, Count, Generate, List};
     match api {
         Api::Anthropic => &[
             (Method::POST, "/v1/messages", Generate),

@@ -4,10 +4,10 @@
 use colibri_json::Reader;
 use hyper::StatusCode;
 
-use super::api::Asks;
+use super::api::ModelRequestKind;
 use super::grammar::grammar;
-use super::refusal::{Refusal, Stopped};
-use super::walk::{Facts, Judge};
+use super::refusal::{BodyRefusal, ModelRefusal};
+use super::walk::{BodyFacts, Judge};
 use crate::registry::{ModelApi, ModelPermissions};
 
 /// The deepest nesting of a body.
@@ -17,20 +17,25 @@ const MAX_DEPTH: usize = 128;
 ///
 /// # Errors
 /// Why it is refused, and where.
-pub(super) fn judge(api: ModelApi, asks: Asks, permits: &ModelPermissions, body: &[u8]) -> Result<Facts, Refusal> {
-    let bad = |why: &str| Refusal::new(StatusCode::BAD_REQUEST, why);
+pub(super) fn judge(
+    api: ModelApi,
+    asks: ModelRequestKind,
+    permits: &ModelPermissions,
+    body: &[u8],
+) -> Result<BodyFacts, ModelRefusal> {
+    let bad = |why: &str| ModelRefusal::new(StatusCode::BAD_REQUEST, why);
     let text = std::str::from_utf8(body).map_err(|_| bad("the body is not UTF-8"))?;
     let reader = Reader::new(text, MAX_DEPTH, "nested deeper than 128 levels");
     let mut judge = Judge::new(reader, grammar(api), permits, asks);
     match judge.body() {
         Ok(()) => {
             let (top, mut facts) = (judge.top, judge.facts);
-            if asks == Asks::Generate {
+            if asks == ModelRequestKind::Generate {
                 top.splice(api, permits, &mut facts.splices)?;
             }
             Ok(facts)
         }
-        Err(Stopped::Fault(fault)) => Err(bad(&format!("{}: {}", judge.place(), fault.why))),
-        Err(Stopped::Refused(status, why)) => Err(Refusal::new(status, format!("{}: {why}", judge.place()))),
+        Err(BodyRefusal::Fault(fault)) => Err(bad(&format!("{}: {}", judge.place(), fault.why))),
+        Err(BodyRefusal::Refused(status, why)) => Err(ModelRefusal::new(status, format!("{}: {why}", judge.place()))),
     }
 }

@@ -4,21 +4,21 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::refusal::Refusal;
-use super::usage::Tokens;
-use crate::relay::AgentDoor;
+use super::refusal::ModelRefusal;
+use super::usage::TokenCounts;
+use crate::relay::AgentSocket;
 use hyper::StatusCode;
 
 /// The tokens of one instance of an agent.
-pub(super) struct Budget {
-    door: Arc<AgentDoor>,
+pub(super) struct TokenBudget {
+    door: Arc<AgentSocket>,
     /// What requests that are on their way may cost.
     reserved: Mutex<u64>,
 }
 
-impl Budget {
-    pub(super) fn new(door: Arc<AgentDoor>) -> Budget {
-        Budget {
+impl TokenBudget {
+    pub(super) fn new(door: Arc<AgentSocket>) -> TokenBudget {
+        TokenBudget {
             door,
             reserved: Mutex::new(0),
         }
@@ -28,7 +28,7 @@ impl Budget {
     ///
     /// # Errors
     /// So much is not left.
-    pub(super) fn reserve(self: &Arc<Self>, tokens: Tokens) -> Result<Reserved, Refusal> {
+    pub(super) fn reserve(self: &Arc<Self>, tokens: TokenCounts) -> Result<TokenReservation, ModelRefusal> {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = reserved.saturating_add(tokens.sum());
         if let Some(most) = self.door.max_tokens
@@ -49,11 +49,11 @@ impl Budget {
                         tokens.sum()
                     ),
                 };
-                return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, why));
+                return Err(ModelRefusal::new(StatusCode::TOO_MANY_REQUESTS, why));
             }
         }
         *reserved = sum;
-        Ok(Reserved {
+        Ok(TokenReservation {
             budget: self.clone(),
             tokens,
         })
@@ -61,22 +61,22 @@ impl Budget {
 }
 
 /// What a request may cost. It is given back when this is dropped.
-pub(super) struct Reserved {
-    budget: Arc<Budget>,
+pub(super) struct TokenReservation {
+    budget: Arc<TokenBudget>,
     /// How much.
-    pub(super) tokens: Tokens,
+    pub(super) tokens: TokenCounts,
 }
 
-impl Reserved {
+impl TokenReservation {
     /// What it did cost.
-    pub(super) fn settle(&self, cost: Tokens) {
+    pub(super) fn settle(&self, cost: TokenCounts) {
         let spent = &self.budget.door.spent;
         spent.tokens_in.fetch_add(cost.read, Ordering::Relaxed);
         spent.tokens_out.fetch_add(cost.written, Ordering::Relaxed);
     }
 }
 
-impl Drop for Reserved {
+impl Drop for TokenReservation {
     fn drop(&mut self) {
         let mut reserved = self.budget.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         *reserved = reserved.saturating_sub(self.tokens.sum());

@@ -15,18 +15,18 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
-use super::api::{ANSWER_FIELDS, Asks, fits};
-use super::budget::{Budget, Reserved};
+use super::api::{ANSWER_FIELDS, ModelRequestKind, fits};
+use super::budget::{TokenBudget, TokenReservation};
 use super::mask::{Mask, values_of};
-use super::refusal::Refusal;
-use super::request::{Passed, address, pass};
-use super::usage::{Meter, Tokens};
-use super::wire::{BodyRoom, Head, MAX_BODY, Request, Wire, no_room};
-use crate::ledger::{Ledger, Line, Payer};
+use super::refusal::ModelRefusal;
+use super::request::{OutgoingRequest, address, pass};
+use super::usage::{Meter, TokenCounts};
+use super::wire::{BodyRoom, MAX_BODY, ModelRequest, ModelWire, ResponseHead, no_room};
+use crate::ledger::{CostLedger, CostLine, Payer};
 use crate::peer::{self, Outbox, Tenant};
-use crate::policy::Turns;
-use crate::registry::{Model, ModelApi};
-use crate::relay::AgentDoor;
+use crate::policy::UserSlots;
+use crate::registry::{ModelApi, ModelSpec};
+use crate::relay::AgentSocket;
 use colibri_api::{Cost, Day};
 use colibri_http::{Client, Error, Limits, Response};
 use colibri_text::{brief, hex};
@@ -46,30 +46,30 @@ const JUDGED_ASIDE: usize = 64 * 1024;
 const MAX_REFUSALS: u64 = 1000;
 
 /// Where events are recorded; an error says why one was not.
-pub type Record = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
+pub type RecordEvent = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
 
 /// What all relays share.
-pub(super) struct Shared {
-    pub(super) record: Box<Record>,
-    pub(super) ledger: Arc<Ledger>,
+pub(super) struct RelayContext {
+    pub(super) record: Box<RecordEvent>,
+    pub(super) ledger: Arc<CostLedger>,
     /// Room for bodies, from their first byte until the model answers.
-    pub(super) room: Arc<peer::Budget>,
+    pub(super) room: Arc<peer::ByteBudget>,
     /// Turns at judging long bodies.
-    pub(super) judging: Turns,
+    pub(super) judging: UserSlots,
 }
 
 /// The relay of one instance of an agent.
 pub(super) struct Relay {
-    pub(super) door: Arc<AgentDoor>,
-    model: Arc<Model>,
+    pub(super) door: Arc<AgentSocket>,
+    model: Arc<ModelSpec>,
     /// The entry's headers, sensitive.
     headers: HeaderMap,
     /// What no answer may show.
     hidden: Vec<SecretString>,
     client: Client,
-    budget: Arc<Budget>,
+    budget: Arc<TokenBudget>,
     uid: u32,
-    shared: Arc<Shared>,
+    shared: Arc<RelayContext>,
     large: Semaphore,
     requests: AtomicU64,
     refusals: AtomicU64,
@@ -81,11 +81,11 @@ impl Relay {
     /// # Errors
     /// A header cannot be sent.
     pub(super) fn new(
-        model: &Model,
+        model: &ModelSpec,
         headers: &BTreeMap<String, SecretString>,
-        door: Arc<AgentDoor>,
+        door: Arc<AgentSocket>,
         uid: u32,
-        shared: Arc<Shared>,
+        shared: Arc<RelayContext>,
     ) -> Result<Relay, String> {
         let mut fields = HeaderMap::new();
         for (name, value) in headers {
@@ -106,7 +106,7 @@ impl Relay {
             client: Client::new(model.rules.clone()),
             model: Arc::new(model.clone()),
             headers: fields,
-            budget: Arc::new(Budget::new(door.clone())),
+            budget: Arc::new(TokenBudget::new(door.clone())),
             door,
             uid,
             shared,
@@ -131,13 +131,13 @@ impl Relay {
     }
 
     /// The refusal of a request of a connection that was cut off, which is noted.
-    fn no_room(&self) -> Refusal {
+    fn no_room(&self) -> ModelRefusal {
         let refusal = no_room();
         self.note_refusal(&refusal);
         refusal
     }
 
-    fn note_refusal(&self, refusal: &Refusal) {
+    fn note_refusal(&self, refusal: &ModelRefusal) {
         if self.refusals.fetch_add(1, Ordering::Relaxed) < MAX_REFUSALS {
             let why = brief(&refusal.message, 300);
             info!(agent = %self.door.agent, session = %self.door.session, "a request to the model is refused: {why}");
@@ -160,7 +160,7 @@ pub(super) async fn serve(relay: Arc<Relay>, stream: UnixStream) {
         session: relay.door.session.clone(),
     };
     let peer = Outbox::charged(MAX_BODY, &relay.shared.room, tenant);
-    let mut wire = Wire::new(stream, peer, relay.api());
+    let mut wire = ModelWire::new(stream, peer, relay.api());
     loop {
         let (request, room) = match wire.request(&relay.large).await {
             Ok(Some(next)) => next,
@@ -184,7 +184,12 @@ pub(super) async fn serve(relay: Arc<Relay>, stream: UnixStream) {
 }
 
 /// Answers a request; `false`: nothing more can be said on this connection.
-async fn answer(relay: &Arc<Relay>, wire: &mut Wire, request: Request, room: BodyRoom<'_>) -> io::Result<bool> {
+async fn answer(
+    relay: &Arc<Relay>,
+    wire: &mut ModelWire,
+    request: ModelRequest,
+    room: BodyRoom<'_>,
+) -> io::Result<bool> {
     let refused = match judged(relay, request).await {
         Ok(passed) => match sent(relay, wire, passed, room).await? {
             Ok(whole) => return Ok(whole),
@@ -200,7 +205,7 @@ async fn answer(relay: &Arc<Relay>, wire: &mut Wire, request: Request, room: Bod
     Ok(goes_on)
 }
 
-async fn judged(relay: &Relay, request: Request) -> Result<Passed, Refusal> {
+async fn judged(relay: &Relay, request: ModelRequest) -> Result<OutgoingRequest, ModelRefusal> {
     if request.body.len() <= JUDGED_ASIDE {
         return pass(&relay.model, request);
     }
@@ -216,16 +221,21 @@ async fn judged(relay: &Relay, request: Request) -> Result<Passed, Refusal> {
         passed
     });
     let judged = judged.await;
-    judged.unwrap_or_else(|_| Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending")))
+    judged.unwrap_or_else(|_| {
+        Err(ModelRefusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the daemon is ending",
+        ))
+    })
 }
 
 /// Sends a request and passes its answer on.
 async fn sent(
     relay: &Arc<Relay>,
-    wire: &mut Wire,
-    passed: Passed,
+    wire: &mut ModelWire,
+    passed: OutgoingRequest,
     room: BodyRoom<'_>,
-) -> io::Result<Result<bool, Refusal>> {
+) -> io::Result<Result<bool, ModelRefusal>> {
     if wire.is_cut_off() {
         return Ok(Err(relay.no_room()));
     }
@@ -282,7 +292,7 @@ async fn sent(
                 _ => StatusCode::BAD_GATEWAY,
             };
             warn!(agent = %relay.door.agent, "the model was not reached: {error}");
-            return Ok(Err(Refusal::new(status, error.to_string())));
+            return Ok(Err(ModelRefusal::new(status, error.to_string())));
         }
     };
     exchange.status = response.status.as_u16();
@@ -293,7 +303,7 @@ async fn sent(
             response.status.as_u16()
         );
         warn!(agent = %relay.door.agent, "{why}");
-        return Ok(Err(Refusal::new(StatusCode::BAD_GATEWAY, why)));
+        return Ok(Err(ModelRefusal::new(StatusCode::BAD_GATEWAY, why)));
     }
     if !response.status.is_success() {
         // Providers charge nothing for an error.
@@ -303,13 +313,18 @@ async fn sent(
 }
 
 /// Passes an answer on as it comes; `false`: it did not come to its end.
-async fn relayed(relay: &Relay, wire: &mut Wire, response: &mut Response, exchange: &mut Exchange) -> io::Result<bool> {
+async fn relayed(
+    relay: &Relay,
+    wire: &mut ModelWire,
+    response: &mut Response,
+    exchange: &mut Exchange,
+) -> io::Result<bool> {
     let has_events = response
         .header("content-type")
         .is_some_and(|kind| kind.trim().to_ascii_lowercase().starts_with("text/event-stream"));
     exchange.meter = Some(Meter::new(relay.api(), has_events));
     let mut mask = Mask::new(&relay.hidden);
-    let head = Head {
+    let head = ResponseHead {
         status: response.status,
         fields: passed_fields(&response.headers, &relay.hidden),
         length: response
@@ -366,8 +381,8 @@ fn passed_fields<'h>(headers: &'h HeaderMap, hidden: &[SecretString]) -> Vec<(&'
 /// A request that went out. When it is over, however, it is settled and recorded.
 struct Exchange {
     relay: Arc<Relay>,
-    reserved: Reserved,
-    asks: Asks,
+    reserved: TokenReservation,
+    asks: ModelRequestKind,
     number: u64,
     /// The status of its answer; 0: there was none.
     status: u16,
@@ -385,7 +400,11 @@ impl Exchange {
     ///
     /// # Errors
     /// That cannot be recorded, and so it does not.
-    fn begin(relay: &Arc<Relay>, passed: &Passed, reserved: Reserved) -> Result<Exchange, Refusal> {
+    fn begin(
+        relay: &Arc<Relay>,
+        passed: &OutgoingRequest,
+        reserved: TokenReservation,
+    ) -> Result<Exchange, ModelRefusal> {
         let number = relay.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let digest = Digest::of(&passed.body);
         let path = passed.target.split('?').next().unwrap_or_default();
@@ -404,7 +423,7 @@ impl Exchange {
         recorded.map_err(|error| {
             error!("a request to the model was not recorded, and so not sent: {error}");
             let why = "it cannot be recorded, so nothing was sent: the operator has to see to the trail";
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+            ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
         })?;
         Ok(Exchange {
             relay: relay.clone(),
@@ -425,14 +444,14 @@ impl Exchange {
     }
 
     /// What it cost, and whether that was counted.
-    fn cost(&mut self) -> (Tokens, bool) {
+    fn cost(&mut self) -> (TokenCounts, bool) {
         let reserved = self.reserved.tokens;
-        if self.free || reserved == Tokens::default() {
-            return (Tokens::default(), true);
+        if self.free || reserved == TokenCounts::default() {
+            return (TokenCounts::default(), true);
         }
-        let meter = self.meter.take().filter(|_| self.asks == Asks::Generate);
+        let meter = self.meter.take().filter(|_| self.asks == ModelRequestKind::Generate);
         // What was read is often told at the beginning; what was written, only at the end.
-        let at_most = Tokens {
+        let at_most = TokenCounts {
             read: meter.as_ref().and_then(Meter::read_so_far).unwrap_or(reserved.read),
             ..reserved
         };
@@ -460,7 +479,7 @@ impl Exchange {
         if let Err(error) = recorded {
             error!("the answer of a model was not recorded: {error}");
         }
-        if cost == Tokens::default() {
+        if cost == TokenCounts::default() {
             return;
         }
         let door = &self.relay.door;
@@ -475,7 +494,7 @@ impl Exchange {
             tokens_out: cost.written,
             ..Cost::default()
         };
-        self.relay.shared.ledger.count(&payer, Line::MODEL, &cost);
+        self.relay.shared.ledger.count(&payer, CostLine::MODEL, &cost);
     }
 }
 

@@ -19,13 +19,13 @@ mod usage;
 mod walk;
 mod wire;
 
-pub use api::Asks;
-pub use exchange::Record;
-pub use refusal::Refusal;
+pub use api::ModelRequestKind;
+pub use exchange::RecordEvent;
+pub use refusal::ModelRefusal;
 pub use relays::ModelRelays;
 pub use request::read_body;
-pub use usage::{Meter, Tokens};
-pub use walk::Facts;
+pub use usage::{Meter, TokenCounts};
+pub use walk::BodyFacts;
 pub use wire::MAX_BODY;
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use colibri_json::{Fault, Kind, Reader};
 
-use super::refusal::{Stopped, wrong};
+use super::refusal::{BodyRefusal, wrong};
 
 /// The key that says what an object is.
 pub(super) const TYPE: &str = "type";
 
 /// The `type` of an object that begins here.
-pub(super) fn type_of(mut reader: Reader<'_>) -> Result<Option<Cow<'_, str>>, Stopped> {
+pub(super) fn type_of(mut reader: Reader<'_>) -> Result<Option<Cow<'_, str>>, BodyRefusal> {
     let mut first = true;
     reader.enter()?;
     while let Some((_, key)) = reader.key(first)? {

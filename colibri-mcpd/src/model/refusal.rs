@@ -9,16 +9,16 @@ use crate::registry::ModelAllow;
 
 /// Why a request is not passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ModelRefusal {
     /// The status of HTTP.
     pub status: StatusCode,
     /// What is wrong, and what to do.
     pub message: String,
 }
 
-impl Refusal {
-    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal {
+impl ModelRefusal {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> ModelRefusal {
+        ModelRefusal {
             status,
             message: message.into(),
         }
@@ -26,14 +26,14 @@ impl Refusal {
 }
 
 /// Why a body is not read on.
-pub(super) enum Stopped {
+pub(super) enum BodyRefusal {
     Fault(Fault),
     Refused(StatusCode, Cow<'static, str>),
 }
 
-impl From<Fault> for Stopped {
-    fn from(fault: Fault) -> Stopped {
-        Stopped::Fault(fault)
+impl From<Fault> for BodyRefusal {
+    fn from(fault: Fault) -> BodyRefusal {
+        BodyRefusal::Fault(fault)
     }
 }
 
@@ -41,16 +41,16 @@ impl From<Fault> for Stopped {
 ///
 /// # Errors
 /// Always.
-pub(super) fn refused<T>(why: impl Into<Cow<'static, str>>) -> Result<T, Stopped> {
-    Err(Stopped::Refused(StatusCode::FORBIDDEN, why.into()))
+pub(super) fn refused<T>(why: impl Into<Cow<'static, str>>) -> Result<T, BodyRefusal> {
+    Err(BodyRefusal::Refused(StatusCode::FORBIDDEN, why.into()))
 }
 
 /// A refusal of something that is no request of the interface.
 ///
 /// # Errors
 /// Always.
-pub(super) fn wrong<T>(why: impl Into<Cow<'static, str>>) -> Result<T, Stopped> {
-    Err(Stopped::Refused(StatusCode::BAD_REQUEST, why.into()))
+pub(super) fn wrong<T>(why: impl Into<Cow<'static, str>>) -> Result<T, BodyRefusal> {
+    Err(BodyRefusal::Refused(StatusCode::BAD_REQUEST, why.into()))
 }
 
 /// A refusal of what the entry has to allow.

@@ -10,30 +10,35 @@ use tokio::net::UnixListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
-use super::exchange::{self, Record, Relay, Shared};
-use crate::agents::{Models, Open};
-use crate::ledger::Ledger;
-use crate::peer::Budget;
+use super::exchange::{self, RecordEvent, Relay, RelayContext};
+use crate::agents::{ListenGuard, Models};
+use crate::ledger::CostLedger;
+use crate::peer::ByteBudget;
 use crate::policy::Caller;
-use crate::policy::Turns;
+use crate::policy::UserSlots;
 use crate::registry::AgentEntry;
-use crate::registry::secrets::Secrets;
-use crate::relay::AgentDoor;
+use crate::registry::secrets::SecretStore;
+use crate::relay::AgentSocket;
 
 /// The most connections of one agent at a time.
 const MAX_CONNECTIONS: usize = 16;
 
 /// Makes the relays of agents.
 pub struct ModelRelays {
-    shared: Arc<Shared>,
-    secrets: Arc<Secrets>,
+    shared: Arc<RelayContext>,
+    secrets: Arc<SecretStore>,
 }
 
 impl ModelRelays {
     /// `record` writes an event into the trail; bodies that are read take of `room`.
-    pub fn new(record: Box<Record>, ledger: Arc<Ledger>, room: Arc<Budget>, secrets: Arc<Secrets>) -> ModelRelays {
-        let judging = Turns::new(4);
-        let shared = Shared {
+    pub fn new(
+        record: Box<RecordEvent>,
+        ledger: Arc<CostLedger>,
+        room: Arc<ByteBudget>,
+        secrets: Arc<SecretStore>,
+    ) -> ModelRelays {
+        let judging = UserSlots::new(4);
+        let shared = RelayContext {
             record,
             ledger,
             room,
@@ -51,9 +56,9 @@ impl Models for ModelRelays {
         &self,
         socket: &Path,
         entry: &Arc<AgentEntry>,
-        door: Arc<AgentDoor>,
+        door: Arc<AgentSocket>,
         person: Caller,
-    ) -> io::Result<Box<dyn Open>> {
+    ) -> io::Result<Box<dyn ListenGuard>> {
         let model = entry
             .model
             .as_deref()
@@ -63,7 +68,7 @@ impl Models for ModelRelays {
         let listener = UnixListener::bind(socket)?;
         // Its directory says who comes to it.
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))?;
-        Ok(Box::new(Opened {
+        Ok(Box::new(ListeningRelay {
             accepting: tokio::spawn(accept(listener, Arc::new(relay))),
             socket: socket.to_owned(),
         }))
@@ -71,14 +76,14 @@ impl Models for ModelRelays {
 }
 
 /// A relay that is listened on.
-struct Opened {
+struct ListeningRelay {
     accepting: JoinHandle<()>,
     socket: PathBuf,
 }
 
-impl Open for Opened {}
+impl ListenGuard for ListeningRelay {}
 
-impl Drop for Opened {
+impl Drop for ListeningRelay {
     fn drop(&mut self) {
         self.accepting.abort();
         // Its directory may be gone already.

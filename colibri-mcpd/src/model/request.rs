@@ -4,15 +4,15 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 
-use super::api::{Asks, BETAS, Parameter, REQUEST_FIELDS, fits, parameters, routes};
+use super::api::{BETAS, ModelRequestKind, Parameter, REQUEST_FIELDS, fits, parameters, routes};
 use super::body::judge;
 use super::grammar::grammar;
 use super::names::judge_model;
-use super::refusal::Refusal;
-use super::usage::Tokens;
-use super::walk::Facts;
-use super::wire::Request;
-use crate::registry::{Model, ModelAllow, ModelApi, ModelPermissions};
+use super::refusal::ModelRefusal;
+use super::usage::TokenCounts;
+use super::walk::BodyFacts;
+use super::wire::ModelRequest;
+use crate::registry::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
 
 /// The most tokens that a provider adds of its own: its words about tools.
 const ADDED_TOKENS: u64 = 4096;
@@ -21,22 +21,27 @@ const MAX_NAME: usize = 256;
 
 /// A request that may go out.
 #[derive(Debug)]
-pub(super) struct Passed {
+pub(super) struct OutgoingRequest {
     pub(super) method: Method,
-    pub(super) asks: Asks,
+    pub(super) asks: ModelRequestKind,
     /// Path and query.
     pub(super) target: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     /// What it may cost.
-    pub(super) cost: Tokens,
+    pub(super) cost: TokenCounts,
 }
 
 /// Reads the body of a request, as the relay does.
 ///
 /// # Errors
 /// Why it is refused.
-pub fn read_body(api: ModelApi, asks: Asks, permits: &ModelPermissions, body: &[u8]) -> Result<Facts, Refusal> {
+pub fn read_body(
+    api: ModelApi,
+    asks: ModelRequestKind,
+    permits: &ModelPermissions,
+    body: &[u8],
+) -> Result<BodyFacts, ModelRefusal> {
     judge(api, asks, permits, body)
 }
 
@@ -44,7 +49,7 @@ pub fn read_body(api: ModelApi, asks: Asks, permits: &ModelPermissions, body: &[
 ///
 /// # Errors
 /// Why it is refused.
-pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
+pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingRequest, ModelRefusal> {
     let host = request.field("host").unwrap_or_default();
     if !is_here(host) {
         return Err(forbidden(
@@ -61,32 +66,32 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
         ));
     }
     let (method, asks, name) = route(model, &request.method, path)?;
-    if let (Asks::Generate | Asks::Count, Some(name)) = (asks, name) {
+    if let (ModelRequestKind::Generate | ModelRequestKind::Count, Some(name)) = (asks, name) {
         judge_model(name, &model.permits).map_err(|why| forbidden(&why))?;
     }
     let query = passed_query(model.api, query)?;
     let mut body = request.body.clone();
-    let mut cost = Tokens::default();
+    let mut cost = TokenCounts::default();
     if method == Method::POST {
         let kind = request.field("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
             let why = "the body must be JSON: say Content-Type: application/json";
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+            return Err(ModelRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
         let facts = judge(model.api, asks, &model.permits, &body)?;
-        if matches!(asks, Asks::Generate | Asks::Batch) {
-            cost = Tokens {
+        if matches!(asks, ModelRequestKind::Generate | ModelRequestKind::Batch) {
+            cost = TokenCounts {
                 read: most_read(model, &facts, body.len() as u64),
                 written: most_written(model, &facts),
             };
         }
         body = spliced(&body, facts);
     } else if !body.is_empty() {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "a GET has no body"));
+        return Err(ModelRefusal::new(StatusCode::BAD_REQUEST, "a GET has no body"));
     }
     let headers = passed_headers(model, &request);
-    Ok(Passed {
+    Ok(OutgoingRequest {
         method,
         asks,
         target: format!("{path}{query}"),
@@ -99,7 +104,7 @@ pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
 /// The most tokens that a body of so many bytes is to the model. No tokenizer makes more tokens of a text than it has
 /// bytes; pictures have a most of their own; of a document a few bytes may be many pages. No request of a batch is more
 /// than the model reads at most.
-fn most_read(model: &Model, facts: &Facts, bytes: u64) -> u64 {
+fn most_read(model: &ModelSpec, facts: &BodyFacts, bytes: u64) -> u64 {
     let documents = facts.with_documents.saturating_mul(model.context_tokens);
     let others = facts.requests.saturating_sub(facts.with_documents);
     let pictures = facts.pictures.saturating_mul(grammar(model.api).picture_tokens);
@@ -111,7 +116,7 @@ fn most_read(model: &Model, facts: &Facts, bytes: u64) -> u64 {
 }
 
 /// The most tokens that the model writes in answer to a body.
-fn most_written(model: &Model, facts: &Facts) -> u64 {
+fn most_written(model: &ModelSpec, facts: &BodyFacts) -> u64 {
     let unlimited = facts.unlimited.saturating_mul(model.max_tokens_default);
     facts
         .maximum
@@ -132,7 +137,11 @@ fn is_here(host: &str) -> bool {
 }
 
 /// The method and the kind of a request, and the name in its path.
-fn route<'p>(model: &Model, method: &str, path: &'p str) -> Result<(Method, Asks, Option<&'p str>), Refusal> {
+fn route<'p>(
+    model: &ModelSpec,
+    method: &str,
+    path: &'p str,
+) -> Result<(Method, ModelRequestKind, Option<&'p str>), ModelRefusal> {
     let routes = routes(model.api);
     let mut same_path = routes
         .iter()
@@ -141,13 +150,13 @@ fn route<'p>(model: &Model, method: &str, path: &'p str) -> Result<(Method, Asks
     let api = model.api.name();
     if same_path.peek().is_none() {
         let why = format!("this path is none of those of {api} that are passed on");
-        return Err(Refusal::new(StatusCode::NOT_FOUND, why));
+        return Err(ModelRefusal::new(StatusCode::NOT_FOUND, why));
     }
     let Some((method, asks, name)) = same_path.find(|(is, _, _)| is.as_str() == method) else {
         let why = format!("this method is none of those of {api} that are passed on for this path");
-        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why));
+        return Err(ModelRefusal::new(StatusCode::METHOD_NOT_ALLOWED, why));
     };
-    if *asks == Asks::Batch && !model.permits.allow.contains(&ModelAllow::Batches) {
+    if *asks == ModelRequestKind::Batch && !model.permits.allow.contains(&ModelAllow::Batches) {
         return Err(forbidden(
             "answers that come later are not counted: the agent's entry does not allow them (\"allow\" of its \
              \"model\": batches)",
@@ -171,7 +180,7 @@ fn is_word(text: &str, more: &[u8]) -> bool {
 }
 
 /// The query as it goes on, with its question mark.
-fn passed_query(api: ModelApi, query: &str) -> Result<String, Refusal> {
+fn passed_query(api: ModelApi, query: &str) -> Result<String, ModelRefusal> {
     let known = parameters(api);
     let (mut passed, mut seen) = (String::new(), Vec::new());
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -198,7 +207,7 @@ fn passed_query(api: ModelApi, query: &str) -> Result<String, Refusal> {
 }
 
 /// The header fields that go on.
-fn passed_headers(model: &Model, request: &Request) -> HeaderMap {
+fn passed_headers(model: &ModelSpec, request: &ModelRequest) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.fields {
         let value = match name.as_str() {
@@ -229,7 +238,7 @@ fn allowed_betas(field: &str, value: &str, permits: &ModelPermissions) -> String
     betas.join(",")
 }
 
-fn spliced(body: &Bytes, facts: Facts) -> Bytes {
+fn spliced(body: &Bytes, facts: BodyFacts) -> Bytes {
     if facts.splices.is_empty() {
         return body.clone();
     }
@@ -246,13 +255,13 @@ fn spliced(body: &Bytes, facts: Facts) -> Bytes {
 }
 
 /// The address that a request goes to.
-pub(super) fn address(model: &Model, target: &str) -> Result<Uri, Refusal> {
+pub(super) fn address(model: &ModelSpec, target: &str) -> Result<Uri, ModelRefusal> {
     let base = model.url.to_string();
     let url = format!("{}{target}", base.trim_end_matches('/'));
     url.parse()
-        .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL"))
+        .map_err(|_| ModelRefusal::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL"))
 }
 
-fn forbidden(why: &str) -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, why)
+fn forbidden(why: &str) -> ModelRefusal {
+    ModelRefusal::new(StatusCode::FORBIDDEN, why)
 }

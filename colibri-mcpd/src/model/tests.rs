@@ -11,21 +11,21 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::watch;
 
-use super::api::{Asks, fits, routes};
+use super::api::{ModelRequestKind, fits, routes};
 use super::body::judge;
-use super::exchange::{Relay, Shared, serve};
-use super::grammar::{Grammar, Member, Shape, grammar};
+use super::exchange::{Relay, RelayContext, serve};
+use super::grammar::{BodyMember, BodyShape, Grammar, grammar};
 use super::names::judge_model;
 use super::request::pass;
-use super::wire::Request;
-use super::{Facts, Refusal, ways_out};
-use crate::peer::Budget;
-use crate::policy::{AgentTools, Turns};
-use crate::registry::{Model, ModelAllow, ModelApi, ModelPermissions, parse};
-use crate::relay::{AgentDoor, Spent};
+use super::wire::ModelRequest;
+use super::{BodyFacts, ModelRefusal, ways_out};
+use crate::peer::ByteBudget;
+use crate::policy::{AgentTools, UserSlots};
+use crate::registry::{ModelAllow, ModelApi, ModelPermissions, ModelSpec, parse};
+use crate::relay::{AgentSocket, AgentUsage};
 
-fn read(api: ModelApi, permits: &ModelPermissions, body: &Value) -> Result<Facts, Refusal> {
-    judge(api, Asks::Generate, permits, body.to_string().as_bytes())
+fn read(api: ModelApi, permits: &ModelPermissions, body: &Value) -> Result<BodyFacts, ModelRefusal> {
+    judge(api, ModelRequestKind::Generate, permits, body.to_string().as_bytes())
 }
 
 fn allowing(allow: &[ModelAllow]) -> ModelPermissions {
@@ -35,7 +35,7 @@ fn allowing(allow: &[ModelAllow]) -> ModelPermissions {
     }
 }
 
-fn refusal(api: ModelApi, body: &Value) -> Refusal {
+fn refusal(api: ModelApi, body: &Value) -> ModelRefusal {
     let read = read(api, &ModelPermissions::default(), body);
     read.err().unwrap_or_else(|| panic!("it passes: {body}"))
 }
@@ -69,7 +69,12 @@ fn what_agents_send_passes() {
         (OpenAiChat, "opencode", include_str!("fixtures/opencode.json")),
         (Gemini, "gemini-cli", include_str!("fixtures/gemini-cli.json")),
     ] {
-        let facts = judge(api, Asks::Generate, &ModelPermissions::default(), body.as_bytes());
+        let facts = judge(
+            api,
+            ModelRequestKind::Generate,
+            &ModelPermissions::default(),
+            body.as_bytes(),
+        );
         let facts = facts.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.message));
         assert!(
             facts.splices.is_empty() && facts.with_documents == 0,
@@ -117,7 +122,13 @@ fn what_agents_send_passes() {
     }
     let count = r#"{"contents":[{"parts":[{"functionResponse":{"id":"1","name":"t","response":{}}},
         {"inlineData":{"data":"AA==","mimeType":"image/png"}}],"role":"user"}]}"#;
-    judge(Gemini, Asks::Count, &ModelPermissions::default(), count.as_bytes()).unwrap();
+    judge(
+        Gemini,
+        ModelRequestKind::Count,
+        &ModelPermissions::default(),
+        count.as_bytes(),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -156,12 +167,12 @@ struct Reach {
 }
 
 impl Reach {
-    fn note(&mut self, name: &str, shape: Shape, at: &str, is_reached: bool) {
+    fn note(&mut self, name: &str, shape: BodyShape, at: &str, is_reached: bool) {
         let found = self.found.entry(format!("{name} {shape:?}"));
         found.or_insert_with(|| (format!("{at}/{name}"), false)).1 |= is_reached;
     }
 
-    fn members(&mut self, members: &'static [Member], at: &str, values: &[&Value]) {
+    fn members(&mut self, members: &'static [BodyMember], at: &str, values: &[&Value]) {
         for (name, shape) in members {
             let of = values.iter().filter_map(|value| value.as_object());
             let of = of.flat_map(|members| members.iter().filter(|(key, _)| self.grammar.is_key(name, key)));
@@ -170,24 +181,24 @@ impl Reach {
         }
     }
 
-    fn walk(&mut self, shape: Shape, name: &str, at: &str, values: &[&Value]) {
+    fn walk(&mut self, shape: BodyShape, name: &str, at: &str, values: &[&Value]) {
         match shape {
-            Shape::OneOf(shapes) => shapes.iter().for_each(|shape| self.walk(*shape, name, at, values)),
-            Shape::Must(shape) | Shape::Request(shape) => self.walk(*shape, name, at, values),
-            Shape::List(shape) => {
+            BodyShape::OneOf(shapes) => shapes.iter().for_each(|shape| self.walk(*shape, name, at, values)),
+            BodyShape::Must(shape) | BodyShape::Request(shape) => self.walk(*shape, name, at, values),
+            BodyShape::List(shape) => {
                 let elements: Vec<&Value> = values.iter().filter_map(|value| value.as_array()).flatten().collect();
                 self.walk(*shape, name, at, &elements);
             }
-            Shape::Map(shape) => {
+            BodyShape::Map(shape) => {
                 let elements = values.iter().filter_map(|value| value.as_object());
                 let elements: Vec<&Value> = elements.flat_map(|members| members.values()).collect();
                 self.walk(*shape, name, at, &elements);
             }
-            Shape::Object(members) | Shape::StreamOptions(members) => {
+            BodyShape::Object(members) | BodyShape::StreamOptions(members) => {
                 self.note(name, shape, at, values.iter().any(|value| value.is_object()));
                 self.members(members, &format!("{at}/{name}"), values);
             }
-            Shape::Tagged(variants) => {
+            BodyShape::Tagged(variants) => {
                 for (tags, shape) in variants {
                     for tag in *tags {
                         let is_tagged = |value: &&&Value| match value["type"].as_str() {
@@ -196,7 +207,7 @@ impl Reach {
                         };
                         let of: Vec<&Value> = values.iter().filter(is_tagged).copied().collect();
                         match shape {
-                            Shape::Object(members) => {
+                            BodyShape::Object(members) => {
                                 self.note(&format!("<{tag}>"), *shape, &format!("{at}/{name}"), !of.is_empty());
                                 self.members(members, &format!("{at}/{name}<{tag}>"), &of);
                             }
@@ -214,14 +225,18 @@ impl Reach {
 #[test]
 fn bodies_reach_each_object_of_each_table() {
     for api in ModelApi::ALL {
-        for (number, asks) in (0_u8..).zip([Asks::Generate, Asks::Count, Asks::Batch]) {
+        for (number, asks) in (0_u8..).zip([
+            ModelRequestKind::Generate,
+            ModelRequestKind::Count,
+            ModelRequestKind::Batch,
+        ]) {
             if routes(api).iter().all(|(_, _, routed)| *routed != asks) {
                 continue;
             }
             let grammar = grammar(api);
             let shape = match asks {
-                Asks::Count => grammar.count,
-                Asks::Batch => grammar.batch,
+                ModelRequestKind::Count => grammar.count,
+                ModelRequestKind::Batch => grammar.batch,
                 _ => grammar.answer,
             };
             let bodies = ways_out::bodies(api, asks);
@@ -442,7 +457,7 @@ fn a_refusal_says_where_without_letting_the_agent_write_it() {
     );
     let message = judge(
         ModelApi::Anthropic,
-        Asks::Generate,
+        ModelRequestKind::Generate,
         &ModelPermissions::default(),
         body.as_bytes(),
     );
@@ -470,7 +485,7 @@ fn names_of_models_are_those_of_the_entry() {
     }
     // Where the name stands in the path.
     let mut model = model("gemini", json!({ "models": ["gemini-2.5-flash"] }));
-    let ask = |model: &Model, name: &str| {
+    let ask = |model: &ModelSpec, name: &str| {
         let path = format!("/v1beta/models/{name}:generateContent");
         pass(model, request(&path, r#"{"contents":[]}"#.to_owned()))
     };
@@ -509,7 +524,7 @@ fn betas_are_those_that_are_known() {
     );
 }
 
-fn model(api: &str, more: Value) -> Model {
+fn model(api: &str, more: Value) -> ModelSpec {
     let mut entry = json!({ "url": "https://x.example", "api": api });
     entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let registry = json!({ "agents": { "a": { "command": "/bin/a", "model": entry } } }).to_string();
@@ -517,9 +532,9 @@ fn model(api: &str, more: Value) -> Model {
     *registry.agents.remove("a").unwrap().model.unwrap()
 }
 
-fn request(target: &str, body: String) -> Request {
+fn request(target: &str, body: String) -> ModelRequest {
     let fields = [("host", "localhost"), ("content-type", "application/json")];
-    Request {
+    ModelRequest {
         method: "POST".to_owned(),
         target: target.to_owned(),
         fields: fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
@@ -529,7 +544,7 @@ fn request(target: &str, body: String) -> Request {
 
 #[test]
 fn what_is_reserved_is_never_less_than_what_the_model_reads() {
-    let reserved = |model: &Model, content: Value| {
+    let reserved = |model: &ModelSpec, content: Value| {
         let body = json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] }).to_string();
         let cost = pass(model, request("/v1/messages", body)).unwrap().cost;
         assert_eq!(cost.written, 10);
@@ -664,12 +679,12 @@ async fn bodies_are_their_persons_until_the_model_answers() {
     const LONG: usize = 3 << 19;
     const ROOM: usize = 8 << 20;
     let silent = SilentModel::start().await;
-    let room = Arc::new(Budget::new(ROOM));
-    let shared = Arc::new(Shared {
+    let room = Arc::new(ByteBudget::new(ROOM));
+    let shared = Arc::new(RelayContext {
         record: Box::new(|_, _| Ok(())),
         ledger: Arc::default(),
         room: room.clone(),
-        judging: Turns::new(4),
+        judging: UserSlots::new(4),
     });
     let url = format!("http://{}", silent.address);
     let model = model("anthropic", json!({ "url": url, "allow_addresses": ["loopback"] }));
@@ -677,14 +692,14 @@ async fn bodies_are_their_persons_until_the_model_answers() {
     let mut instances = 0_u64;
     let mut status = |uid: u32| {
         instances += 1;
-        let door = AgentDoor {
+        let door = AgentSocket {
             agent: "a".into(),
             session: format!("{instances:016x}").into(),
             tools: AgentTools::default(),
             shared_tasks: false,
             max_bytes: None,
             max_tokens: None,
-            spent: Spent::default(),
+            spent: AgentUsage::default(),
         };
         let relay = Relay::new(&model, &BTreeMap::new(), Arc::new(door), uid, shared.clone()).unwrap();
         let (near, mut far) = UnixStream::pair().unwrap();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use memchr::memmem;
 use serde::Deserialize;
 
-use crate::outbound::sse::{Event, Parser, TooLong};
+use crate::outbound::sse::{Parser, SseEvent, TooLong};
 use crate::registry::ModelApi;
 
 /// The most bytes of an event, or of an answer that is no stream, of which the usage is read.
@@ -13,14 +13,14 @@ const MAX_READ: usize = 16 << 20;
 
 /// Tokens in and out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tokens {
+pub struct TokenCounts {
     /// What the model read.
     pub read: u64,
     /// What it wrote.
     pub written: u64,
 }
 
-impl Tokens {
+impl TokenCounts {
     /// Both.
     pub fn sum(self) -> u64 {
         self.read.saturating_add(self.written)
@@ -30,7 +30,7 @@ impl Tokens {
 /// Reads the usage of one answer.
 pub struct Meter {
     api: ModelApi,
-    form: Form,
+    form: UsageForm,
     read: Option<u64>,
     written: Option<u64>,
     /// The answer said that it is over.
@@ -45,21 +45,21 @@ const DONE: &[u8] = b"[DONE]";
 const MAX_KEPT: usize = 64 * 1024;
 
 /// The events of a stream that can have a usage: most are a few words of text, and those are never parsed.
-struct Events {
+struct UsageEvents {
     parser: Parser,
     /// What came since the last event's end, if the parser has not read that.
     kept: Vec<u8>,
 }
 
-impl Events {
-    fn new() -> Events {
-        Events {
+impl UsageEvents {
+    fn new() -> UsageEvents {
+        UsageEvents {
             parser: Parser::new(MAX_READ),
             kept: Vec::new(),
         }
     }
 
-    fn feed(&mut self, part: &[u8]) -> Result<VecDeque<Event>, TooLong> {
+    fn feed(&mut self, part: &[u8]) -> Result<VecDeque<SseEvent>, TooLong> {
         let mut events = VecDeque::new();
         // In the midst of an event that was too long to be kept.
         if self.parser.held() > 0 {
@@ -88,8 +88,8 @@ impl Events {
     }
 }
 
-enum Form {
-    Events(Box<Events>),
+enum UsageForm {
+    Events(Box<UsageEvents>),
     Whole(Vec<u8>),
     /// Too long to be read.
     Unread,
@@ -101,8 +101,8 @@ impl Meter {
         Meter {
             api,
             form: match events {
-                true => Form::Events(Box::new(Events::new())),
-                false => Form::Whole(Vec::new()),
+                true => UsageForm::Events(Box::new(UsageEvents::new())),
+                false => UsageForm::Whole(Vec::new()),
             },
             read: None,
             written: None,
@@ -113,13 +113,13 @@ impl Meter {
     /// Reads the next part.
     pub fn feed(&mut self, part: &[u8]) {
         match &mut self.form {
-            Form::Events(events) => match events.feed(part) {
+            UsageForm::Events(events) => match events.feed(part) {
                 Ok(events) => events.iter().for_each(|event| self.event(event)),
-                Err(TooLong) => self.form = Form::Unread,
+                Err(TooLong) => self.form = UsageForm::Unread,
             },
-            Form::Whole(whole) if whole.len() + part.len() > MAX_READ => self.form = Form::Unread,
-            Form::Whole(whole) => whole.extend_from_slice(part),
-            Form::Unread => {}
+            UsageForm::Whole(whole) if whole.len() + part.len() > MAX_READ => self.form = UsageForm::Unread,
+            UsageForm::Whole(whole) => whole.extend_from_slice(part),
+            UsageForm::Unread => {}
         }
     }
 
@@ -129,23 +129,23 @@ impl Meter {
     }
 
     /// What the answer cost; `None`: it did not come to its end, or does not say. `ended`: all of it came.
-    pub fn end(mut self, ended: bool) -> Option<Tokens> {
-        if matches!(self.form, Form::Unread) {
+    pub fn end(mut self, ended: bool) -> Option<TokenCounts> {
+        if matches!(self.form, UsageForm::Unread) {
             return None;
         }
-        if let Form::Whole(whole) = std::mem::replace(&mut self.form, Form::Unread)
+        if let UsageForm::Whole(whole) = std::mem::replace(&mut self.form, UsageForm::Unread)
             && ended
         {
             self.message(&whole);
         }
-        let tokens = Tokens {
+        let tokens = TokenCounts {
             read: self.read?,
             written: self.written?,
         };
         (ended || self.over).then_some(tokens)
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &SseEvent) {
         let is_end = match self.api {
             ModelApi::OpenAiChat => event.data == DONE,
             _ => false,
@@ -362,7 +362,12 @@ mod tests {
                 let stream = format!("{stream}data: [DONE]\n\n");
                 stream.as_bytes().chunks(length).for_each(|part| meter.feed(part));
                 let tokens = meter.end(false);
-                assert_eq!(tokens, Some(Tokens { read: 7, written: 8 }), "{length}: {:.80}", stream);
+                assert_eq!(
+                    tokens,
+                    Some(TokenCounts { read: 7, written: 8 }),
+                    "{length}: {:.80}",
+                    stream
+                );
             }
         }
     }

@@ -8,13 +8,13 @@ use std::ops::Range;
 use colibri_json::{Kind, Reader};
 use colibri_text::brief;
 
-use super::added::{Options, Top, usage_of};
-use super::api::{Asks, fits};
-use super::grammar::{Grammar, Member, Shape, Variant};
+use super::added::{StreamOptions, TopMembers, usage_of};
+use super::api::{ModelRequestKind, fits};
+use super::grammar::{BodyMember, BodyShape, Grammar, Variant};
 use super::inline;
 use super::names::judge_model;
 use super::peek::{TYPE, type_of};
-use super::refusal::{Stopped, needs, refused, wrong};
+use super::refusal::{BodyRefusal, needs, refused, wrong};
 use crate::registry::{ModelAllow, ModelPermissions};
 
 /// The most values and keys of a body.
@@ -26,7 +26,7 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// The facts about a body that the relay has to know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct BodyFacts {
     /// The requests in it: itself, or those of a batch.
     pub requests: u64,
     /// Those of them that hold documents, sound or films, of which a few bytes may be many tokens.
@@ -45,7 +45,7 @@ pub struct Facts {
     pub splices: Vec<(Range<usize>, &'static str)>,
 }
 
-enum Step<'t> {
+enum WalkStep<'t> {
     Key(Cow<'t, str>),
     Index(usize),
 }
@@ -66,15 +66,15 @@ pub(super) struct Judge<'t> {
     reader: Reader<'t>,
     grammar: &'static Grammar,
     permits: &'t ModelPermissions,
-    asks: Asks,
-    path: Vec<Step<'t>>,
+    asks: ModelRequestKind,
+    path: Vec<WalkStep<'t>>,
     values: usize,
     /// The most tokens of an answer, as the request that is read says.
     maximum: Option<u64>,
     /// True if the request that is read holds documents.
     has_documents: bool,
-    pub(super) facts: Facts,
-    pub(super) top: Top,
+    pub(super) facts: BodyFacts,
+    pub(super) top: TopMembers,
 }
 
 impl<'t> Judge<'t> {
@@ -82,7 +82,7 @@ impl<'t> Judge<'t> {
         reader: Reader<'t>,
         grammar: &'static Grammar,
         permits: &'t ModelPermissions,
-        asks: Asks,
+        asks: ModelRequestKind,
     ) -> Judge<'t> {
         Judge {
             reader,
@@ -93,11 +93,11 @@ impl<'t> Judge<'t> {
             values: 0,
             maximum: None,
             has_documents: false,
-            facts: Facts {
+            facts: BodyFacts {
                 copies: 1,
-                ..Facts::default()
+                ..BodyFacts::default()
             },
-            top: Top::default(),
+            top: TopMembers::default(),
         }
     }
 
@@ -105,11 +105,11 @@ impl<'t> Judge<'t> {
     ///
     /// # Errors
     /// Why it stopped; [`Judge::place`] says where.
-    pub(super) fn body(&mut self) -> Result<(), Stopped> {
+    pub(super) fn body(&mut self) -> Result<(), BodyRefusal> {
         let shape = match self.asks {
-            Asks::Count => Shape::Request(&self.grammar.count),
-            Asks::Batch => self.grammar.batch,
-            Asks::Generate | Asks::List => Shape::Request(&self.grammar.answer),
+            ModelRequestKind::Count => BodyShape::Request(&self.grammar.count),
+            ModelRequestKind::Batch => self.grammar.batch,
+            ModelRequestKind::Generate | ModelRequestKind::List => BodyShape::Request(&self.grammar.answer),
         };
         if self.reader.kind()? != Kind::Object {
             return wrong("must be an object");
@@ -129,11 +129,11 @@ impl<'t> Judge<'t> {
         }
         for step in &self.path[first..] {
             match step {
-                Step::Key(key) => {
+                WalkStep::Key(key) => {
                     let key = brief(key, 64).replace('~', "~0").replace('/', "~1");
                     let _ = write!(text, "/{key}");
                 }
-                Step::Index(index) => {
+                WalkStep::Index(index) => {
                     let _ = write!(text, "/{index}");
                 }
             }
@@ -142,7 +142,7 @@ impl<'t> Judge<'t> {
         text
     }
 
-    fn count(&mut self) -> Result<(), Stopped> {
+    fn count(&mut self) -> Result<(), BodyRefusal> {
         self.values += 1;
         match self.values > MAX_VALUES {
             true => wrong(format!("over {MAX_VALUES} values and keys")),
@@ -154,69 +154,74 @@ impl<'t> Judge<'t> {
         needed.iter().any(|needed| self.permits.allow.contains(needed))
     }
 
-    fn value(&mut self, shape: Shape) -> Result<(), Stopped> {
+    fn value(&mut self, shape: BodyShape) -> Result<(), BodyRefusal> {
         self.count()?;
         let kind = self.reader.kind()?;
         self.shaped(kind, shape)
     }
 
     /// A value of this kind that is to have this shape.
-    fn shaped(&mut self, kind: Kind, shape: Shape) -> Result<(), Stopped> {
+    fn shaped(&mut self, kind: Kind, shape: BodyShape) -> Result<(), BodyRefusal> {
         match (shape, kind) {
-            (Shape::OneOf(shapes), _) => match shapes.iter().find(|shape| shape.can_be(kind)) {
+            (BodyShape::OneOf(shapes), _) => match shapes.iter().find(|shape| shape.can_be(kind)) {
                 Some(shape) => self.shaped(kind, *shape),
                 None => wrong(shape.expected()),
             },
-            (Shape::Must(_), Kind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
+            (BodyShape::Must(_), Kind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
                 &[ModelAllow::Stored],
                 "without it this names something that the provider keeps",
             )),
-            (Shape::Must(shape), _) => self.shaped(kind, *shape),
-            (Shape::Request(shape), _) => {
+            (BodyShape::Must(shape), _) => self.shaped(kind, *shape),
+            (BodyShape::Request(shape), _) => {
                 self.shaped(kind, *shape)?;
                 self.request_is_over();
                 Ok(())
             }
-            (Shape::Needs(needed, shape), _) => match self.has_one_of(needed) {
+            (BodyShape::Needs(needed, shape), _) => match self.has_one_of(needed) {
                 true => self.shaped(kind, *shape),
                 false => self.nothing(kind, needed),
             },
-            (Shape::Store, Kind::Null | Kind::Bool) => {
+            (BodyShape::Store, Kind::Null | Kind::Bool) => {
                 let start = self.reader.at();
-                self.shaped(kind, Shape::Needs(&[ModelAllow::Stored], &Shape::Flag))?;
+                self.shaped(kind, BodyShape::Needs(&[ModelAllow::Stored], &BodyShape::Flag))?;
                 self.top.stores = Some((start..self.reader.at(), kind == Kind::Null));
                 Ok(())
             }
-            (Shape::StreamOptions(members), Kind::Null | Kind::Object) => self.stream_options(kind, members),
+            (BodyShape::StreamOptions(members), Kind::Null | Kind::Object) => self.stream_options(kind, members),
             (_, Kind::Null) => Ok(self.reader.null()?),
-            (Shape::Json, _) => self.json(kind, References::Any),
-            (Shape::Schema, _) => self.json(kind, References::Whole),
-            (Shape::Text, Kind::String) => Ok(self.reader.pass_string()?),
-            (Shape::Number, Kind::Number) => Ok(self.reader.number().map(drop)?),
-            (Shape::Flag, Kind::Bool) => Ok(self.reader.boolean().map(drop)?),
-            (Shape::Stream, Kind::Bool) => {
+            (BodyShape::Json, _) => self.json(kind, References::Any),
+            (BodyShape::Schema, _) => self.json(kind, References::Whole),
+            (BodyShape::Text, Kind::String) => Ok(self.reader.pass_string()?),
+            (BodyShape::Number, Kind::Number) => Ok(self.reader.number().map(drop)?),
+            (BodyShape::Flag, Kind::Bool) => Ok(self.reader.boolean().map(drop)?),
+            (BodyShape::Stream, Kind::Bool) => {
                 let streams = self.reader.boolean()?;
                 self.top.streams |= streams && self.path.len() == 1;
                 Ok(())
             }
-            (Shape::Maximum, Kind::Number) => self.maximum(),
-            (Shape::Copies, Kind::Number) => {
+            (BodyShape::Maximum, Kind::Number) => self.maximum(),
+            (BodyShape::Copies, Kind::Number) => {
                 let copies = self.number()?;
                 self.facts.copies = self.facts.copies.max(copies);
                 Ok(())
             }
             (
-                Shape::Word(..) | Shape::Base64 | Shape::DataUrl | Shape::Inline | Shape::MediaType | Shape::Model,
+                BodyShape::Word(..)
+                | BodyShape::Base64
+                | BodyShape::DataUrl
+                | BodyShape::Inline
+                | BodyShape::MediaType
+                | BodyShape::Model,
                 Kind::String,
             ) => {
                 let start = self.reader.at();
                 let text = self.reader.string()?;
                 self.text(&text, shape, self.reader.at() - start)
             }
-            (Shape::List(shape), Kind::Array) => self.list(|judge| judge.value(*shape)),
-            (Shape::Object(members), Kind::Object) => self.object(members, false),
-            (Shape::Tagged(variants), Kind::Object) => self.tagged(variants),
-            (Shape::Map(shape), Kind::Object) => self.map(|judge, _| judge.value(*shape)),
+            (BodyShape::List(shape), Kind::Array) => self.list(|judge| judge.value(*shape)),
+            (BodyShape::Object(members), Kind::Object) => self.object(members, false),
+            (BodyShape::Tagged(variants), Kind::Object) => self.tagged(variants),
+            (BodyShape::Map(shape), Kind::Object) => self.map(|judge, _| judge.value(*shape)),
             _ => wrong(shape.expected()),
         }
     }
@@ -232,11 +237,11 @@ impl<'t> Judge<'t> {
         }
     }
 
-    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Result<(), Stopped>) -> Result<(), Stopped> {
+    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Result<(), BodyRefusal>) -> Result<(), BodyRefusal> {
         self.reader.enter()?;
         let mut index = 0;
         while self.reader.element(index == 0)? {
-            self.path.push(Step::Index(index));
+            self.path.push(WalkStep::Index(index));
             element(self)?;
             self.path.pop();
             index += 1;
@@ -245,12 +250,12 @@ impl<'t> Judge<'t> {
     }
 
     /// An object with keys of the agent's choice.
-    fn map(&mut self, mut value: impl FnMut(&mut Self, &str) -> Result<(), Stopped>) -> Result<(), Stopped> {
+    fn map(&mut self, mut value: impl FnMut(&mut Self, &str) -> Result<(), BodyRefusal>) -> Result<(), BodyRefusal> {
         let mut seen = HashSet::new();
         self.reader.enter()?;
         while let Some((_, key)) = self.reader.key(seen.is_empty())? {
             self.count()?;
-            self.path.push(Step::Key(key.clone()));
+            self.path.push(WalkStep::Key(key.clone()));
             self.reader.colon()?;
             value(self, &key)?;
             if !seen.insert(key) {
@@ -262,7 +267,7 @@ impl<'t> Judge<'t> {
     }
 
     /// An object with these keys, and with `type` where that was looked at.
-    fn object(&mut self, members: &'static [Member], is_tagged: bool) -> Result<(), Stopped> {
+    fn object(&mut self, members: &'static [BodyMember], is_tagged: bool) -> Result<(), BodyRefusal> {
         let is_top = self.path.is_empty();
         // A bit for each of the members; `type` has the last one.
         let mut seen = 0_u64;
@@ -273,7 +278,7 @@ impl<'t> Judge<'t> {
             self.count()?;
             let at = members.iter().position(|(name, _)| self.grammar.is_key(name, &key));
             let is_type = is_tagged && at.is_none() && key == TYPE;
-            self.path.push(Step::Key(key));
+            self.path.push(WalkStep::Key(key));
             if is_top {
                 self.top.is_empty = false;
             }
@@ -290,14 +295,14 @@ impl<'t> Judge<'t> {
             match at {
                 Some(at) => self.value(members[at].1)?,
                 // The kind of it is known.
-                None => self.value(Shape::Text)?,
+                None => self.value(BodyShape::Text)?,
             }
             self.path.pop();
         }
         let missing = members
             .iter()
             .enumerate()
-            .find(|(at, (_, shape))| matches!(shape, Shape::Must(_)) && seen & (1 << at) == 0);
+            .find(|(at, (_, shape))| matches!(shape, BodyShape::Must(_)) && seen & (1 << at) == 0);
         match missing {
             Some((_, (name, _))) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
                 &[ModelAllow::Stored],
@@ -308,17 +313,17 @@ impl<'t> Judge<'t> {
     }
 
     /// An object whose `type` says what it is.
-    fn tagged(&mut self, variants: &'static [Variant]) -> Result<(), Stopped> {
+    fn tagged(&mut self, variants: &'static [Variant]) -> Result<(), BodyRefusal> {
         let tag = type_of(self.reader.clone())?;
         let found = variants.iter().find(|(tags, _)| match &tag {
             Some(tag) => tags.iter().any(|known| !known.is_empty() && fits(known, tag)),
             None => tags.contains(&""),
         });
         let (shape, needed) = match found {
-            Some((_, Shape::Needs(needed, shape))) => (**shape, *needed),
+            Some((_, BodyShape::Needs(needed, shape))) => (**shape, *needed),
             Some((_, shape)) => (*shape, &[][..]),
             None => {
-                self.path.push(Step::Key(TYPE.into()));
+                self.path.push(WalkStep::Key(TYPE.into()));
                 return match tag {
                     Some(tag) => refused(format!(
                         "this relay does not know {}, and so does not pass it",
@@ -329,7 +334,7 @@ impl<'t> Judge<'t> {
             }
         };
         if !needed.is_empty() && !self.has_one_of(needed) {
-            self.path.push(Step::Key(TYPE.into()));
+            self.path.push(WalkStep::Key(TYPE.into()));
             let what = format!(
                 "{} has the provider do more than answer",
                 brief(tag.as_deref().unwrap_or(""), 64)
@@ -337,13 +342,13 @@ impl<'t> Judge<'t> {
             return refused(needs(needed, &what));
         }
         match shape {
-            Shape::Object(members) => self.object(members, true),
+            BodyShape::Object(members) => self.object(members, true),
             _ => self.shaped(Kind::Object, shape),
         }
     }
 
     /// The `stream_options` of chat completions.
-    fn stream_options(&mut self, kind: Kind, members: &'static [Member]) -> Result<(), Stopped> {
+    fn stream_options(&mut self, kind: Kind, members: &'static [BodyMember]) -> Result<(), BodyRefusal> {
         let start = self.reader.at();
         let found = match kind {
             Kind::Object => {
@@ -354,7 +359,7 @@ impl<'t> Judge<'t> {
             }
             _ => {
                 self.reader.null()?;
-                Options::Null
+                StreamOptions::Null
             }
         };
         self.top.options = Some((start..self.reader.at(), found));
@@ -362,9 +367,9 @@ impl<'t> Judge<'t> {
     }
 
     /// A text in which more than words for the model may stand, of so many bytes.
-    fn text(&mut self, text: &str, shape: Shape, bytes: usize) -> Result<(), Stopped> {
+    fn text(&mut self, text: &str, shape: BodyShape, bytes: usize) -> Result<(), BodyRefusal> {
         match shape {
-            Shape::Word(known, needing) => {
+            BodyShape::Word(known, needing) => {
                 let needed = needing
                     .iter()
                     .find(|(word, _)| fits(word, text))
@@ -381,15 +386,15 @@ impl<'t> Judge<'t> {
                     None => refused(format!("this relay does not know {word}, and so does not pass it")),
                 }
             }
-            Shape::Model => judge_model(text, self.permits).or_else(refused),
-            Shape::MediaType => match inline::MediaType::of(text) {
+            BodyShape::Model => judge_model(text, self.permits).or_else(refused),
+            BodyShape::MediaType => match inline::MediaType::of(text) {
                 Some(media) => {
                     self.has_documents |= media == inline::MediaType::Document;
                     Ok(())
                 }
                 None => refused("this relay does not know the media type, and so does not pass it"),
             },
-            Shape::DataUrl | Shape::Inline => match inline::data_url(text) {
+            BodyShape::DataUrl | BodyShape::Inline => match inline::data_url(text) {
                 Some(inline::MediaType::Picture) => {
                     self.data(bytes);
                     Ok(())
@@ -399,7 +404,7 @@ impl<'t> Judge<'t> {
                     self.data(bytes);
                     Ok(())
                 }
-                None if matches!(shape, Shape::Inline) && inline::is_base64(text) => {
+                None if matches!(shape, BodyShape::Inline) && inline::is_base64(text) => {
                     // The kind of data is nowhere said.
                     self.has_documents = true;
                     self.data(bytes);
@@ -420,7 +425,7 @@ impl<'t> Judge<'t> {
         self.facts.inline += bytes as u64;
     }
 
-    fn address(&self, why: &str) -> Result<(), Stopped> {
+    fn address(&self, why: &str) -> Result<(), BodyRefusal> {
         match self.has_one_of(&[ModelAllow::Urls]) {
             true => Ok(()),
             false => refused(needs(&[ModelAllow::Urls], why)),
@@ -428,7 +433,7 @@ impl<'t> Judge<'t> {
     }
 
     /// A value that is not allowed and therefore must be null, false or empty.
-    fn nothing(&mut self, kind: Kind, needed: &[ModelAllow]) -> Result<(), Stopped> {
+    fn nothing(&mut self, kind: Kind, needed: &[ModelAllow]) -> Result<(), BodyRefusal> {
         let is_nothing = match kind {
             Kind::Null => self.reader.null().map(|()| true)?,
             Kind::Bool => !self.reader.boolean()?,
@@ -448,13 +453,13 @@ impl<'t> Judge<'t> {
         }
     }
 
-    fn maximum(&mut self) -> Result<(), Stopped> {
+    fn maximum(&mut self) -> Result<(), BodyRefusal> {
         // 0 is none at all, for some.
         self.maximum = self.maximum.max(Some(self.number()?).filter(|number| *number > 0));
         Ok(())
     }
 
-    fn number(&mut self) -> Result<u64, Stopped> {
+    fn number(&mut self) -> Result<u64, BodyRefusal> {
         match self.reader.number()?.parse() {
             Ok(number) => Ok(number),
             Err(_) => wrong("must be a whole number in digits alone"),
@@ -462,7 +467,7 @@ impl<'t> Judge<'t> {
     }
 
     /// JSON in which no key stands twice.
-    fn json(&mut self, kind: Kind, references: References) -> Result<(), Stopped> {
+    fn json(&mut self, kind: Kind, references: References) -> Result<(), BodyRefusal> {
         let inner = match references {
             References::Whole => References::Part,
             same => same,

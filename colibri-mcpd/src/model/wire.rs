@@ -15,9 +15,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::api::error_body;
-use super::refusal::Refusal;
-use crate::inbound::http::head::{self, Length, MAX_HEAD};
-use crate::peer::{Outbox, Unfinished};
+use super::refusal::ModelRefusal;
+use crate::inbound::http::head::{self, BodyLength, MAX_HEAD};
+use crate::peer::{Outbox, PartialMessage};
 use crate::registry::ModelApi;
 
 /// The most bytes of a body.
@@ -40,7 +40,7 @@ const ROOM: usize = 16 * 1024;
 
 /// A request that was read whole.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ModelRequest {
     pub(super) method: String,
     pub(super) target: String,
     /// Header fields, names in lower case.
@@ -48,7 +48,7 @@ pub(super) struct Request {
     pub(super) body: Bytes,
 }
 
-impl Request {
+impl ModelRequest {
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(field, _)| field == name);
         found.map(|(_, value)| value.as_str())
@@ -56,7 +56,7 @@ impl Request {
 }
 
 /// A connection from inside.
-pub(super) struct Wire {
+pub(super) struct ModelWire {
     stream: UnixStream,
     /// What is read counts as this peer's.
     peer: Arc<Outbox>,
@@ -67,7 +67,7 @@ pub(super) struct Wire {
 /// The room for the body of a request, for as long as it is in memory.
 #[derive(Debug)]
 pub(super) struct BodyRoom<'s> {
-    bytes: Unfinished,
+    bytes: PartialMessage,
     /// The place of a long one among those of one agent.
     _place: Option<SemaphorePermit<'s>>,
 }
@@ -80,16 +80,16 @@ impl BodyRoom<'_> {
 }
 
 /// What stands before the body of an answer.
-pub(super) struct Head<'a> {
+pub(super) struct ResponseHead<'a> {
     pub(super) status: StatusCode,
     pub(super) fields: Vec<(&'a str, Bytes)>,
     /// `None`: it comes in chunks.
     pub(super) length: Option<u64>,
 }
 
-impl Wire {
-    pub(super) fn new(stream: UnixStream, peer: Arc<Outbox>, api: ModelApi) -> Wire {
-        Wire {
+impl ModelWire {
+    pub(super) fn new(stream: UnixStream, peer: Arc<Outbox>, api: ModelApi) -> ModelWire {
+        ModelWire {
             stream,
             peer,
             buffer: BytesMut::new(),
@@ -102,13 +102,16 @@ impl Wire {
     ///
     /// # Errors
     /// What came is no request that is read. Nothing more can be read then.
-    pub(super) async fn request<'s>(&mut self, own: &'s Semaphore) -> Result<Option<(Request, BodyRoom<'s>)>, Refusal> {
+    pub(super) async fn request<'s>(
+        &mut self,
+        own: &'s Semaphore,
+    ) -> Result<Option<(ModelRequest, BodyRoom<'s>)>, ModelRefusal> {
         if self.buffer.is_empty() && !matches!(timeout(IDLE, self.more()).await, Ok(Ok(true))) {
             return Ok(None);
         }
         let Some(end) = self.head().await? else { return Ok(None) };
         let text = self.buffer.split_to(end);
-        let length = head::read(&text).map_err(|refusal| Refusal::new(refusal.status, refusal.error.message))?;
+        let length = head::read(&text).map_err(|refusal| ModelRefusal::new(refusal.status, refusal.error.message))?;
         let (method, target, version, fields) = parts(&text);
         if version != "HTTP/1.1" {
             return Err(bad("the only version of HTTP here is 1.1"));
@@ -119,13 +122,13 @@ impl Wire {
         }
         if has("content-encoding") {
             let why = "a body with a Content-Encoding is not read";
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+            return Err(ModelRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
         let length = match length {
-            Length::Known(length) => length,
-            Length::Chunked => {
+            BodyLength::Known(length) => length,
+            BodyLength::Chunked => {
                 let why = "a body in chunks is not read: send a Content-Length";
-                return Err(Refusal::new(StatusCode::LENGTH_REQUIRED, why));
+                return Err(ModelRefusal::new(StatusCode::LENGTH_REQUIRED, why));
             }
         };
         let length = usize::try_from(length)
@@ -133,7 +136,7 @@ impl Wire {
             .filter(|length| *length <= MAX_BODY)
             .ok_or_else(|| {
                 let why = format!("the body is over {} MiB", MAX_BODY >> 20);
-                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+                ModelRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
             })?;
         if has("expect") && self.buffer.len() < length {
             let go_on = self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..]).await;
@@ -150,7 +153,7 @@ impl Wire {
             ));
         }
         self.buffer = BytesMut::new();
-        let request = Request {
+        let request = ModelRequest {
             method,
             target,
             fields,
@@ -160,7 +163,7 @@ impl Wire {
     }
 
     /// Where the head ends, once it is there.
-    async fn head(&mut self) -> Result<Option<usize>, Refusal> {
+    async fn head(&mut self) -> Result<Option<usize>, ModelRefusal> {
         let read = async {
             let mut searched = 0;
             loop {
@@ -180,7 +183,7 @@ impl Wire {
                 }
                 if self.buffer.len() > MAX_HEAD {
                     let why = format!("the head of the request has over {MAX_HEAD} bytes");
-                    return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+                    return Err(ModelRefusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
                 }
                 searched = self.buffer.len();
                 if !matches!(self.more().await, Ok(true)) {
@@ -190,7 +193,7 @@ impl Wire {
         };
         timeout(HEAD, read).await.unwrap_or_else(|_| {
             let why = format!("the head of the request has not ended within {} s", HEAD.as_secs());
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
+            Err(ModelRefusal::new(StatusCode::REQUEST_TIMEOUT, why))
         })
     }
 
@@ -201,9 +204,9 @@ impl Wire {
 
     /// Reads until so many bytes are there. They are the peer's, with all of the buffer in which they stand, for as long
     /// as what comes back is there.
-    async fn fill(&mut self, length: usize) -> Result<Unfinished, Refusal> {
+    async fn fill(&mut self, length: usize) -> Result<PartialMessage, ModelRefusal> {
         let until = Instant::now() + BODY;
-        let mut unfinished = Unfinished::new(&self.peer);
+        let mut unfinished = PartialMessage::new(&self.peer);
         while unfinished.grow(self.buffer.capacity()) {
             if self.buffer.len() >= length {
                 return Ok(unfinished);
@@ -215,7 +218,7 @@ impl Wire {
             };
             if !came {
                 let why = format!("the body has not come within {} s", BODY.as_secs());
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
+                return Err(ModelRefusal::new(StatusCode::REQUEST_TIMEOUT, why));
             }
         }
         Err(no_room())
@@ -252,7 +255,7 @@ impl Wire {
     }
 
     /// Begins an answer.
-    pub(super) async fn begin(&mut self, head: &Head<'_>) -> io::Result<()> {
+    pub(super) async fn begin(&mut self, head: &ResponseHead<'_>) -> io::Result<()> {
         let status = head.status;
         let reason = status.canonical_reason().unwrap_or("Answer");
         let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
@@ -294,7 +297,7 @@ impl Wire {
     }
 
     /// Says why a request is not passed on; `again`: another may follow on this connection.
-    pub(super) async fn refuse(&mut self, refusal: &Refusal, again: bool) -> io::Result<()> {
+    pub(super) async fn refuse(&mut self, refusal: &ModelRefusal, again: bool) -> io::Result<()> {
         let body = error_body(
             self.api,
             refusal.status,
@@ -308,7 +311,7 @@ impl Wire {
         if !again {
             fields.push(("connection", Bytes::from_static(b"close")));
         }
-        let head = Head {
+        let head = ResponseHead {
             status: refusal.status,
             fields,
             length: Some(body.len() as u64),
@@ -336,13 +339,13 @@ impl Wire {
 }
 
 /// The refusal of a request of an agent that was cut off.
-pub(super) fn no_room() -> Refusal {
+pub(super) fn no_room() -> ModelRefusal {
     let why = "the daemon has no room for the request now: what this person's agents and clients have begun fills it";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+    ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-fn bad(why: &str) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, why)
+fn bad(why: &str) -> ModelRefusal {
+    ModelRefusal::new(StatusCode::BAD_REQUEST, why)
 }
 
 /// Method, target, version and fields of a head that was found right.
@@ -362,13 +365,13 @@ fn parts(head: &[u8]) -> (String, String, String, Vec<(String, String)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Budget, Tenant};
+    use crate::peer::{ByteBudget, Tenant};
 
     #[tokio::test]
     async fn a_long_body_waits_for_its_place_longer_than_it_may_take_to_come() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let peer = Outbox::charged(MAX_BODY, &Arc::new(Budget::default()), Tenant::Person(1));
-        let mut wire = Wire::new(near, peer, ModelApi::Anthropic);
+        let peer = Outbox::charged(MAX_BODY, &Arc::new(ByteBudget::default()), Tenant::Person(1));
+        let mut wire = ModelWire::new(near, peer, ModelApi::Anthropic);
         let own = Semaphore::new(4);
         let four = own.acquire_many(4).await.unwrap();
         let body = vec![b'x'; LARGE + 1];

@@ -4,4 +4,4 @@ mod told;
 mod webhook;
 
 pub use told::{Notices, name};
-pub use webhook::{Settings, Webhook};
+pub use webhook::{Webhook, WebhookSettings};

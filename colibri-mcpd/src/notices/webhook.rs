@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::registry::secrets::Secrets;
+use crate::registry::secrets::SecretStore;
 use colibri_api::Notice;
 use colibri_http::{Allowed, Client, Error, Limits, Rules};
 use colibri_registry::Value;
@@ -35,14 +35,14 @@ const WAITS: [Duration; 3] = [
 
 /// Where notices are posted. Its URL may hold a token, so it is shown nowhere.
 #[derive(Clone)]
-pub struct Settings {
+pub struct WebhookSettings {
     /// Where to.
     pub url: Uri,
     /// The addresses beyond public ones that it may lead to.
     pub allowed: Vec<Allowed>,
 }
 
-impl std::fmt::Debug for Settings {
+impl std::fmt::Debug for WebhookSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings")
             .field("host", &self.url.host())
@@ -59,7 +59,7 @@ pub struct Webhook {
 }
 
 /// Why an attempt failed.
-struct Failed {
+struct WebhookError {
     why: String,
     /// Another one would fail as well.
     is_permanent: bool,
@@ -70,7 +70,7 @@ impl Webhook {
     ///
     /// # Errors
     /// There is none, or it is none: what to do.
-    pub fn open(settings: &Settings, secrets: &Secrets) -> Result<Webhook, String> {
+    pub fn open(settings: &WebhookSettings, secrets: &SecretStore) -> Result<Webhook, String> {
         let wanted = [(KEY.to_owned(), Value::Secret(KEY.to_owned()))].into();
         let advice = format!(
             "write a key that the receiver knows, of at least {MIN_KEY} characters (openssl rand -hex 32), to \
@@ -137,13 +137,14 @@ impl Webhook {
         }
     }
 
-    async fn post(&self, body: &Bytes) -> Result<(), Failed> {
+    async fn post(&self, body: &Bytes) -> Result<(), WebhookError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = now.as_secs();
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.expose_secret().as_bytes()).map_err(|error| Failed {
-            why: error.to_string(),
-            is_permanent: true,
-        })?;
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(self.key.expose_secret().as_bytes()).map_err(|error| WebhookError {
+                why: error.to_string(),
+                is_permanent: true,
+            })?;
         mac.update(format!("{time}.").as_bytes());
         mac.update(body);
         let signature = format!("sha256={}", hex(&mac.finalize().into_bytes()));
@@ -165,7 +166,7 @@ impl Webhook {
         let status = match answered {
             Ok(response) => response.status,
             Err(error) => {
-                return Err(Failed {
+                return Err(WebhookError {
                     is_permanent: error.is_permanent(),
                     why: told(&error),
                 });
@@ -176,7 +177,7 @@ impl Webhook {
         }
         let may_pass =
             status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
-        Err(Failed {
+        Err(WebhookError {
             why: format!("it answers {status}"),
             is_permanent: !may_pass,
         })
@@ -289,8 +290,8 @@ mod tests {
     #[test]
     fn a_key_is_there_and_long_enough_or_what_to_do_is_said() {
         let directory = tempfile::tempdir().unwrap();
-        let secrets = Secrets::beside(&directory.path().join("external-mcp.json"));
-        let settings = Settings {
+        let secrets = SecretStore::beside(&directory.path().join("external-mcp.json"));
+        let settings = WebhookSettings {
             url: "https://hooks.example.org/t0ken".parse().unwrap(),
             allowed: Vec::new(),
         };

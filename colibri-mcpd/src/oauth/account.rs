@@ -8,12 +8,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tracing::debug;
 
 use super::challenge::{Bearer, bearer};
-use super::discovery::{self, Found, Secrets, discover, register, words};
-use super::grant::{Kind, Party, Refused, Tokens, revoke, token};
+use super::discovery::{self, ClientSecrets, DiscoveredServer, discover, register, words};
+use super::grant::{GrantRefusal, IssuedTokens, Party, RequiredToken, revoke, token};
 use super::metadata::{AuthorizationServer, is_of};
 use super::now;
-use super::settings::{Grant, IdentityProvider, Settings};
-use super::store::{Login, Owner, Registration, Store};
+use super::settings::{Grant, IdentityProvider, OauthSettings};
+use super::store::{Registration, StoredLogin, TokenOwner, TokenStore};
 use crate::outbound::{Authorizer, Challenge};
 use colibri_http::{BoxFuture, Client};
 use colibri_registry::Value;
@@ -23,17 +23,17 @@ use colibri_text::brief;
 const EARLY: u64 = 30;
 
 /// A server whose tokens are had this way: the same for all who use it.
-pub struct Server {
+pub struct OauthServer {
     /// Its id in the registry.
     pub id: String,
     /// Where it is.
     pub url: Uri,
     /// What its entry says.
-    pub settings: Settings,
+    pub settings: OauthSettings,
     /// Reaches issuers, by the address rules of the entry.
     pub client: Client,
     /// Where tokens are kept.
-    pub store: Arc<Store>,
+    pub store: Arc<TokenStore>,
     /// Where the entry's secrets are.
     pub vault: Arc<dyn Vault>,
 }
@@ -50,12 +50,12 @@ pub trait Vault: Send + Sync {
     fn issued(&self, token: &SecretString);
 }
 
-impl Server {
+impl OauthServer {
     /// Whose tokens a user's requests go with.
-    pub fn owner(&self, uid: u32) -> Owner {
+    pub fn owner(&self, uid: u32) -> TokenOwner {
         match self.settings.shared || self.settings.grant == Grant::Machine {
-            true => Owner::Everybody,
-            false => Owner::User(uid),
+            true => TokenOwner::Everybody,
+            false => TokenOwner::User(uid),
         }
     }
 
@@ -68,10 +68,10 @@ impl Server {
     ///
     /// # Errors
     /// One is not there to read.
-    pub(super) fn secrets(&self) -> Result<Secrets, String> {
+    pub(super) fn secrets(&self) -> Result<ClientSecrets, String> {
         let read = |value: Option<&Value>| value.map(|value| self.vault.read(value)).transpose();
         let provider = self.settings.identity_provider.as_ref();
-        Ok(Secrets {
+        Ok(ClientSecrets {
             client_secret: read(self.settings.client_secret.as_ref())?,
             private_key: read(self.settings.private_key.as_ref())?,
             provider_secret: read(provider.and_then(|provider| provider.client_secret.as_ref()))?,
@@ -82,7 +82,11 @@ impl Server {
     ///
     /// # Errors
     /// As none.
-    pub(super) async fn known_as(&self, found: &Found, secrets: &Secrets) -> Result<Registration, String> {
+    pub(super) async fn known_as(
+        &self,
+        found: &DiscoveredServer,
+        secrets: &ClientSecrets,
+    ) -> Result<Registration, String> {
         let redirect = self.redirect();
         let known = register(&self.client, &self.store, &self.settings, secrets, found, &redirect).await?;
         known.client_secret.iter().for_each(|secret| self.vault.issued(secret));
@@ -93,11 +97,16 @@ impl Server {
     ///
     /// # Errors
     /// What its issuer has against it.
-    pub(super) async fn token(&self, found: &Found, party: &Party, form: &[(&str, &str)]) -> Result<Tokens, Refused> {
+    pub(super) async fn token(
+        &self,
+        found: &DiscoveredServer,
+        party: &Party,
+        form: &[(&str, &str)],
+    ) -> Result<IssuedTokens, GrantRefusal> {
         let AuthorizationServer {
             issuer, token_endpoint, ..
         } = &found.issuer;
-        token(&self.client, issuer, token_endpoint, party, form, Kind::Bearer).await
+        token(&self.client, issuer, token_endpoint, party, form, RequiredToken::Bearer).await
     }
 
     /// What a person is told to do.
@@ -108,7 +117,7 @@ impl Server {
 
 /// A login that has ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct CompletedLogin {
     /// The server.
     pub server: String,
     /// Who issued the tokens.
@@ -118,28 +127,28 @@ pub struct Ended {
 }
 
 /// An owner's authorization at a server.
-pub struct Account {
-    server: Arc<Server>,
-    owner: Owner,
+pub struct OauthAccount {
+    server: Arc<OauthServer>,
+    owner: TokenOwner,
     /// What the server last asked for, for the next login.
     wanted: Mutex<Bearer>,
-    kept: Mutex<Kept>,
+    kept: Mutex<StoredAccount>,
     /// One renewal at a time: a refresh token is often good once.
     renewing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct StoredAccount {
     /// What is kept, once it was looked for.
-    login: Option<Option<Login>>,
+    login: Option<Option<StoredLogin>>,
     /// How often it was forgotten.
     forgotten: u64,
 }
 
-impl Account {
+impl OauthAccount {
     /// The account of this owner.
-    pub fn new(server: Arc<Server>, owner: Owner) -> Account {
-        Account {
+    pub fn new(server: Arc<OauthServer>, owner: TokenOwner) -> OauthAccount {
+        OauthAccount {
             server,
             owner,
             wanted: Mutex::default(),
@@ -149,12 +158,12 @@ impl Account {
     }
 
     /// The server.
-    pub fn server(&self) -> &Arc<Server> {
+    pub fn server(&self) -> &Arc<OauthServer> {
         &self.server
     }
 
     /// Whose it is.
-    pub fn owner(&self) -> Owner {
+    pub fn owner(&self) -> TokenOwner {
         self.owner
     }
 
@@ -168,7 +177,7 @@ impl Account {
     }
 
     /// The login that is kept, if it is one for this server as the entry has it now.
-    pub(super) fn login(&self) -> Result<Option<Login>, String> {
+    pub(super) fn login(&self) -> Result<Option<StoredLogin>, String> {
         let mut kept = self.kept();
         let login = match &kept.login {
             Some(login) => login.clone(),
@@ -189,16 +198,16 @@ impl Account {
         }))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, StoredAccount> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn keep(&self, login: &Login) -> Result<(), String> {
+    pub(super) fn keep(&self, login: &StoredLogin) -> Result<(), String> {
         self.keep_in(&mut self.kept(), login)
     }
 
     /// The same, unless the owner logged out after this was begun.
-    fn keep_begun(&self, login: &Login, begun: u64) -> Result<(), String> {
+    fn keep_begun(&self, login: &StoredLogin, begun: u64) -> Result<(), String> {
         let mut kept = self.kept();
         match kept.forgotten == begun {
             true => self.keep_in(&mut kept, login),
@@ -207,13 +216,13 @@ impl Account {
     }
 
     /// In one step with the file, so that no other comes in between.
-    fn keep_in(&self, kept: &mut Kept, login: &Login) -> Result<(), String> {
+    fn keep_in(&self, kept: &mut StoredAccount, login: &StoredLogin) -> Result<(), String> {
         self.conceal(login);
         kept.login = Some(Some(login.clone()));
         self.server.store.keep_login(&self.server.id, self.owner, login)
     }
 
-    fn conceal(&self, login: &Login) {
+    fn conceal(&self, login: &StoredLogin) {
         let tokens = [
             Some(&login.access_token),
             login.refresh_token.as_ref(),
@@ -241,7 +250,7 @@ impl Account {
     }
 
     /// Has a newer token in place of this one.
-    async fn renew(&self, old: &Login) -> Result<Login, String> {
+    async fn renew(&self, old: &StoredLogin) -> Result<StoredLogin, String> {
         let _one = self.renewing.lock().await;
         let begun = self.kept().forgotten;
         let mut login = match self.login()? {
@@ -270,7 +279,7 @@ impl Account {
             &login.token_endpoint,
             &party,
             &form,
-            Kind::Bearer,
+            RequiredToken::Bearer,
         )
         .await;
         match renewed {
@@ -279,7 +288,7 @@ impl Account {
                 self.keep_begun(&login, begun)?;
                 Ok(login)
             }
-            Err(Refused { code: Some(code), why }) if code == "invalid_grant" => {
+            Err(GrantRefusal { code: Some(code), why }) if code == "invalid_grant" => {
                 self.forget()?;
                 Err(format!("{why}: the login has ended: {}", self.server.log_in()))
             }
@@ -293,7 +302,7 @@ impl Account {
     }
 
     /// Has a token as a machine.
-    async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<Login, String> {
+    async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<StoredLogin, String> {
         let server = &self.server;
         let begun = self.kept().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
@@ -320,7 +329,7 @@ impl Account {
     ///
     /// # Errors
     /// The entry names none; the provider, or the server's issuer, refuses.
-    pub async fn vouch(&self, identity: SecretString) -> Result<Ended, String> {
+    pub async fn vouch(&self, identity: SecretString) -> Result<CompletedLogin, String> {
         let Some(provider) = &self.server.settings.identity_provider else {
             return Err("its entry names no \"identity_provider\"".to_owned());
         };
@@ -330,8 +339,8 @@ impl Account {
     }
 
     /// What is told of a login that has ended well.
-    pub(super) fn ended(&self, login: Login) -> Ended {
-        Ended {
+    pub(super) fn ended(&self, login: StoredLogin) -> CompletedLogin {
+        CompletedLogin {
             server: self.server.id.clone(),
             issuer: login.issuer,
             scopes: login.scopes,
@@ -344,7 +353,7 @@ impl Account {
     /// What the system says.
     pub fn forget(&self) -> Result<bool, String> {
         let mut kept = self.kept();
-        *kept = Kept {
+        *kept = StoredAccount {
             login: None,
             forgotten: kept.forgotten + 1,
         };
@@ -370,7 +379,7 @@ impl Account {
     }
 
     /// Has the issuer forget tokens: the one that renews first, which may end the other (RFC 7009 §2.1).
-    async fn revoke(&self, login: &Login) -> Result<(), String> {
+    async fn revoke(&self, login: &StoredLogin) -> Result<(), String> {
         let endpoint = login.revocation_endpoint.as_ref().ok_or("its issuer has no way to")?;
         let secrets = self.server.secrets()?;
         let party = named(&login.client, &secrets).party(secrets.private_key.clone());
@@ -394,7 +403,7 @@ impl Account {
         identity: SecretString,
         challenge: &Bearer,
         besides: &[String],
-    ) -> Result<Login, String> {
+    ) -> Result<StoredLogin, String> {
         let server = &self.server;
         server.vault.issued(&identity);
         let begun = self.kept().forgotten;
@@ -415,14 +424,14 @@ impl Account {
         if !scope.is_empty() {
             form.push(("scope", &scope));
         }
-        let said = |refused: Refused| refused.to_string();
+        let said = |refused: GrantRefusal| refused.to_string();
         let grant = token(
             &server.client,
             &voucher.issuer,
             &voucher.token_endpoint,
             &party,
             &form,
-            Kind::Grant,
+            RequiredToken::Grant,
         );
         let grant = grant.await.map_err(said)?;
         server.vault.issued(&grant.access);
@@ -465,7 +474,7 @@ impl Account {
         let provider = self.server.settings.identity_provider.as_ref();
         match login {
             Some(login) if !lacks && login.refresh_token.is_some() => self.renew(&login).await.map(drop),
-            Some(Login {
+            Some(StoredLogin {
                 identity: Some(identity),
                 ..
             }) if let Some(provider) = provider => {
@@ -483,7 +492,7 @@ impl Account {
     }
 }
 
-impl Authorizer for Account {
+impl Authorizer for OauthAccount {
     fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(self.current())
     }
@@ -494,7 +503,7 @@ impl Authorizer for Account {
 }
 
 /// A registration with the secrets that the entry has now.
-fn named(client: &Registration, secrets: &Secrets) -> Registration {
+fn named(client: &Registration, secrets: &ClientSecrets) -> Registration {
     let mut client = client.clone();
     if client.is_named {
         client.client_secret = secrets.client_secret.clone();
@@ -503,14 +512,14 @@ fn named(client: &Registration, secrets: &Secrets) -> Registration {
 }
 
 /// What is kept of tokens that were issued just now.
-pub(super) fn made(found: &Found, client: &Registration, tokens: Tokens) -> Login {
+pub(super) fn made(found: &DiscoveredServer, client: &Registration, tokens: IssuedTokens) -> StoredLogin {
     let mut client = client.clone();
     if client.is_named {
         client.client_secret = None;
     }
     let mut scopes = found.scopes.clone();
     add(&mut scopes, &tokens.scope.as_deref().map(words).unwrap_or_default());
-    Login {
+    StoredLogin {
         issuer: found.issuer.issuer.clone(),
         resource: found.resource.clone(),
         token_endpoint: found.issuer.token_endpoint.clone(),

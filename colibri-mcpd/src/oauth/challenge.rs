@@ -21,7 +21,7 @@ pub(crate) struct Bearer {
 pub(crate) fn bearer(fields: &[HeaderValue]) -> Option<Bearer> {
     let fields = fields.iter().filter_map(|field| field.to_str().ok());
     let text = fields.collect::<Vec<_>>().join(", ");
-    let mut reader = Reader {
+    let mut reader = ChallengeReader {
         rest: text.get(..MAX_BYTES).unwrap_or(&text),
     };
     let mut found: Option<Bearer> = None;
@@ -62,11 +62,11 @@ pub(crate) fn bearer(fields: &[HeaderValue]) -> Option<Bearer> {
     }
 }
 
-struct Reader<'a> {
+struct ChallengeReader<'a> {
     rest: &'a str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ChallengeReader<'a> {
     fn skip(&mut self, what: &[char]) {
         self.rest = self.rest.trim_start_matches(what);
     }

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use super::challenge::Bearer;
 use super::grant::Party;
 use super::metadata::{AuthorizationServer, ProtectedResource, issuer_locations, resource_locations, secure_url};
-use super::settings::{Grant, IdentityProvider, Settings};
-use super::store::{Registration, Store};
+use super::settings::{Grant, IdentityProvider, OauthSettings};
+use super::store::{Registration, TokenStore};
 use super::{TIME_LIMIT, in_time};
 use colibri_http::{Client, Limits, Origin};
 use colibri_text::brief;
@@ -21,7 +21,7 @@ const MAX_DOCUMENT: usize = 256 * 1024;
 
 /// What was found out about a server.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct DiscoveredServer {
     /// The server, as tokens name it.
     pub(super) resource: String,
     /// Who issues them.
@@ -37,9 +37,9 @@ pub(super) struct Found {
 pub(super) async fn discover(
     client: &Client,
     server: &Uri,
-    settings: &Settings,
+    settings: &OauthSettings,
     challenge: &Bearer,
-) -> Result<Found, String> {
+) -> Result<DiscoveredServer, String> {
     // What is issued goes there with each request, and on the way who issues it is found out.
     secure_url(&canonical(server))?;
     let resource = protected_resource(client, server, challenge).await?;
@@ -60,7 +60,7 @@ pub(super) async fn discover(
     if settings.grant == Grant::Person && issuer.scopes_supported.contains(&offline) && !scopes.contains(&offline) {
         scopes.push(offline);
     }
-    Ok(Found {
+    Ok(DiscoveredServer {
         resource: named.map_or_else(|| canonical(server), |resource| resource.resource),
         issuer,
         scopes,
@@ -79,7 +79,7 @@ fn canonical(server: &Uri) -> String {
 }
 
 /// The issuer that is asked: the one that the entry names, else the first.
-fn chosen(settings: &Settings, issuers: &[String]) -> Result<String, String> {
+fn chosen(settings: &OauthSettings, issuers: &[String]) -> Result<String, String> {
     let Some(named) = &settings.issuer else {
         return issuers
             .first()
@@ -136,7 +136,7 @@ pub(super) async fn authorization_server(client: &Client, issuer: &str) -> Resul
 }
 
 /// Before 2025-06-18 a server was its own authorization server, and where it published nothing the addresses were fixed.
-async fn of_2025_03_26(client: &Client, server: &Uri, settings: &Settings) -> Result<AuthorizationServer, String> {
+async fn of_2025_03_26(client: &Client, server: &Uri, settings: &OauthSettings) -> Result<AuthorizationServer, String> {
     let issuer = Origin::of(server).map_err(|error| error.to_string())?.to_string();
     let issuer = chosen(settings, &[issuer])?;
     let location = format!("{issuer}/.well-known/oauth-authorization-server");
@@ -179,7 +179,7 @@ async fn document<T: DeserializeOwned>(client: &Client, location: &str) -> Resul
 
 /// What the entry's own secrets are, read for this moment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Secrets {
+pub(super) struct ClientSecrets {
     pub(super) client_secret: Option<SecretString>,
     pub(super) private_key: Option<SecretString>,
     pub(super) provider_secret: Option<SecretString>,
@@ -192,10 +192,10 @@ pub(super) struct Secrets {
 /// None of these can be.
 pub(super) async fn register(
     client: &Client,
-    store: &Store,
-    settings: &Settings,
-    secrets: &Secrets,
-    found: &Found,
+    store: &TokenStore,
+    settings: &OauthSettings,
+    secrets: &ClientSecrets,
+    found: &DiscoveredServer,
     redirect: &str,
 ) -> Result<Registration, String> {
     let issuer = &found.issuer;
@@ -243,7 +243,11 @@ pub(super) async fn register(
 }
 
 /// As which client we ask an identity provider.
-pub(super) fn at_provider(provider: &IdentityProvider, secrets: &Secrets, voucher: &AuthorizationServer) -> Party {
+pub(super) fn at_provider(
+    provider: &IdentityProvider,
+    secrets: &ClientSecrets,
+    voucher: &AuthorizationServer,
+) -> Party {
     let method = secrets
         .provider_secret
         .as_ref()
@@ -272,7 +276,7 @@ fn with_secret(issuer: &AuthorizationServer) -> &'static str {
 }
 
 #[derive(Deserialize)]
-struct Registered {
+struct RegistrationResponse {
     client_id: String,
     #[serde(default)]
     client_secret: Option<SecretString>,
@@ -287,7 +291,7 @@ async fn asked_for(
     client: &Client,
     endpoint: &str,
     issuer: &AuthorizationServer,
-    found: &Found,
+    found: &DiscoveredServer,
     redirect: &str,
 ) -> Result<Registration, String> {
     let methods = issuer
@@ -328,7 +332,7 @@ async fn asked_for(
             brief(&text, 300)
         ));
     }
-    let registered: Registered = serde_json::from_slice(&answer)
+    let registered: RegistrationResponse = serde_json::from_slice(&answer)
         .map_err(|_| format!("{shown} answered, but with no client that could be read"))?;
     let method = registered
         .token_endpoint_auth_method

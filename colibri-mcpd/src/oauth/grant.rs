@@ -30,12 +30,12 @@ pub(crate) struct Party {
     /// Its `client_id`.
     pub(crate) id: String,
     /// What shows that it is that client.
-    pub(crate) proof: Proof,
+    pub(crate) proof: ClientProof,
 }
 
 /// How a client proves who it is (RFC 6749 §2.3, RFC 7523 §2.2).
 #[derive(Debug, Clone)]
-pub(crate) enum Proof {
+pub(crate) enum ClientProof {
     /// Not at all: a public client.
     None,
     /// A password in `Authorization`.
@@ -48,7 +48,7 @@ pub(crate) enum Proof {
 
 /// What a token endpoint issued.
 #[derive(Debug, Clone)]
-pub(crate) struct Tokens {
+pub(crate) struct IssuedTokens {
     /// For requests to the server.
     pub(crate) access: SecretString,
     /// For the next access token.
@@ -62,21 +62,21 @@ pub(crate) struct Tokens {
 /// Why there is no token.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{why}")]
-pub(crate) struct Refused {
+pub(crate) struct GrantRefusal {
     /// The error's code (RFC 6749 §5.2), if the endpoint said one.
     pub(crate) code: Option<String>,
     /// For people.
     pub(crate) why: String,
 }
 
-impl From<String> for Refused {
-    fn from(why: String) -> Refused {
-        Refused { code: None, why }
+impl From<String> for GrantRefusal {
+    fn from(why: String) -> GrantRefusal {
+        GrantRefusal { code: None, why }
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: SecretString,
     #[serde(default)]
     token_type: String,
@@ -97,7 +97,7 @@ struct Problem {
 
 /// What kind of token an answer must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequiredToken {
     /// One for `Authorization: Bearer`.
     Bearer,
     /// A grant for another token endpoint (RFC 8693 §2.2.1, `N_A`).
@@ -114,22 +114,22 @@ pub(crate) async fn token(
     endpoint: &str,
     party: &Party,
     form: &[(&str, &str)],
-    kind: Kind,
-) -> Result<Tokens, Refused> {
+    kind: RequiredToken,
+) -> Result<IssuedTokens, GrantRefusal> {
     let request = request(issuer, endpoint, party, form)?;
     let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
     let answer = in_time(response.whole(MAX_ANSWER)).await?;
     if response.status != StatusCode::OK {
         return Err(refused(issuer, response.status, &answer));
     }
-    let tokens: Answer = serde_json::from_slice(&answer)
+    let tokens: TokenResponse = serde_json::from_slice(&answer)
         .map_err(|_| format!("{}: the answer of its token endpoint is none", brief(issuer, 200)))?;
-    if kind == Kind::Bearer && !tokens.token_type.eq_ignore_ascii_case("bearer") {
+    if kind == RequiredToken::Bearer && !tokens.token_type.eq_ignore_ascii_case("bearer") {
         let (issuer, said) = (brief(issuer, 200), brief(&tokens.token_type, 40));
         return Err(format!("{issuer} issued a token of type {said:?}, not Bearer").into());
     }
     let lasts = tokens.expires_in.as_ref().and_then(serde_json::Number::as_f64);
-    Ok(Tokens {
+    Ok(IssuedTokens {
         access: tokens.access_token,
         refresh: tokens.refresh_token,
         expires: lasts.map(|seconds| now().saturating_add(seconds.clamp(0.0, 1e9) as u64)),
@@ -147,7 +147,7 @@ pub(crate) async fn revoke(
     endpoint: &str,
     party: &Party,
     form: &[(&str, &str)],
-) -> Result<(), Refused> {
+) -> Result<(), GrantRefusal> {
     let request = request(issuer, endpoint, party, form)?;
     let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
     if response.status == StatusCode::OK {
@@ -168,18 +168,18 @@ fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -
         .header(ACCEPT, "application/json")
         .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
     match &party.proof {
-        Proof::None => drop(fields.append_pair("client_id", &party.id)),
-        Proof::Post(secret) => {
+        ClientProof::None => drop(fields.append_pair("client_id", &party.id)),
+        ClientProof::Post(secret) => {
             fields.append_pair("client_id", &party.id);
             fields.append_pair("client_secret", secret.expose_secret());
         }
-        Proof::Basic(secret) => {
+        ClientProof::Basic(secret) => {
             // Each half is encoded as in a form first (RFC 6749 §2.3.1).
             let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
             let pair = Zeroizing::new(format!("{}:{}", encoded(&party.id), encoded(secret.expose_secret())));
             request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair.as_bytes())));
         }
-        Proof::Signature(key) => {
+        ClientProof::Signature(key) => {
             let assertion = assertion(&party.id, issuer, key.expose_secret())?;
             fields.append_pair("client_id", &party.id);
             fields.append_pair(
@@ -194,7 +194,7 @@ fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -
 }
 
 /// What a token endpoint says instead of a token.
-fn refused(issuer: &str, status: StatusCode, answer: &[u8]) -> Refused {
+fn refused(issuer: &str, status: StatusCode, answer: &[u8]) -> GrantRefusal {
     let issuer = brief(issuer, 200);
     match serde_json::from_slice::<Problem>(answer) {
         Ok(problem) => {
@@ -203,7 +203,7 @@ fn refused(issuer: &str, status: StatusCode, answer: &[u8]) -> Refused {
                 why if why.is_empty() => format!("{issuer} refused: {code}"),
                 why => format!("{issuer} refused: {code}, {why}"),
             };
-            Refused {
+            GrantRefusal {
                 code: Some(problem.error),
                 why,
             }

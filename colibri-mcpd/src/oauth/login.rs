@@ -11,8 +11,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::account::{Account, Ended, add, made};
-use super::discovery::{Found, discover};
+use super::account::{CompletedLogin, OauthAccount, add, made};
+use super::discovery::{DiscoveredServer, discover};
 use super::metadata::secure_url;
 use super::random;
 use super::settings::Grant;
@@ -26,7 +26,7 @@ const MAX_OF_ONE: usize = 8;
 
 /// A login that was begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedLogin {
     /// Where the person consents, in a browser.
     pub url: String,
     /// Where the browser is sent afterwards.
@@ -37,10 +37,10 @@ pub struct Started {
     pub scopes: Vec<String>,
 }
 
-struct Pending {
+struct PendingLogin {
     uid: u32,
-    account: Arc<Account>,
-    found: Found,
+    account: Arc<OauthAccount>,
+    found: DiscoveredServer,
     client: Registration,
     verifier: SecretString,
     redirect: String,
@@ -50,7 +50,7 @@ struct Pending {
 /// The logins that were begun, by their `state`.
 #[derive(Default)]
 pub struct Logins {
-    pending: Mutex<BTreeMap<String, Pending>>,
+    pending: Mutex<BTreeMap<String, PendingLogin>>,
 }
 
 impl Logins {
@@ -58,7 +58,7 @@ impl Logins {
     ///
     /// # Errors
     /// There is nobody to log in at, or not safely.
-    pub async fn start(&self, uid: u32, account: &Arc<Account>, more: &[String]) -> Result<Started, String> {
+    pub async fn start(&self, uid: u32, account: &Arc<OauthAccount>, more: &[String]) -> Result<StartedLogin, String> {
         let server = account.server();
         if server.settings.grant == Grant::Machine {
             return Err(
@@ -103,7 +103,7 @@ impl Logins {
             query.append_pair("prompt", "consent");
         }
         let separator = if endpoint.contains('?') { '&' } else { '?' };
-        let started = Started {
+        let started = StartedLogin {
             url: format!("{endpoint}{separator}{}", query.finish()),
             redirect: redirect.clone(),
             issuer: issuer.issuer.clone(),
@@ -119,7 +119,7 @@ impl Logins {
                 .map(|(state, _)| state.clone());
             oldest.and_then(|state| pending.remove(&state));
         }
-        let login = Pending {
+        let login = PendingLogin {
             uid,
             account: account.clone(),
             found,
@@ -136,7 +136,7 @@ impl Logins {
     ///
     /// # Errors
     /// It is of no login of this user that was begun, comes from another issuer, or says no.
-    pub async fn finish(&self, uid: u32, address: &str) -> Result<Ended, String> {
+    pub async fn finish(&self, uid: u32, address: &str) -> Result<CompletedLogin, String> {
         let (place, query) = address
             .trim()
             .split_once('?')
@@ -204,7 +204,7 @@ impl Logins {
     }
 
     /// A login is ended once, and by who began it.
-    fn taken(&self, uid: u32, state: &str) -> Result<Pending, String> {
+    fn taken(&self, uid: u32, state: &str) -> Result<PendingLogin, String> {
         let mut pending = self.pending();
         let now = Instant::now();
         match pending.get(state) {
@@ -220,13 +220,13 @@ impl Logins {
 
     /// Whether somebody who was sent to the issuer has not come back: it may have told them that it does not know us any
     /// more, which is shown to nobody else.
-    fn is_begun_again(&self, uid: u32, account: &Arc<Account>) -> bool {
+    fn is_begun_again(&self, uid: u32, account: &Arc<OauthAccount>) -> bool {
         let pending = self.pending();
         let mut logins = pending.values();
         logins.any(|login| login.uid == uid && login.account.server().id == account.server().id)
     }
 
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<String, Pending>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

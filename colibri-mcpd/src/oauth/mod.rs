@@ -20,10 +20,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-pub use account::{Account, Ended, Server, Vault};
-pub use login::{Logins, Started};
-pub use settings::{Grant, IdentityProvider, REDIRECT_PORT, Settings};
-pub use store::{Owner, Store};
+pub use account::{CompletedLogin, OauthAccount, OauthServer, Vault};
+pub use login::{Logins, StartedLogin};
+pub use settings::{Grant, IdentityProvider, OauthSettings, REDIRECT_PORT};
+pub use store::{TokenOwner, TokenStore};
 
 /// How long one request to an authorization server may take.
 const TIME_LIMIT: Duration = Duration::from_secs(15);

@@ -4,7 +4,7 @@ use colibri_registry::Value;
 
 /// The key `oauth` of an entry. All of it may be left out.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Settings {
+pub struct OauthSettings {
     /// Which way tokens are had.
     pub grant: Grant,
     /// The only issuer that is accepted. Where `client_id` stands, it must stand too: an id is that issuer's.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::grant::{Party, Proof, Tokens};
+use super::grant::{ClientProof, IssuedTokens, Party};
 use crate::policy::file;
 
 /// The most bytes of one file.
@@ -20,7 +20,7 @@ const MAX_FILE: usize = 256 * 1024;
 
 /// Whose tokens they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Owner {
+pub enum TokenOwner {
     /// One user's.
     User(u32),
     /// Everybody's, since the entry says so.
@@ -29,7 +29,7 @@ pub enum Owner {
 
 /// Tokens with all that they belong to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Login {
+pub(super) struct StoredLogin {
     /// Who issued them.
     pub(super) issuer: String,
     /// What they are for.
@@ -54,9 +54,9 @@ pub(super) struct Login {
     pub(super) identity: Option<SecretString>,
 }
 
-impl Login {
+impl StoredLogin {
     /// Takes newer tokens over. What did not come stays (RFC 6749 §6).
-    pub(super) fn renew(&mut self, tokens: Tokens) {
+    pub(super) fn renew(&mut self, tokens: IssuedTokens) {
         self.access_token = tokens.access;
         self.refresh_token = tokens.refresh.or(self.refresh_token.take());
         self.expires = tokens.expires;
@@ -84,10 +84,10 @@ impl Registration {
     pub(super) fn party(&self, key: Option<SecretString>) -> Party {
         let secret = self.client_secret.clone();
         let proof = match (self.method.as_str(), secret) {
-            ("client_secret_basic", Some(secret)) => Proof::Basic(secret),
-            ("client_secret_post", Some(secret)) => Proof::Post(secret),
-            ("private_key_jwt", _) => key.map_or(Proof::None, Proof::Signature),
-            _ => Proof::None,
+            ("client_secret_basic", Some(secret)) => ClientProof::Basic(secret),
+            ("client_secret_post", Some(secret)) => ClientProof::Post(secret),
+            ("private_key_jwt", _) => key.map_or(ClientProof::None, ClientProof::Signature),
+            _ => ClientProof::None,
         };
         Party {
             id: self.client_id.clone(),
@@ -109,14 +109,14 @@ fn exposed_too<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> R
 
 /// What is kept.
 #[derive(Debug)]
-pub struct Store {
+pub struct TokenStore {
     directory: PathBuf,
 }
 
-impl Store {
+impl TokenStore {
     /// What is kept below a state directory.
-    pub fn below(state_dir: &Path) -> Store {
-        Store {
+    pub fn below(state_dir: &Path) -> TokenStore {
+        TokenStore {
             directory: state_dir.join("oauth"),
         }
     }
@@ -125,13 +125,13 @@ impl Store {
     ///
     /// # Errors
     /// The file is none that can be used.
-    pub(super) fn login(&self, server: &str, owner: Owner) -> Result<Option<Login>, String> {
+    pub(super) fn login(&self, server: &str, owner: TokenOwner) -> Result<Option<StoredLogin>, String> {
         read(&self.login_file(server, owner))
     }
 
     /// # Errors
     /// What the system says.
-    pub(super) fn keep_login(&self, server: &str, owner: Owner, login: &Login) -> Result<(), String> {
+    pub(super) fn keep_login(&self, server: &str, owner: TokenOwner, login: &StoredLogin) -> Result<(), String> {
         self.write(&self.login_file(server, owner), login)
     }
 
@@ -139,7 +139,7 @@ impl Store {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn forget_login(&self, server: &str, owner: Owner) -> Result<bool, String> {
+    pub(super) fn forget_login(&self, server: &str, owner: TokenOwner) -> Result<bool, String> {
         forget(&self.login_file(server, owner))
     }
 
@@ -168,10 +168,10 @@ impl Store {
         forget(&self.registration_file(issuer, redirect))
     }
 
-    fn login_file(&self, server: &str, owner: Owner) -> PathBuf {
+    fn login_file(&self, server: &str, owner: TokenOwner) -> PathBuf {
         let owner = match owner {
-            Owner::User(uid) => uid.to_string(),
-            Owner::Everybody => "everybody".to_owned(),
+            TokenOwner::User(uid) => uid.to_string(),
+            TokenOwner::Everybody => "everybody".to_owned(),
         };
         self.directory.join(format!("login.{server}.{owner}.json"))
     }

@@ -167,32 +167,32 @@ impl Vault for Plain {
     }
 }
 
-fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
+fn account(world: &Arc<World>, state: &Path, settings: OauthSettings, uid: u32) -> Arc<OauthAccount> {
     account_at(SERVER, world, state, settings, uid)
 }
 
-fn account_at(at: &str, world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
-    let server = Arc::new(Server {
+fn account_at(at: &str, world: &Arc<World>, state: &Path, settings: OauthSettings, uid: u32) -> Arc<OauthAccount> {
+    let server = Arc::new(OauthServer {
         id: "docs".to_owned(),
         url: at.parse().unwrap(),
         settings,
         client: Client::over(To(world.clone())),
-        store: Arc::new(Store::below(state)),
+        store: Arc::new(TokenStore::below(state)),
         vault: Arc::new(Plain(world.clone())),
     });
     let owner = server.owner(uid);
-    Arc::new(Account::new(server, owner))
+    Arc::new(OauthAccount::new(server, owner))
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> OauthSettings {
+    OauthSettings {
         redirect_port: REDIRECT_PORT,
-        ..Settings::default()
+        ..OauthSettings::default()
     }
 }
 
 /// The address that a browser would come back with.
-fn back(started: &Started, more: &[(&str, &str)]) -> String {
+fn back(started: &StartedLogin, more: &[(&str, &str)]) -> String {
     let state = field(&started.url, "state");
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("state", &state).extend_pairs(more);
@@ -205,7 +205,7 @@ fn field(url: &str, name: &str) -> String {
     found.map(|(_, value)| value.to_string()).unwrap_or_default()
 }
 
-async fn sent(account: &Account) -> String {
+async fn sent(account: &OauthAccount) -> String {
     let header = account.authorization().await.unwrap();
     header
         .map(|header| header.to_str().unwrap().to_owned())
@@ -247,7 +247,7 @@ async fn a_person_logs_in_and_a_token_is_for_that_person_and_server_alone() {
     // The same world for another user, and for an entry that leads elsewhere.
     let other = self::account(&world, state.path(), settings(), 1002);
     assert_eq!(sent(&other).await, "");
-    let elsewhere = Settings {
+    let elsewhere = OauthSettings {
         issuer: Some("https://other.example".to_owned()),
         ..settings()
     };
@@ -385,7 +385,7 @@ async fn what_is_not_safe_is_not_begun() {
         says[key] = value;
         says
     };
-    let named = Settings {
+    let named = OauthSettings {
         issuer: Some("https://known.example".to_owned()),
         client_id: Some("known".to_owned()),
         ..settings()
@@ -452,21 +452,21 @@ async fn machines_prove_themselves_in_the_way_that_the_issuer_takes() {
     for (methods, settings) in [
         (
             "client_secret_basic",
-            Settings {
+            OauthSettings {
                 client_secret: Some(Value::Secret("pass".to_owned())),
                 ..settings()
             },
         ),
         (
             "client_secret_post",
-            Settings {
+            OauthSettings {
                 client_secret: Some(Value::Secret("pass".to_owned())),
                 ..settings()
             },
         ),
         (
             "private_key_jwt",
-            Settings {
+            OauthSettings {
                 private_key: Some(Value::Plain(key.serialize_pem())),
                 ..settings()
             },
@@ -476,7 +476,7 @@ async fn machines_prove_themselves_in_the_way_that_the_issuer_takes() {
         let mut says = issuer();
         says["token_endpoint_auth_methods_supported"] = json!([methods]);
         world.says(&url("/.well-known/oauth-authorization-server"), says);
-        let settings = Settings {
+        let settings = OauthSettings {
             grant: Grant::Machine,
             issuer: Some(ISSUER.to_owned()),
             client_id: Some("a:b".to_owned()),
@@ -539,7 +539,7 @@ async fn an_identity_provider_vouches_for_a_person() {
         "https://login.example/token",
         json!({ "access_token": "the grant", "token_type": "N_A", "issued_token_type": "id-jag" }),
     );
-    let settings = Settings {
+    let settings = OauthSettings {
         issuer: Some(ISSUER.to_owned()),
         client_id: Some("known".to_owned()),
         identity_provider: Some(IdentityProvider {

@@ -12,11 +12,11 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::operator;
-use super::stream::Stream;
-use crate::agents::{EventReader, Instance, Order, Work};
+use super::stream::AnswerStream;
+use crate::agents::{AgentOrder, AgentWork, EventReader, Instance};
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::{Call, Chain, Client, Outcome};
+use crate::relay::{Call, CallOutcome, Chain, Client};
 
 /// How soon it is looked again whether a call of an instance waits for a person, or it is stalled: no line says so.
 const LOOK: Duration = Duration::from_millis(500);
@@ -67,11 +67,11 @@ impl AgentRequest {
 pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, request: &AgentRequest) {
     let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
     tokio::spawn(async move {
-        let caller = Asker::of(&daemon, &call.client);
+        let caller = OperatorCaller::of(&daemon, &call.client);
         let outcome = match request {
             AgentRequest::Events(asked) => match open(&daemon, &caller, &asked.id).await {
                 Ok((instance, reader)) => {
-                    let stream = Stream::begin(&daemon, &chain, call);
+                    let stream = AnswerStream::begin(&daemon, &chain, call);
                     return events(stream, caller, instance, reader, asked).await;
                 }
                 Err(why) => wrong(why),
@@ -92,41 +92,41 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, r
 
 /// Who asks.
 #[derive(Clone, Copy)]
-struct Asker {
+struct OperatorCaller {
     uid: u32,
     operator: bool,
 }
 
-impl Asker {
-    fn of(daemon: &Daemon, client: &Client) -> Asker {
-        Asker {
+impl OperatorCaller {
+    fn of(daemon: &Daemon, client: &Client) -> OperatorCaller {
+        OperatorCaller {
             uid: client.caller.uid,
             operator: daemon.chain.rules.rights(client).operator,
         }
     }
 }
 
-fn told(answer: &impl Serialize) -> Outcome {
+fn told(answer: &impl Serialize) -> CallOutcome {
     match serde_json::to_vec(answer) {
-        Ok(result) => Outcome::result(result),
+        Ok(result) => CallOutcome::result(result),
         Err(error) => wrong(format!("the answer cannot be written: {error}")),
     }
 }
 
-fn wrong(why: String) -> Outcome {
-    Outcome::error(RpcError::invalid_params(why))
+fn wrong(why: String) -> CallOutcome {
+    CallOutcome::error(RpcError::invalid_params(why))
 }
 
-async fn spawn(daemon: &Daemon, call: &Call, caller: &Asker, asked: SpawnAsked) -> Outcome {
-    let order = Order {
+async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: SpawnAsked) -> CallOutcome {
+    let order = AgentOrder {
         person: call.client.caller,
         operator: caller.operator,
         by: Some(caller.uid),
     };
     let work = match (asked.task, asked.prompt) {
-        (Some(task), _) => Work::Task(task),
-        (None, Some(prompt)) => Work::Prompt(prompt),
-        (None, None) => Work::Next,
+        (Some(task), _) => AgentWork::Task(task),
+        (None, Some(prompt)) => AgentWork::Prompt(prompt),
+        (None, None) => AgentWork::Next,
     };
     match daemon.agents.spawn(&asked.agent, order, work).await {
         Ok(instance) => told(&OneAgent {
@@ -139,7 +139,7 @@ async fn spawn(daemon: &Daemon, call: &Call, caller: &Asker, asked: SpawnAsked) 
 /// The instance, if it runs, and its events.
 async fn open(
     daemon: &Arc<Daemon>,
-    caller: &Asker,
+    caller: &OperatorCaller,
     session: &str,
 ) -> Result<(Option<Arc<Instance>>, EventReader), String> {
     if daemon.agents.one(session, caller.uid, caller.operator).is_none() {
@@ -159,8 +159,8 @@ async fn open(
 
 /// Tells the events of an instance: those that are kept, and with `follow` those that come, until it has ended.
 async fn events(
-    stream: Stream,
-    caller: Asker,
+    stream: AnswerStream,
+    caller: OperatorCaller,
     instance: Option<Arc<Instance>>,
     mut reader: EventReader,
     asked: AgentEventsAsked,
@@ -169,7 +169,7 @@ async fn events(
     let mut news = instance.as_ref().map(|instance| instance.news());
     let mut state = None;
     loop {
-        let now = Asker::of(&stream.daemon, &stream.client);
+        let now = OperatorCaller::of(&stream.daemon, &stream.client);
         if caller.operator && !now.operator && agents.one(&asked.id, caller.uid, false).is_none() {
             return stream.end("you are no operator any more");
         }

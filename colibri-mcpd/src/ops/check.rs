@@ -6,15 +6,15 @@ use std::path::Path;
 use colibri_registry::{Command, Value};
 use nix::unistd::{Gid, Group};
 
-use crate::config::Config;
+use crate::config::DaemonConfig;
 use crate::confine::{PATH, check_program};
-use crate::daemon::sources::{Files, Sources, open_pins};
+use crate::daemon::sources::{SourceFiles, SourceMetadata, open_pins};
 use crate::log;
 use crate::notices::Webhook;
-use crate::policy::{Accounts as _, SystemAccounts};
-use crate::registry::Transport;
-use crate::registry::secrets::Secrets;
-use crate::registry::{Agent, FIXED_PATH, Loaded, Server};
+use crate::policy::{SystemAccounts, UserDatabase as _};
+use crate::registry::EntryTransport;
+use crate::registry::secrets::SecretStore;
+use crate::registry::{FIXED_PATH, LoadedRegistry, RegisteredAgent, RegisteredServer};
 use colibri_api::{HELPER, PrivMode};
 
 /// The helper's policy, beside the registry that it reads.
@@ -27,14 +27,14 @@ const HELPER_MODE: u32 = 0o4550;
 ///
 /// # Errors
 /// Every fault.
-pub(crate) fn configuration(config: &Config) -> Result<String, Vec<String>> {
+pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>> {
     let mut faults: Vec<String> = open_pins(config)
         .err()
         .map(|error| error.to_string())
         .into_iter()
         .collect();
     faults.extend(socket_group(config));
-    let secrets = Secrets::beside(&config.registry);
+    let secrets = SecretStore::beside(&config.registry);
     let webhook = config
         .webhook
         .as_ref()
@@ -45,8 +45,8 @@ pub(crate) fn configuration(config: &Config) -> Result<String, Vec<String>> {
     {
         faults.push(error.to_string());
     }
-    match Sources::recall(config).and_then(|sources| sources.read(config)) {
-        Ok(Files { registry, .. }) => {
+    match SourceMetadata::recall(config).and_then(|sources| sources.read(config)) {
+        Ok(SourceFiles { registry, .. }) => {
             tell_entries(config, &registry);
             if registry.servers.values().any(is_started_by_helper) || registry.agents.values().any(is_jailed) {
                 faults.extend(policy_fault(Path::new(FIXED_PATH)));
@@ -66,21 +66,21 @@ pub(crate) fn configuration(config: &Config) -> Result<String, Vec<String>> {
     }
 }
 
-fn is_started_by_helper(server: &Server) -> bool {
+fn is_started_by_helper(server: &RegisteredServer) -> bool {
     server.refusal.is_none() && !server.entry.disabled && server.entry.is_jailed()
 }
 
-fn is_jailed(agent: &Agent) -> bool {
+fn is_jailed(agent: &RegisteredAgent) -> bool {
     agent.refusal.is_none() && !agent.entry.disabled && agent.entry.command.jail.is_some()
 }
 
 /// What of the registry would not be served, and what is odd about it.
-fn tell_entries(config: &Config, registry: &Loaded) {
-    let secrets = Secrets::beside(&config.registry);
+fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
+    let secrets = SecretStore::beside(&config.registry);
     for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
         if let Some(reason) = server.refusal.clone().or_else(|| server.contract().err()) {
             eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
-        } else if let Transport::Stdio(command) = &server.entry.transport
+        } else if let EntryTransport::Stdio(command) = &server.entry.transport
             && let Some(missing) = missing(command, &secrets)
         {
             eprintln!("colibri-mcpd: server {id} would not start: {missing}");
@@ -104,7 +104,7 @@ fn tell_entries(config: &Config, registry: &Loaded) {
 
 /// What a server on the host needs and does not have. Of jailed ones the helper's own check tells, which may look into
 /// their roots.
-fn missing(command: &Command, secrets: &Secrets) -> Option<String> {
+fn missing(command: &Command, secrets: &SecretStore) -> Option<String> {
     if command.jail.is_some() {
         return None;
     }
@@ -122,9 +122,9 @@ fn missing(command: &Command, secrets: &Secrets) -> Option<String> {
 }
 
 /// How many servers and agents there are, and how many of them are not served.
-fn counted(registry: &Loaded) -> String {
+fn counted(registry: &LoadedRegistry) -> String {
     let disabled = registry.servers.values().filter(|server| server.entry.disabled).count();
-    let is_blocked = |server: &&Server| server.refusal.is_some() || server.contract().is_err();
+    let is_blocked = |server: &&RegisteredServer| server.refusal.is_some() || server.contract().is_err();
     let enabled = registry.servers.values().filter(|server| !server.entry.disabled);
     let blocked = enabled.filter(is_blocked).count();
     let mut text = colibri_text::counted(registry.servers.len() as u64, "server");
@@ -135,7 +135,7 @@ fn counted(registry: &Loaded) -> String {
     }
     if !registry.agents.is_empty() {
         text += &format!("; {}", colibri_text::counted(registry.agents.len() as u64, "agent"));
-        let refused = |agent: &&Agent| agent.entry.disabled || agent.refusal.is_some();
+        let refused = |agent: &&RegisteredAgent| agent.entry.disabled || agent.refusal.is_some();
         let refused = registry.agents.values().filter(refused).count();
         if refused > 0 {
             text += &format!(", {refused} of them not run");
@@ -176,7 +176,7 @@ fn helper_fault(mode: PrivMode, helper: &Path) -> Option<String> {
 }
 
 /// Why those who should cannot open the socket: no such group, or another one on the directory or on the socket.
-pub(crate) fn socket_group(config: &Config) -> Option<String> {
+pub(crate) fn socket_group(config: &DaemonConfig) -> Option<String> {
     let wanted = match &config.socket_group {
         None => None,
         Some(name) => match Group::from_name(name) {

@@ -6,7 +6,7 @@ use colibri_api::{Costs, CostsAsked, CostsBy};
 
 use super::operator;
 use crate::daemon::Daemon;
-use crate::relay::{Call, Chain, Outcome};
+use crate::relay::{Call, CallOutcome, Chain};
 use crate::store::CostQuery;
 use colibri_protocol::{Code, Failure, RpcError};
 use colibri_wire::Json;
@@ -39,14 +39,14 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, a
         // Adding up 400 days takes a while: the threads that wait for the disk are there for others too.
         let turn = daemon.sums.of(uid, None).await;
         if call.client.is_cancelled(&call.id) {
-            return chain.finish(vec![(call, Outcome::Cancelled)]);
+            return chain.finish(vec![(call, CallOutcome::Cancelled)]);
         }
         let everybody = daemon.chain.rules.rights(&call.client).operator;
         let told = tokio::task::spawn_blocking(move || tell(&daemon, (!everybody).then_some(uid), asked)).await;
         drop(turn);
         let outcome = match told.map_err(|error| error.to_string()).and_then(|told| told) {
-            Ok(costs) => Outcome::result(costs),
-            Err(why) => Outcome::Failed(Failure::new(Code::Internal, why)),
+            Ok(costs) => CallOutcome::result(costs),
+            Err(why) => CallOutcome::Failed(Failure::new(Code::Internal, why)),
         };
         chain.finish(vec![(call, outcome)]);
     });

@@ -6,7 +6,7 @@ use colibri_api::TaskShare;
 use colibri_protocol::{Code, Failure};
 use colibri_text::brief;
 
-use crate::board::Doer;
+use crate::board::BoardActor;
 use crate::daemon::Daemon;
 use crate::relay::Client;
 
@@ -31,9 +31,9 @@ impl<'a> TaskActor<'a> {
     }
 
     /// The same as the board knows it.
-    pub(super) fn doer(&self) -> Doer<'_> {
+    pub(super) fn doer(&self) -> BoardActor<'_> {
         let door = self.client.door.as_deref();
-        Doer {
+        BoardActor {
             uid: self.client.caller.uid,
             agent: door.map(|door| (&*door.agent, &*door.session)),
             operator: self.operator,

@@ -13,7 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::status::milliseconds;
 use crate::policy::sounds_secret;
 use crate::registry::secrets::{REDACTED, Redactor};
-use crate::servers::tap::{Asker, Seen};
+use crate::servers::tap::{TapCaller, TappedFrame};
 use colibri_wire::envelope::{Envelope, Kind};
 use colibri_wire::json::{Kind as JsonKind, string};
 use colibri_wire::{Edits, Json};
@@ -33,8 +33,8 @@ const PROGRESS_TOKEN: &str = "progressToken";
 
 /// What the daemon remembers of a call while its answer is awaited.
 #[derive(Debug, Clone)]
-struct Known {
-    client: Option<Asker>,
+struct TappedCall {
+    client: Option<TapCaller>,
     method: String,
     tool: Option<String>,
 }
@@ -44,12 +44,12 @@ struct Known {
 pub(super) struct Describer {
     tap: Box<RawValue>,
     most: usize,
-    calls: BTreeMap<(u64, u64), Known>,
+    calls: BTreeMap<(u64, u64), TappedCall>,
 }
 
 /// What an envelope says.
 #[derive(Debug, Default)]
-struct Told<'a> {
+struct EnvelopeSummary<'a> {
     kind: &'static str,
     id: Option<Json<'a>>,
     /// The id, or that of the call a notification is about, if it is one of ours.
@@ -61,7 +61,7 @@ struct Told<'a> {
 impl Describer {
     /// A describer for the tap whose request has this id, as JSON; it shows `most` bytes of a frame. `asked` are the
     /// calls in flight when it begins, by process and number.
-    pub(super) fn new(tap: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), Asker)>) -> Describer {
+    pub(super) fn new(tap: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), TapCaller)>) -> Describer {
         let mut describer = Describer {
             tap: raw(tap),
             most,
@@ -73,7 +73,7 @@ impl Describer {
         describer
     }
 
-    fn remember(&mut self, at: (u64, u64), known: Known) {
+    fn remember(&mut self, at: (u64, u64), known: TappedCall) {
         if self.calls.len() >= MAX_CALLS {
             self.calls.pop_first();
         }
@@ -81,7 +81,7 @@ impl Describer {
     }
 
     /// The frame as the notification that shows it.
-    pub(super) fn describe(&mut self, seen: Seen, redactor: &Arc<Redactor>) -> Vec<u8> {
+    pub(super) fn describe(&mut self, seen: TappedFrame, redactor: &Arc<Redactor>) -> Vec<u8> {
         let text = String::from_utf8_lossy(&seen.frame);
         let parsed = Json::parse(text.as_bytes()).ok();
         let told = told(parsed);
@@ -94,7 +94,7 @@ impl Describer {
                 Some(known)
             }
             (None, Some(number)) if told.kind == "request" && seen.direction == Direction::ToServer => {
-                let known = Known {
+                let known = TappedCall {
                     client: None,
                     method: method.clone().unwrap_or_default(),
                     tool: None,
@@ -156,9 +156,9 @@ impl Describer {
     }
 }
 
-fn known(asker: Asker) -> Known {
+fn known(asker: TapCaller) -> TappedCall {
     let shown = |name: &str| limited(name, MAX_NAME).0;
-    Known {
+    TappedCall {
         method: shown(&asker.method),
         tool: asker.tool.as_deref().map(shown),
         client: Some(asker),
@@ -182,26 +182,26 @@ pub(super) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     .into_bytes()
 }
 
-fn told(json: Option<Json<'_>>) -> Told<'_> {
+fn told(json: Option<Json<'_>>) -> EnvelopeSummary<'_> {
     let Some(json) = json else {
-        return Told {
+        return EnvelopeSummary {
             kind: "not JSON",
-            ..Told::default()
+            ..EnvelopeSummary::default()
         };
     };
     if json.kind() == JsonKind::Array {
-        return Told {
+        return EnvelopeSummary {
             kind: "batch",
-            ..Told::default()
+            ..EnvelopeSummary::default()
         };
     }
     match Envelope::of(json) {
-        Err(_) => Told {
+        Err(_) => EnvelopeSummary {
             kind: "not a message",
-            ..Told::default()
+            ..EnvelopeSummary::default()
         },
         Ok(Envelope { kind, .. }) => match kind {
-            Kind::Request { id, method, params } => Told {
+            Kind::Request { id, method, params } => EnvelopeSummary {
                 kind: "request",
                 id: Some(id),
                 number: id.as_u64(),
@@ -216,18 +216,18 @@ fn told(json: Option<Json<'_>>) -> Told<'_> {
                         .and_then(|params| params.get(key))
                         .and_then(|value| value.as_u64())
                 };
-                Told {
+                EnvelopeSummary {
                     kind: "notification",
                     number: about(PROGRESS_TOKEN).or_else(|| about("requestId")),
                     method: method.as_str(),
-                    ..Told::default()
+                    ..EnvelopeSummary::default()
                 }
             }
-            Kind::Answer { id, outcome } => Told {
+            Kind::Answer { id, outcome } => EnvelopeSummary {
                 kind: if outcome.is_ok() { "result" } else { "error" },
                 id,
                 number: id.and_then(|id| id.as_u64()),
-                ..Told::default()
+                ..EnvelopeSummary::default()
             },
         },
     }
@@ -324,8 +324,8 @@ mod tests {
     use serde_json::{Value, json};
     use std::time::SystemTime;
 
-    fn seen(direction: Direction, frame: &[u8]) -> Seen {
-        Seen {
+    fn seen(direction: Direction, frame: &[u8]) -> TappedFrame {
+        TappedFrame {
             time: SystemTime::now(),
             direction,
             process: 3,
@@ -336,8 +336,8 @@ mod tests {
         }
     }
 
-    fn asker(id: &str) -> Asker {
-        Asker {
+    fn asker(id: &str) -> TapCaller {
+        TapCaller {
             connection: 7,
             uid: 1001,
             pid: None,
@@ -351,7 +351,7 @@ mod tests {
         Describer::new("1", SHORT, [])
     }
 
-    fn show(describer: &mut Describer, seen: Seen) -> Value {
+    fn show(describer: &mut Describer, seen: TappedFrame) -> Value {
         let secret = SecretString::from("hunter2hunter2".to_owned());
         let line = describer.describe(seen, &Arc::new(Redactor::new([&secret])));
         assert!(!line.contains(&b'\n'));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::catalog::Wanted;
+use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
-use crate::policy::Verdict;
+use crate::policy::RuleVerdict;
 use crate::relay::validate::validate;
-use crate::relay::{Call, Chain, Client, HeldCall, Lasting, Target};
-use crate::servers::{Server, Session, Subscriber};
+use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
+use crate::servers::{HostedServer, ServerSession, Subscriber};
 use colibri_protocol::Feature;
 use colibri_protocol::subscription::{Filter, acknowledged};
 use colibri_protocol::tasks::is_declared;
@@ -18,10 +18,10 @@ use colibri_protocol::uri;
 use colibri_wire::{Id, Json};
 
 /// A resource that a client wants to be told of.
-struct Asked {
+struct ResourceSubscription {
     /// The URI by which the client knows it.
     shown: String,
-    server: Arc<Server>,
+    server: Arc<HostedServer>,
     /// The server's own URI of it.
     own: String,
 }
@@ -53,7 +53,7 @@ fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id,
         tasks_told: Vec::new(),
         ..filter.clone()
     };
-    let held = HeldCall::hold(chain, call);
+    let held = SuspendedCall::hold(chain, call);
     daemon.connections.hold(&client, &held);
     let listen = Listen {
         client,
@@ -74,12 +74,12 @@ struct Listen {
     id: Id,
     /// The id as it is written.
     text: Box<str>,
-    held: Arc<HeldCall>,
+    held: Arc<SuspendedCall>,
 }
 
 impl Listen {
     /// It is acknowledged and there, unless it has ended already: the end is the last that is told of it.
-    fn take_place(self, honoured: Filter, lasting: Vec<Lasting>) -> bool {
+    fn take_place(self, honoured: Filter, lasting: Vec<SubscriptionGuard>) -> bool {
         self.held.while_held(|| {
             self.client.outbox.push(&acknowledged(&self.text, &honoured));
             self.client.listens(self.id, self.text, honoured, lasting);
@@ -87,10 +87,14 @@ impl Listen {
     }
 }
 
-async fn subscribe(listen: Listen, mut honoured: Filter, (asked, tasks): (Vec<Asked>, Vec<Tasks>)) {
+async fn subscribe(
+    listen: Listen,
+    mut honoured: Filter,
+    (asked, tasks): (Vec<ResourceSubscription>, Vec<ProcessTasks>),
+) {
     let (client, text) = (listen.client.clone(), listen.text.clone());
     let mut waiting = JoinSet::new();
-    for Asked { shown, server, own } in asked {
+    for ResourceSubscription { shown, server, own } in asked {
         let subscriber = Subscriber::listening(&client, &text, (&shown, shown != own));
         let key = server.key(&client.caller, client.session.owner());
         waiting.spawn(async move {
@@ -99,7 +103,7 @@ async fn subscribe(listen: Listen, mut honoured: Filter, (asked, tasks): (Vec<As
         });
     }
     let mut listening = JoinSet::new();
-    for Tasks { process, ids } in tasks {
+    for ProcessTasks { process, ids } in tasks {
         let (client, text) = (client.clone(), text.clone());
         listening.spawn(async move {
             let own = ids.keys().cloned().collect();
@@ -130,21 +134,21 @@ async fn subscribe(listen: Listen, mut honoured: Filter, (asked, tasks): (Vec<As
 }
 
 /// Tasks that one process has.
-struct Tasks {
-    process: Arc<Session>,
+struct ProcessTasks {
+    process: Arc<ServerSession>,
     /// The ids by which the client knows them, by the server's own.
     ids: BTreeMap<String, String>,
 }
 
 /// The tasks of a filter that are the client's, by the processes that have them. Who does not declare the extension has
 /// none.
-fn tasks(daemon: &Daemon, call: &Call, filter: &Filter) -> Vec<Tasks> {
+fn tasks(daemon: &Daemon, call: &Call, filter: &Filter) -> Vec<ProcessTasks> {
     let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
-    let mut tasks: BTreeMap<u64, Tasks> = BTreeMap::new();
+    let mut tasks: BTreeMap<u64, ProcessTasks> = BTreeMap::new();
     let rights = daemon.chain.rules.rights(&call.client);
     for shown in filter.tasks_told.iter().filter(|_| is_declared(params)) {
         if let Some((process, own)) = daemon.host.open_task(call.client.caller.uid, shown, &rights) {
-            let of = tasks.entry(process.number).or_insert_with(|| Tasks {
+            let of = tasks.entry(process.number).or_insert_with(|| ProcessTasks {
                 process,
                 ids: BTreeMap::new(),
             });
@@ -155,15 +159,20 @@ fn tasks(daemon: &Daemon, call: &Call, filter: &Filter) -> Vec<Tasks> {
 }
 
 /// The resources of a filter that the client may read, and that some server has.
-fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, filter: &Filter) -> Vec<Asked> {
+fn resources(
+    daemon: &Arc<Daemon>,
+    chain: &Arc<Chain>,
+    call: &mut Box<Call>,
+    filter: &Filter,
+) -> Vec<ResourceSubscription> {
     let rights = chain.rules.rights(&call.client);
     let servers = daemon.host.servers();
     let listening = call.target.clone();
-    let mut asked: Vec<Asked> = Vec::new();
+    let mut asked: Vec<ResourceSubscription> = Vec::new();
     for shown in &filter.uris {
         let wanted = match call.client.session.only() {
-            Some(only) => Wanted::Own(Feature::Resource, only.clone(), shown.clone()),
-            None => Wanted::Uri(Feature::Resource, shown.clone()),
+            Some(only) => LookupKey::Own(Feature::Resource, only.clone(), shown.clone()),
+            None => LookupKey::Uri(Feature::Resource, shown.clone()),
         };
         let Ok(target) = daemon.host.find(wanted, &rights, call.version) else {
             continue;
@@ -176,11 +185,11 @@ fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, fil
         let own = own_uri(&*call.target, shown);
         // What a person has to confirm is not told of by the way: nobody is asked for a part of a request.
         let verdict = server.rules.judge(Feature::Resource, &own, b"");
-        if verdict != Verdict::Allow || call.confirm_rule(&verdict).is_some() {
+        if verdict != RuleVerdict::Allow || call.confirm_rule(&verdict).is_some() {
             continue;
         }
         if asked.iter().all(|other| other.shown != *shown) {
-            asked.push(Asked {
+            asked.push(ResourceSubscription {
                 shown: shown.clone(),
                 server: server.clone(),
                 own,
@@ -192,7 +201,7 @@ fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, fil
 }
 
 /// The server's own URI of a resource. One of a server that was never seen stands in the URI that the client knows.
-fn own_uri(target: &dyn Target, shown: &str) -> String {
+fn own_uri(target: &dyn CallTarget, shown: &str) -> String {
     let renamed = target.rename().map(str::to_owned);
     let written = || uri::original(shown).map(|(_, own)| own.into_owned());
     renamed.or_else(written).unwrap_or_else(|| shown.to_owned())

@@ -8,9 +8,9 @@ use tracing::info;
 
 use super::operator;
 use crate::daemon::Daemon;
-use crate::oauth::{Account, Owner};
-use crate::relay::{Call, Client, Outcome};
-use crate::servers::Server;
+use crate::oauth::{OauthAccount, TokenOwner};
+use crate::relay::{Call, CallOutcome, Client};
+use crate::servers::HostedServer;
 use colibri_protocol::{Failure, RpcError};
 use colibri_text::brief;
 use colibri_wire::Json;
@@ -42,42 +42,42 @@ impl LoginRequest {
 }
 
 /// Why a request comes to nothing.
-enum Refused {
+enum LoginRefusal {
     /// It is not for this caller.
     Policy(Failure),
     /// It cannot be done.
     Told(String),
 }
 
-impl From<String> for Refused {
-    fn from(why: String) -> Refused {
-        Refused::Told(why)
+impl From<String> for LoginRefusal {
+    fn from(why: String) -> LoginRefusal {
+        LoginRefusal::Told(why)
     }
 }
 
 /// Answers a request.
-pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) -> Outcome {
+pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) -> CallOutcome {
     let done = match request {
         LoginRequest::Start(asked) => start(daemon, call, asked).await.and_then(|step| json(&step)),
         LoginRequest::Finish(asked) => finish(daemon, call, &asked.address).await.and_then(|done| json(&done)),
         LoginRequest::Out(asked) => out(daemon, call, &asked.server).await.and_then(|done| json(&done)),
     };
     match done {
-        Ok(result) => Outcome::result(result),
-        Err(Refused::Policy(failure)) => Outcome::Failed(failure),
+        Ok(result) => CallOutcome::result(result),
+        Err(LoginRefusal::Policy(failure)) => CallOutcome::Failed(failure),
         // An issuer may repeat what it was shown, which is not always the caller's.
-        Err(Refused::Told(why)) => Outcome::error(RpcError::invalid_params(
+        Err(LoginRefusal::Told(why)) => CallOutcome::error(RpcError::invalid_params(
             daemon.host.redactor().redact(&why).into_owned(),
         )),
     }
 }
 
-fn json(answer: &impl Serialize) -> Result<Vec<u8>, Refused> {
-    serde_json::to_vec(answer).map_err(|error| Refused::Told(format!("the answer cannot be written: {error}")))
+fn json(answer: &impl Serialize) -> Result<Vec<u8>, LoginRefusal> {
+    serde_json::to_vec(answer).map_err(|error| LoginRefusal::Told(format!("the answer cannot be written: {error}")))
 }
 
 /// The account of a caller at a server. One that serves everybody is the operators'.
-fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<Server>, Arc<Account>), Refused> {
+fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServer>, Arc<OauthAccount>), LoginRefusal> {
     let servers = daemon.host.servers();
     let rights = daemon.chain.rules.rights(client);
     let Some(server) = servers.get(id).filter(|_| rights.sees_any(id)) else {
@@ -87,13 +87,13 @@ fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<Server>, A
     let Some(account) = server.account(client.caller.uid) else {
         return Err(format!("{id} is no server to log in to: it has a command, or headers with Authorization").into());
     };
-    if account.owner() == Owner::Everybody {
-        operator::check(daemon, client).map_err(Refused::Policy)?;
+    if account.owner() == TokenOwner::Everybody {
+        operator::check(daemon, client).map_err(LoginRefusal::Policy)?;
     }
     Ok((server.clone(), account))
 }
 
-async fn start(daemon: &Daemon, call: &Call, asked: LoginAsked) -> Result<LoginStep, Refused> {
+async fn start(daemon: &Daemon, call: &Call, asked: LoginAsked) -> Result<LoginStep, LoginRefusal> {
     let (server, account) = account(daemon, &call.client, &asked.server)?;
     if let Some(token) = asked.id_token {
         let done = account.vouch(token.into()).await?;
@@ -112,7 +112,7 @@ async fn start(daemon: &Daemon, call: &Call, asked: LoginAsked) -> Result<LoginS
     })
 }
 
-async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn, Refused> {
+async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn, LoginRefusal> {
     let done = daemon.logins.finish(call.client.caller.uid, address).await?;
     if let Some(server) = daemon.host.servers().get(&done.server) {
         // What failed for want of a login is tried again.
@@ -121,7 +121,7 @@ async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn,
     Ok(logged_in(call, done))
 }
 
-fn logged_in(call: &Call, done: crate::oauth::Ended) -> LoggedIn {
+fn logged_in(call: &Call, done: crate::oauth::CompletedLogin) -> LoggedIn {
     info!(
         server = done.server,
         uid = call.client.caller.uid,
@@ -135,7 +135,7 @@ fn logged_in(call: &Call, done: crate::oauth::Ended) -> LoggedIn {
     }
 }
 
-async fn out(daemon: &Daemon, call: &Call, id: &str) -> Result<LoggedOut, Refused> {
+async fn out(daemon: &Daemon, call: &Call, id: &str) -> Result<LoggedOut, LoginRefusal> {
     let (server, account) = account(daemon, &call.client, id)?;
     let revoked = account.log_out().await?;
     server.log_out(account.owner());

@@ -98,7 +98,7 @@ fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
     // What cannot be written now is said elsewhere, and comes later.
     let _ = daemon.chain.ledger.write(&daemon.store);
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot {
+    registry.register_collector(Box::new(MetricsSnapshot {
         overview: overview::of(daemon, None, 0),
         most_queued: daemon.connections.load().most_queued,
         agents: daemon.agents.by_state(None),
@@ -122,7 +122,7 @@ type OfCost = fn(&Cost) -> u64;
 
 /// All numbers at one time.
 #[derive(Debug)]
-struct Snapshot {
+struct MetricsSnapshot {
     overview: Overview,
     /// Bytes queued for the client that is furthest behind.
     most_queued: usize,
@@ -136,7 +136,7 @@ struct Snapshot {
     costs: Totals,
 }
 
-impl Snapshot {
+impl MetricsSnapshot {
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let servers = &self.overview.servers;
         let help = "Finished calls.";
@@ -341,7 +341,7 @@ impl Snapshot {
     }
 }
 
-impl Collector for Snapshot {
+impl Collector for MetricsSnapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.calls(&mut encoder)?;
         self.states(&mut encoder)?;

@@ -14,7 +14,7 @@ use tracing::{error, info};
 use super::reload::reload;
 use crate::daemon::Daemon;
 use crate::policy::{Pins, Rights};
-use crate::relay::{Call, Client, Outcome};
+use crate::relay::{Call, CallOutcome, Client};
 use colibri_protocol::{Code, Failure, RpcError, Version};
 use colibri_text::brief;
 use colibri_trail::{Detail, EventName};
@@ -103,10 +103,10 @@ pub(crate) fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Fai
 }
 
 /// Answers an operator's request, if it is an operator's.
-pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest) -> Outcome {
+pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest) -> CallOutcome {
     let rights = match check(daemon, &call.client) {
         Ok(rights) => rights,
-        Err(failure) => return Outcome::Failed(failure),
+        Err(failure) => return CallOutcome::Failed(failure),
     };
     let by = call.client.caller.uid;
     let result = match order {
@@ -132,8 +132,8 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest)
         OperatorRequest::PinAccept(asked) => accept_pins(daemon, asked, by),
     };
     match result {
-        Ok(result) => Outcome::result(result),
-        Err(error) => Outcome::error(RpcError::invalid_params(error)),
+        Ok(result) => CallOutcome::result(result),
+        Err(error) => CallOutcome::error(RpcError::invalid_params(error)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::status::milliseconds;
 use super::sys;
 use crate::daemon::Daemon;
 use crate::policy::{Caller, Gate};
-use crate::relay::{COLIBRI, Counted, Recorder};
+use crate::relay::{COLIBRI, CounterSnapshot, Recorder};
 use crate::servers::Viewer;
 use colibri_protocol::Feature;
 use colibri_trail::{self as trail, Shown};
@@ -118,7 +118,7 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
     spenders
 }
 
-fn counted(counted: &Counted) -> CallCounts {
+fn counted(counted: &CounterSnapshot) -> CallCounts {
     let buckets = counted.buckets.iter();
     CallCounts {
         finished: counted.calls(),

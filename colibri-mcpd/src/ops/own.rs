@@ -14,9 +14,9 @@ use super::status::CallerFacts;
 use super::watch::{self, Watch};
 use crate::builtin;
 use crate::daemon::Daemon;
-use crate::policy::{Gate, Turn};
-use crate::relay::{self, COLIBRI, Call, Chain, Described, Outcome, Target};
-use crate::results::Owner;
+use crate::policy::{Gate, UserSlot};
+use crate::relay::{self, COLIBRI, Call, CallOutcome, CallTarget, Chain, TargetDescription};
+use crate::results::ResultOwner;
 use colibri_protocol::lists::Cursor;
 use colibri_protocol::subscription::Filter;
 use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, result_edits};
@@ -34,14 +34,14 @@ pub(crate) struct Own {
     /// Whether that is a name of ours, and not a client's word.
     named: bool,
     gate: Gate,
-    work: Work,
+    work: OwnWork,
 }
 
-enum Work {
-    Over(Mutex<Option<Outcome>>),
+enum OwnWork {
+    Over(Mutex<Option<CallOutcome>>),
     List(Arc<Daemon>, Feature, Option<Cursor>),
     Listen(Arc<Daemon>, Id, Filter),
-    Tool(Arc<Daemon>, builtin::Tool),
+    Tool(Arc<Daemon>, builtin::BuiltinTool),
     Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
     Login(Arc<Daemon>, LoginRequest),
@@ -51,88 +51,92 @@ enum Work {
 }
 
 impl Own {
-    fn target(operation: &str, gate: Gate, work: Work) -> Arc<dyn Target> {
+    fn target(operation: &str, gate: Gate, work: OwnWork) -> Arc<dyn CallTarget> {
         // A client's own words go to the records: no more of them than a method's name can have.
         let operation = operation.chars().take(100).collect();
         Arc::new(Own {
             operation,
-            named: !matches!(work, Work::Over(_)),
+            named: !matches!(work, OwnWork::Over(_)),
             gate,
             work,
         })
     }
 
     /// A request whose answer is known already.
-    pub(crate) fn answer(operation: &str, answer: Answer) -> Arc<dyn Target> {
-        Own::over(operation, Gate::None, Outcome::Own { answer, failed: false })
+    pub(crate) fn answer(operation: &str, answer: Answer) -> Arc<dyn CallTarget> {
+        Own::over(operation, Gate::None, CallOutcome::Own { answer, failed: false })
     }
 
     /// A call of a tool of ours whose outcome is known already.
-    pub(crate) fn done(definition: &builtin::Definition, outcome: builtin::ToolOutcome) -> Arc<dyn Target> {
+    pub(crate) fn done(definition: &builtin::BuiltinDefinition, outcome: builtin::ToolOutcome) -> Arc<dyn CallTarget> {
         Arc::new(Own {
             operation: definition.name.to_owned(),
             named: true,
             gate: definition.gate,
-            work: Work::Over(Mutex::new(Some(told(outcome)))),
+            work: OwnWork::Over(Mutex::new(Some(told(outcome)))),
         })
     }
 
     /// A call whose outcome is known already.
-    pub(crate) fn over(operation: &str, gate: Gate, outcome: Outcome) -> Arc<dyn Target> {
-        Own::target(operation, gate, Work::Over(Mutex::new(Some(outcome))))
+    pub(crate) fn over(operation: &str, gate: Gate, outcome: CallOutcome) -> Arc<dyn CallTarget> {
+        Own::target(operation, gate, OwnWork::Over(Mutex::new(Some(outcome))))
     }
 
     /// `tools/list` and its like.
-    pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<Cursor>) -> Arc<dyn Target> {
+    pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<Cursor>) -> Arc<dyn CallTarget> {
         let method = feature.list_method().as_str();
-        Own::target(method, Gate::None, Work::List(daemon, feature, cursor))
+        Own::target(method, Gate::None, OwnWork::List(daemon, feature, cursor))
     }
 
     /// `subscriptions/listen`.
-    pub(crate) fn listen(daemon: Arc<Daemon>, id: Id, listen: Filter) -> Arc<dyn Target> {
-        Own::target("subscriptions/listen", Gate::None, Work::Listen(daemon, id, listen))
+    pub(crate) fn listen(daemon: Arc<Daemon>, id: Id, listen: Filter) -> Arc<dyn CallTarget> {
+        Own::target("subscriptions/listen", Gate::None, OwnWork::Listen(daemon, id, listen))
     }
 
     /// An operator's method.
-    pub(crate) fn operator(daemon: Arc<Daemon>, method: &str, order: OperatorRequest) -> Arc<dyn Target> {
-        Own::target(method, Gate::None, Work::Operator(daemon, order))
+    pub(crate) fn operator(daemon: Arc<Daemon>, method: &str, order: OperatorRequest) -> Arc<dyn CallTarget> {
+        Own::target(method, Gate::None, OwnWork::Operator(daemon, order))
     }
 
     /// An operator's method whose answer is a stream.
-    pub(crate) fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn Target> {
-        Own::target(method, Gate::None, Work::Watch(daemon, watch))
+    pub(crate) fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn CallTarget> {
+        Own::target(method, Gate::None, OwnWork::Watch(daemon, watch))
     }
 
     /// What is asked for about the caller's own login.
-    pub(crate) fn login(daemon: Arc<Daemon>, method: &str, request: LoginRequest) -> Arc<dyn Target> {
-        Own::target(method, Gate::None, Work::Login(daemon, request))
+    pub(crate) fn login(daemon: Arc<Daemon>, method: &str, request: LoginRequest) -> Arc<dyn CallTarget> {
+        Own::target(method, Gate::None, OwnWork::Login(daemon, request))
     }
 
     /// What is asked for about agents.
-    pub(crate) fn agent(daemon: Arc<Daemon>, method: &str, request: AgentRequest) -> Arc<dyn Target> {
-        Own::target(method, request.gate(), Work::Agent(daemon, request))
+    pub(crate) fn agent(daemon: Arc<Daemon>, method: &str, request: AgentRequest) -> Arc<dyn CallTarget> {
+        Own::target(method, request.gate(), OwnWork::Agent(daemon, request))
     }
 
     /// What is asked for about costs.
-    pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsAsked) -> Arc<dyn Target> {
-        Own::target(method, Gate::None, Work::Costs(daemon, asked))
+    pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsAsked) -> Arc<dyn CallTarget> {
+        Own::target(method, Gate::None, OwnWork::Costs(daemon, asked))
     }
 
     /// `colibri/create-task`: as `colibri_create_task`, by a person's own command, which no model calls. It may share the
     /// task without asking anybody.
-    pub(crate) fn create_task(daemon: Arc<Daemon>) -> Arc<dyn Target> {
-        Own::target(CREATE_TASK, Gate::Write, Work::CreateTask(daemon))
+    pub(crate) fn create_task(daemon: Arc<Daemon>) -> Arc<dyn CallTarget> {
+        Own::target(CREATE_TASK, Gate::Write, OwnWork::CreateTask(daemon))
     }
 
     /// A call of a tool of ours.
-    pub(crate) fn tool(daemon: Arc<Daemon>, (name, gate): (&str, Gate), tool: builtin::Tool) -> Arc<dyn Target> {
-        Own::target(name, gate, Work::Tool(daemon, tool))
+    pub(crate) fn tool(
+        daemon: Arc<Daemon>,
+        (name, gate): (&str, Gate),
+        tool: builtin::BuiltinTool,
+    ) -> Arc<dyn CallTarget> {
+        Own::target(name, gate, OwnWork::Tool(daemon, tool))
     }
 }
 
-impl Target for Own {
-    fn describe(&self) -> Described<'_> {
-        Described {
+impl CallTarget for Own {
+    fn describe(&self) -> TargetDescription<'_> {
+        TargetDescription {
             server: COLIBRI,
             feature: Feature::Tool,
             operation: &self.operation,
@@ -145,14 +149,16 @@ impl Target for Own {
     }
 
     fn is_free(&self, of_agent: bool) -> bool {
-        use builtin::Tool::{FailTask, FindTools, FinishTask, GetTask, ReadResult, ReleaseTask, Status, ToolSchema};
+        use builtin::BuiltinTool::{
+            FailTask, FindTools, FinishTask, GetTask, ReadResult, ReleaseTask, Status, ToolSchema,
+        };
         match &self.work {
             // It can end its task, and see how it stands.
-            Work::Tool(_, tool) if of_agent => matches!(
+            OwnWork::Tool(_, tool) if of_agent => matches!(
                 tool,
                 FinishTask | FailTask | ReleaseTask | Status | FindTools | ToolSchema | GetTask
             ),
-            Work::Tool(_, tool) => *tool != ReadResult,
+            OwnWork::Tool(_, tool) => *tool != ReadResult,
             _ => false,
         }
     }
@@ -160,10 +166,10 @@ impl Target for Own {
     fn tells_own_state(&self) -> bool {
         matches!(
             &self.work,
-            Work::Tool(_, builtin::Tool::Status | builtin::Tool::ExternalServers)
-                | Work::Watch(_, Watch::Overview(_))
-                | Work::Agent(_, AgentRequest::List)
-                | Work::Costs(..)
+            OwnWork::Tool(_, builtin::BuiltinTool::Status | builtin::BuiltinTool::ExternalServers)
+                | OwnWork::Watch(_, Watch::Overview(_))
+                | OwnWork::Agent(_, AgentRequest::List)
+                | OwnWork::Costs(..)
         )
     }
 
@@ -173,15 +179,15 @@ impl Target for Own {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         if call.client.is_cancelled(&call.id) {
-            return chain.finish(vec![(call, Outcome::Cancelled)]);
+            return chain.finish(vec![(call, CallOutcome::Cancelled)]);
         }
         match &self.work {
-            Work::Over(outcome) => {
+            OwnWork::Over(outcome) => {
                 let outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-                let outcome = fit(outcome.unwrap_or(Outcome::Cancelled), &call);
+                let outcome = fit(outcome.unwrap_or(CallOutcome::Cancelled), &call);
                 chain.finish(vec![(call, outcome)]);
             }
-            Work::List(daemon, feature, cursor) => {
+            OwnWork::List(daemon, feature, cursor) => {
                 let (feature, awaited) = (*feature, daemon.discover(&call));
                 if awaited.is_empty() {
                     return answer_list(daemon, chain, call, (feature, cursor.as_ref()));
@@ -192,8 +198,8 @@ impl Target for Own {
                     answer_list(&daemon, &chain, call, (feature, cursor.as_ref()));
                 });
             }
-            Work::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
-            Work::Operator(daemon, order) => {
+            OwnWork::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
+            OwnWork::Operator(daemon, order) => {
                 let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
                 // Files are read and the disk is waited for: not on a thread that serves clients.
                 tokio::task::spawn_blocking(move || {
@@ -201,11 +207,11 @@ impl Target for Own {
                     chain.finish(vec![(call, outcome)]);
                 });
             }
-            Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
-            Work::Agent(daemon, request) => agents::start(daemon, chain, call, request),
-            Work::CreateTask(daemon) => create_task(daemon.clone(), chain.clone(), call),
-            Work::Costs(daemon, asked) => costs::start(daemon, chain, call, asked),
-            Work::Login(daemon, request) => {
+            OwnWork::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
+            OwnWork::Agent(daemon, request) => agents::start(daemon, chain, call, request),
+            OwnWork::CreateTask(daemon) => create_task(daemon.clone(), chain.clone(), call),
+            OwnWork::Costs(daemon, asked) => costs::start(daemon, chain, call, asked),
+            OwnWork::Login(daemon, request) => {
                 let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     let outcome = login::answer(&daemon, &call, request).await;
@@ -213,23 +219,27 @@ impl Target for Own {
                 });
             }
             // A model may have been told to share a task, with others' assistants in the end.
-            Work::Tool(_, builtin::Tool::CreateTask) if !call.confirmed && builtin::shares_task(call.arguments()) => {
+            OwnWork::Tool(_, builtin::BuiltinTool::CreateTask)
+                if !call.confirmed && builtin::shares_task(call.arguments()) =>
+            {
                 chain.hold_for_person(call, SHARES_TASK.to_owned());
             }
-            Work::Tool(
+            OwnWork::Tool(
                 daemon,
-                tool @ (builtin::Tool::ExternalListTools | builtin::Tool::FindTools | builtin::Tool::ToolSchema),
+                tool @ (builtin::BuiltinTool::ExternalListTools
+                | builtin::BuiltinTool::FindTools
+                | builtin::BuiltinTool::ToolSchema),
             ) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     daemon.host.discovered(daemon.discover_ungated(&call)).await;
                     // All tools may have to be looked at.
-                    let Owner { uid, session } = call.client.owner();
+                    let ResultOwner { uid, session } = call.client.owner();
                     let turn = daemon.searches.of(uid, session).await;
                     answer_tool(daemon, tool, chain, call, turn);
                 });
             }
-            Work::Tool(daemon, tool @ builtin::Tool::ReadResult) => {
+            OwnWork::Tool(daemon, tool @ builtin::BuiltinTool::ReadResult) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     // It may take a while and some memory: one user does not have all of that.
@@ -237,11 +247,11 @@ impl Target for Own {
                     answer_tool(daemon, tool, chain, call, turn);
                 });
             }
-            Work::Tool(daemon, tool) => {
+            OwnWork::Tool(daemon, tool) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     // Each waits for the disk on a thread, of which there are few: one user does not have all of them.
-                    let Owner { uid, session } = call.client.owner();
+                    let ResultOwner { uid, session } = call.client.owner();
                     let turn = daemon.tools.of(uid, session).await;
                     answer_tool(daemon, tool, chain, call, turn);
                 });
@@ -251,16 +261,16 @@ impl Target for Own {
 }
 
 /// Answers a call of a tool of ours; whose turn it is has had it then.
-fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Box<Call>, turn: Turn) {
+fn answer_tool(daemon: Arc<Daemon>, tool: builtin::BuiltinTool, chain: Arc<Chain>, call: Box<Call>, turn: UserSlot) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
         if call.client.is_cancelled(&call.id) {
-            return chain.finish(vec![(call, Outcome::Cancelled)]);
+            return chain.finish(vec![(call, CallOutcome::Cancelled)]);
         }
         let actor = TaskActor::of(&daemon, &call.client);
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
         let most = relay::cost::limit(&call);
-        let context = builtin::Context {
+        let context = builtin::BuiltinContext {
             look: &|| facts.view(),
             offered: &|| facts.offered(),
             set_cost_mode: &|mode| facts.set_cost_mode(mode),
@@ -275,15 +285,15 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
         };
         let outcome = builtin::call(tool, Some(call.arguments()), context);
         let is_bounded = match tool {
-            builtin::Tool::ExternalListTools | builtin::Tool::ToolSchema => true,
+            builtin::BuiltinTool::ExternalListTools | builtin::BuiltinTool::ToolSchema => true,
             // What is free for an agent is no way around its budget.
-            builtin::Tool::FindTools | builtin::Tool::GetTask => {
+            builtin::BuiltinTool::FindTools | builtin::BuiltinTool::GetTask => {
                 call.client.door.is_some() && relay::cost::is_spent(&call)
             }
             _ => false,
         };
         let outcome = match fit(told(outcome), &call) {
-            Outcome::Own {
+            CallOutcome::Own {
                 answer: Answer::Result(result),
                 failed: false,
             } if is_bounded => chain.own_result(&call, result),
@@ -306,12 +316,12 @@ fn create_task(daemon: Arc<Daemon>, chain: Arc<Chain>, call: Box<Call>) {
             let actor = TaskActor::of(&daemon, &call.client);
             let share = |name: &str| actor.share(&daemon, name);
             let outcome = match operator::strict::<Map<String, Value>>(params) {
-                Err(error) => Outcome::error(error),
+                Err(error) => CallOutcome::error(error),
                 Ok(params) => {
                     let arguments = Value::Object(params).to_string();
                     match builtin::create_task(&daemon.board, actor.doer(), Some(arguments.as_bytes()), &share) {
-                        Ok(task) => Outcome::result(json!(CreatedTask { task }).to_string().into_bytes()),
-                        Err(failure) => Outcome::Failed(failure),
+                        Ok(task) => CallOutcome::result(json!(CreatedTask { task }).to_string().into_bytes()),
+                        Err(failure) => CallOutcome::Failed(failure),
                     }
                 }
             };
@@ -321,18 +331,18 @@ fn create_task(daemon: Arc<Daemon>, chain: Arc<Chain>, call: Box<Call>) {
     });
 }
 
-fn told(outcome: builtin::ToolOutcome) -> Outcome {
-    Outcome::Own {
+fn told(outcome: builtin::ToolOutcome) -> CallOutcome {
+    CallOutcome::Own {
         answer: Answer::Result(outcome.result),
         failed: outcome.is_error,
     }
 }
 
 /// The result of a tool of ours, which is written as 2025-11-25 has it, in the client's version.
-fn fit(outcome: Outcome, call: &Call) -> Outcome {
+fn fit(outcome: CallOutcome, call: &Call) -> CallOutcome {
     let (
         Some(Method::ToolsCall),
-        Outcome::Own {
+        CallOutcome::Own {
             answer: Answer::Result(result),
             failed,
         },
@@ -353,7 +363,7 @@ fn fit(outcome: Outcome, call: &Call) -> Outcome {
         Ok(edits) => Answer::Result(edits.apply(result)),
         Err(failure) => failure.answer(call.method, call.version),
     };
-    Outcome::Own {
+    CallOutcome::Own {
         answer,
         failed: *failed,
     }
@@ -366,8 +376,8 @@ fn answer_list(
     (feature, cursor): (Feature, Option<&Cursor>),
 ) {
     let outcome = match daemon.list(&call, feature, cursor) {
-        Ok(page) => Outcome::Page(page),
-        Err(failure) => Outcome::Failed(failure),
+        Ok(page) => CallOutcome::Page(page),
+        Err(failure) => CallOutcome::Failed(failure),
     };
     chain.finish(vec![(call, outcome)]);
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::check;
-use crate::agents::Agents;
-use crate::catalog::Host;
+use crate::agents::AgentRoster;
+use crate::catalog::ServerHost;
 use crate::daemon::Daemon;
-use crate::daemon::sources::Files;
+use crate::daemon::sources::SourceFiles;
 use crate::policy::Clients;
-use crate::registry::Loaded;
+use crate::registry::LoadedRegistry;
 use crate::servers::{State, Viewer};
 use colibri_trail::{Detail, EventName};
 
 /// Makes the servers and agents of a registry the daemon's, and says what is odd about it.
-pub(crate) fn apply(host: &Host, agents: &Agents, loaded: &Loaded) {
+pub(crate) fn apply(host: &ServerHost, agents: &AgentRoster, loaded: &LoadedRegistry) {
     for note in &loaded.notes {
         info!("{note}");
     }
@@ -47,7 +47,7 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
     let result = match daemon.sources.read(&daemon.config) {
         Ok(files) => {
             daemon.sources.remember(&daemon.config, &files);
-            let Files { clients, registry } = files;
+            let SourceFiles { clients, registry } = files;
             note_clients(&clients);
             let before = daemon.chain.rules.clients.swap(Arc::new(clients));
             daemon.connections.tell_list_modes(&before);

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::own::Own;
-use crate::builtin::{self, ArgumentError, Route};
-use crate::catalog::Wanted;
+use crate::builtin::{self, ArgumentError, BuiltinRoute};
+use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::{Arguments, Client, Outcome, Parts, Target, no_such_tool};
+use crate::relay::{CallArguments, CallOutcome, CallTarget, Client, RequestParts, no_such_tool};
 use colibri_protocol::{Feature, Method, Request, RpcError, Version};
 use colibri_wire::Json;
 
@@ -21,11 +21,11 @@ pub(crate) fn asked(
     method: Method,
     request: &Request<'_>,
     params: Option<Json<'_>>,
-    parts: &mut Parts,
+    parts: &mut RequestParts,
     client: &Client,
-) -> Result<Arc<dyn Target>, RpcError> {
+) -> Result<Arc<dyn CallTarget>, RpcError> {
     let params = params.ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
-    let (wanted, version) = (Asking { daemon, client }, request.version);
+    let (wanted, version) = (RouteQuery { daemon, client }, request.version);
     match method {
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
             let uri = text(params.get("uri"), "params.uri", parts)?;
@@ -36,7 +36,7 @@ pub(crate) fn asked(
             Ok(wanted.find(method, wanted.uri(Feature::Resource, uri.into_owned()), version))
         }
         Method::Complete => {
-            parts.arguments = Arguments::At(params.span());
+            parts.arguments = CallArguments::At(params.span());
             wanted.completion(params, parts, version)
         }
         _ => {
@@ -46,7 +46,7 @@ pub(crate) fn asked(
                 if !arguments.is_object() {
                     return Err(RpcError::invalid_params("params.arguments must be an object"));
                 }
-                parts.arguments = Arguments::At(arguments.span());
+                parts.arguments = CallArguments::At(arguments.span());
             }
             if method == Method::ToolsCall {
                 wanted.tool(&name, params, parts, version)
@@ -58,36 +58,36 @@ pub(crate) fn asked(
 }
 
 /// The name or URI of what is asked for, whose place is noted.
-fn text<'a>(value: Option<Json<'a>>, place: &str, parts: &mut Parts) -> Result<Cow<'a, str>, RpcError> {
+fn text<'a>(value: Option<Json<'a>>, place: &str, parts: &mut RequestParts) -> Result<Cow<'a, str>, RpcError> {
     parts.name = value.map(|value| value.span());
     let text = value.and_then(|value| value.as_str());
     text.ok_or_else(|| RpcError::invalid_params(format!("{place} must be a string")))
 }
 
 /// Who answers a method that MCP does not know: the server whose entry lists it.
-pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc<dyn Target>> {
+pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc<dyn CallTarget>> {
     let table = daemon.host.table();
     let method = table.method(name)?;
     let rights = daemon.chain.rules.rights(client);
     let is_hidden = rights.is_agents() && !rights.sees(&method.server.id, Feature::Tool, name);
-    (!is_hidden).then(|| method.clone() as Arc<dyn Target>)
+    (!is_hidden).then(|| method.clone() as Arc<dyn CallTarget>)
 }
 
 /// A client that asks for something.
-struct Asking<'a> {
+struct RouteQuery<'a> {
     daemon: &'a Arc<Daemon>,
     client: &'a Client,
 }
 
-impl Asking<'_> {
+impl RouteQuery<'_> {
     /// The tool of Colibri itself that this client has under a name.
-    fn own_definition(&self, name: &str) -> Option<&'static builtin::Definition> {
+    fn own_definition(&self, name: &str) -> Option<&'static builtin::BuiltinDefinition> {
         let is_there = self.client.session.only().is_none();
         let own = builtin::definition(name).filter(|_| is_there);
         own.filter(|own| self.client.door.is_none() || own.at_door.is_some())
     }
 
-    fn own(&self, definition: &builtin::Definition, tool: builtin::Tool) -> Arc<dyn Target> {
+    fn own(&self, definition: &builtin::BuiltinDefinition, tool: builtin::BuiltinTool) -> Arc<dyn CallTarget> {
         let gate = definition.at_door.filter(|_| self.client.door.is_some());
         let gate = gate.unwrap_or(definition.gate);
         Own::tool(self.daemon.clone(), (definition.name, gate), tool)
@@ -98,28 +98,28 @@ impl Asking<'_> {
         &self,
         name: &str,
         params: Json<'_>,
-        parts: &mut Parts,
+        parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn Target>, RpcError> {
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         match self.own_definition(name) {
             Some(definition) => match definition.route {
-                Route::Here(tool) => Ok(self.own(definition, tool)),
-                Route::Relay => self.external_call(definition, params, parts, version),
-                Route::Named => self.named_call(definition, params, parts, version),
+                BuiltinRoute::Here(tool) => Ok(self.own(definition, tool)),
+                BuiltinRoute::Relay => self.external_call(definition, params, parts, version),
+                BuiltinRoute::Named => self.named_call(definition, params, parts, version),
             },
             None => Ok(self.named(Method::ToolsCall, Feature::Tool, name, version)),
         }
     }
 
     /// Who answers for a tool or a prompt that clients see under this name.
-    fn named(&self, method: Method, feature: Feature, name: &str, version: Version) -> Arc<dyn Target> {
+    fn named(&self, method: Method, feature: Feature, name: &str, version: Version) -> Arc<dyn CallTarget> {
         let operation = if method == Method::ToolsCall {
             name
         } else {
             method.as_str()
         };
         if let Some(only) = self.client.session.only() {
-            let wanted = Wanted::Own(feature, only.clone(), name.to_owned());
+            let wanted = LookupKey::Own(feature, only.clone(), name.to_owned());
             return self.find_as(operation, wanted, version);
         }
         // What of all this an agent has is not looked up by the name alone.
@@ -130,28 +130,33 @@ impl Asking<'_> {
             .then(|| self.daemon.host.exposed(feature, name));
         known
             .flatten()
-            .unwrap_or_else(|| self.find_as(operation, Wanted::Exposed(feature, name.to_owned()), version))
+            .unwrap_or_else(|| self.find_as(operation, LookupKey::Exposed(feature, name.to_owned()), version))
     }
 
-    fn uri(&self, feature: Feature, uri: String) -> Wanted {
+    fn uri(&self, feature: Feature, uri: String) -> LookupKey {
         match self.client.session.only() {
-            Some(only) => Wanted::Own(feature, only.clone(), uri),
-            None => Wanted::Uri(feature, uri),
+            Some(only) => LookupKey::Own(feature, only.clone(), uri),
+            None => LookupKey::Uri(feature, uri),
         }
     }
 
-    fn find(&self, method: Method, wanted: Wanted, version: Version) -> Arc<dyn Target> {
+    fn find(&self, method: Method, wanted: LookupKey, version: Version) -> Arc<dyn CallTarget> {
         self.find_as(method.as_str(), wanted, version)
     }
 
-    fn find_as(&self, operation: &str, wanted: Wanted, version: Version) -> Arc<dyn Target> {
+    fn find_as(&self, operation: &str, wanted: LookupKey, version: Version) -> Arc<dyn CallTarget> {
         let rights = self.daemon.chain.rules.rights(self.client);
         let found = self.daemon.host.find(wanted, &rights, version);
         found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
     }
 
     /// Who completes an argument of a prompt, or of a template of resources: the server whose it is.
-    fn completion(&self, params: Json<'_>, parts: &mut Parts, version: Version) -> Result<Arc<dyn Target>, RpcError> {
+    fn completion(
+        &self,
+        params: Json<'_>,
+        parts: &mut RequestParts,
+        version: Version,
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         let of = params.get("ref").filter(Json::is_object);
         let of = of.ok_or_else(|| RpcError::invalid_params("params.ref must be an object"))?;
         if let Some(key) = of.ambiguous(&["type", "name", "uri"]) {
@@ -176,16 +181,16 @@ impl Asking<'_> {
     /// The target of `colibri_external_mcp_call_tool`.
     fn external_call(
         &self,
-        definition: &builtin::Definition,
+        definition: &builtin::BuiltinDefinition,
         params: Json<'_>,
-        parts: &mut Parts,
+        parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn Target>, RpcError> {
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         let (call, outer) = match asked_for(params, builtin::parse_external_call)? {
             Ok(asked) => asked,
             Err(error) => return Ok(Own::done(definition, error.outcome())),
         };
-        let wanted = Wanted::Origin(call.server, call.tool);
+        let wanted = LookupKey::Origin(call.server, call.tool);
         let target = self.find_as(definition.name, wanted, version);
         parts.arguments = within(outer, call.arguments);
         Ok(target)
@@ -194,11 +199,11 @@ impl Asking<'_> {
     /// The target of `colibri_call_tool`: that of the tool it names.
     fn named_call(
         &self,
-        definition: &builtin::Definition,
+        definition: &builtin::BuiltinDefinition,
         params: Json<'_>,
-        parts: &mut Parts,
+        parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn Target>, RpcError> {
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         let (call, outer) = match asked_for(params, builtin::parse_named_call)? {
             Ok(asked) => asked,
             Err(error) => return Ok(Own::done(definition, error.outcome())),
@@ -213,12 +218,12 @@ impl Asking<'_> {
             .is_err()
         {
             // Refused by its own gate, whatever it names.
-            let nothing = Outcome::Failed(no_such_tool(&call.tool));
+            let nothing = CallOutcome::Failed(no_such_tool(&call.tool));
             return Ok(Own::over(definition.name, definition.gate, nothing));
         }
         let target = match self.own_definition(&call.tool).map(|own| (own, own.route)) {
-            Some((own, Route::Here(tool))) => self.own(own, tool),
-            _ => self.find_as(&call.tool, Wanted::Called(call.tool.clone()), version),
+            Some((own, BuiltinRoute::Here(tool))) => self.own(own, tool),
+            _ => self.find_as(&call.tool, LookupKey::Called(call.tool.clone()), version),
         };
         parts.called = Some(call.tool.into());
         Ok(target)
@@ -239,12 +244,12 @@ fn asked_for<'m, C>(
 }
 
 /// Where the arguments of a tool stand that is called through another, whose own ones are `outer`.
-fn within(outer: Json<'_>, inner: Option<&[u8]>) -> Arguments {
+fn within(outer: Json<'_>, inner: Option<&[u8]>) -> CallArguments {
     let inner = inner.map(|inner| {
         let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
         at..at + inner.len()
     });
-    Arguments::Within {
+    CallArguments::Within {
         outer: outer.span(),
         inner,
     }

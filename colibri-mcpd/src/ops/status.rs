@@ -8,15 +8,15 @@ use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_protocol::{Code, Failure, Feature, Version};
 use colibri_registry::{Jail, Network};
 
-use crate::builtin::{self, ExternalTool, Offered, View};
-use crate::catalog::{Item, Table, Taken};
+use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
+use crate::catalog::{CatalogTable, Item, NameConflict};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
 use crate::policy::{GateState, LookAlike, Rights};
-use crate::registry::Transport;
-use crate::relay::cost::{self, Standing};
+use crate::registry::EntryTransport;
+use crate::relay::cost::{self, BudgetStatus};
 use crate::relay::{COLIBRI, Client, Recorder};
-use crate::servers::{Catalogue, Server, Viewer};
+use crate::servers::{Catalogue, HostedServer, Viewer};
 use colibri_api::{
     CostMode, DaemonFacts, Day, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerFacts, ServerJail,
     ServerProcess, ServerTransport, Spending, UnseenServer, first_sentence,
@@ -26,7 +26,7 @@ use colibri_api::{
 pub(super) struct CallerFacts {
     daemon: Arc<Daemon>,
     client: Arc<Client>,
-    table: Arc<Table>,
+    table: Arc<CatalogTable>,
     rights: Arc<Rights>,
 }
 
@@ -46,13 +46,13 @@ impl CallerFacts {
 
 impl CallerFacts {
     /// The daemon and its servers.
-    pub(super) fn view(&self) -> View {
+    pub(super) fn view(&self) -> DaemonView {
         let (mode, spending) = self.spending();
         let config = &self.daemon.config;
         let gates = self.daemon.chain.rules.gates_for(&self.client);
         let count = self.daemon.connections.count();
         let agents_of = (!self.rights.operator).then_some(self.client.caller.uid);
-        View {
+        DaemonView {
             daemon: DaemonFacts {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 uptime_s: self.daemon.started.elapsed().as_secs(),
@@ -89,7 +89,7 @@ impl CallerFacts {
     /// The cost mode in force, and how the client stands with it.
     fn spending(&self) -> (CostMode, Spending) {
         let terms = cost::terms(&self.rights, &self.client);
-        let standing = Standing::of(&self.client, terms);
+        let standing = BudgetStatus::of(&self.client, terms);
         let spending = Spending {
             acts: terms.mode.is_some(),
             set_by: terms.set_by,
@@ -132,14 +132,14 @@ impl CallerFacts {
     }
 
     /// What is offered of external servers.
-    pub(super) fn offered(&self) -> Offered {
+    pub(super) fn offered(&self) -> AdvertisedTools {
         let host = &self.daemon.host;
         let sees = |id: &str| self.rights.sees_any(id);
         let tools = self
             .table
             .offered(Feature::Tool)
             .filter(|tool| self.rights.sees(&tool.server.id, Feature::Tool, &tool.own));
-        Offered {
+        AdvertisedTools {
             servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
             tools: tools
                 .map(|tool| ExternalTool {
@@ -228,7 +228,7 @@ impl CallerFacts {
 
     fn servers(&self) -> Vec<ServerFacts> {
         let servers = self.daemon.host.servers();
-        let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
+        let seen = |server: &&Arc<HostedServer>| self.rights.sees_any(&server.id);
         let processes = Processes::look();
         let viewer = self.viewer();
         servers
@@ -248,11 +248,12 @@ impl CallerFacts {
     fn collisions(&self) -> Vec<String> {
         let servers = self.daemon.host.servers();
         // As with look-alikes: no more than the caller may see of what is offered, and nothing of what pins block.
-        let seen = |taken: &&Taken| {
+        let seen = |taken: &&NameConflict| {
             let blocked = match &taken.what {
                 None => self.rights.sees_any(&taken.server),
                 Some((feature, own)) => {
-                    let approved = |server: &Arc<Server>| server.offer.definitions().1.of(*feature, own).is_approved();
+                    let approved =
+                        |server: &Arc<HostedServer>| server.offer.definitions().1.of(*feature, own).is_approved();
                     self.rights.sees(&taken.server, *feature, own) && servers.get(&*taken.server).is_some_and(approved)
                 }
             };
@@ -290,20 +291,20 @@ pub(super) fn milliseconds(time: SystemTime) -> u64 {
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts {
+fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> ServerFacts {
     let (state, reason, since) = server.state(viewer);
     let (catalogue, judgement) = server.offer.definitions();
     let reason = reason.or_else(|| left_out(&catalogue));
     let jail = match &server.entry.transport {
-        Transport::Stdio(command) => command.jail.as_ref(),
-        Transport::Http { .. } => None,
+        EntryTransport::Stdio(command) => command.jail.as_ref(),
+        EntryTransport::Http { .. } => None,
     };
     let count = |feature| catalogue.of(feature).len() as u64;
     let (tools_blocked, others_blocked) = judgement.blocked_counts();
     ServerFacts {
         id: server.id.to_string(),
         transport: match (&server.entry.transport, jail) {
-            (Transport::Http { .. }, _) => ServerTransport::Url,
+            (EntryTransport::Http { .. }, _) => ServerTransport::Url,
             (_, Some(_)) => ServerTransport::Jail,
             (_, None) => ServerTransport::Host,
         },
@@ -328,8 +329,8 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),
                 count: match server.entry.transport {
-                    Transport::Http { .. } => None,
-                    Transport::Stdio(_) => all.count(session.pid, jail.is_some()).map(|count| count as u64),
+                    EntryTransport::Http { .. } => None,
+                    EntryTransport::Stdio(_) => all.count(session.pid, jail.is_some()).map(|count| count as u64),
                 },
                 jail: jail.zip(session.instance.as_deref()).map(|(jail, instance)| {
                     let own = || format!("{MARK_PREFIX}{instance}");

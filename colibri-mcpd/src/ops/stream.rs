@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::frames::{notification, raw};
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
-use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
+use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
 use colibri_protocol::Answer;
 
 /// Bytes queued for a client from which on it gets no more until it has read.
@@ -19,24 +19,24 @@ const AHEAD: usize = 1024 * 1024;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A streaming answer.
-pub(super) struct Stream {
+pub(super) struct AnswerStream {
     /// Whose it is.
     pub(super) daemon: Arc<Daemon>,
     chain: Arc<Chain>,
     /// Who is told.
     pub(super) client: Arc<Client>,
     /// The call that it answers.
-    pub(super) held: Arc<HeldCall>,
+    pub(super) held: Arc<SuspendedCall>,
     id: Box<str>,
 }
 
-impl Stream {
+impl AnswerStream {
     /// Begins to answer a call so.
-    pub(super) fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> Stream {
+    pub(super) fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> AnswerStream {
         let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
-        let held = HeldCall::hold(chain, call);
+        let held = SuspendedCall::hold(chain, call);
         daemon.connections.hold(&client, &held);
-        Stream {
+        AnswerStream {
             daemon: daemon.clone(),
             chain: chain.clone(),
             client,
@@ -75,7 +75,8 @@ impl Stream {
     /// Ends the stream with this answer.
     pub(super) fn answer(&self, answer: Answer) {
         if let Some(call) = self.held.take() {
-            self.chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+            self.chain
+                .finish(vec![(call, CallOutcome::Own { answer, failed: false })]);
         }
     }
 

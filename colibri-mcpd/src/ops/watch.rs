@@ -12,12 +12,12 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::frames::{Describer, SHORT};
-use super::stream::Stream;
+use super::stream::AnswerStream;
 use super::{operator, overview, watch_notices, watch_tasks};
 use crate::daemon::Daemon;
-use crate::relay::{Call, Chain, Outcome};
-use crate::servers::tap::{Batch, MAX_TAPS, Tap};
-use crate::servers::{Server, Viewer};
+use crate::relay::{Call, CallOutcome, Chain};
+use crate::servers::tap::{MAX_TAPS, Tap, TapBatch};
+use crate::servers::{HostedServer, Viewer};
 use colibri_protocol::{Code, Failure, RpcError};
 use colibri_trail::{Detail, EventName};
 use colibri_wire::Json;
@@ -79,20 +79,20 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
         return watch_tasks::start(daemon, chain, call, asked);
     }
     if let Err(failure) = operator::check(daemon, &call.client) {
-        return refuse(call, Outcome::Failed(failure));
+        return refuse(call, CallOutcome::Failed(failure));
     }
     match watch {
         Watch::Tasks(_) => {}
         Watch::Notices => {
             // From here on, so that nothing is missed that happens from now on.
             let notices = daemon.notices.watch();
-            tokio::spawn(watch_notices::tell(Stream::begin(daemon, chain, call), notices));
+            tokio::spawn(watch_notices::tell(AnswerStream::begin(daemon, chain, call), notices));
         }
         Watch::Tap(TapAsked { server, full }) => match open(daemon, &call, server, *full) {
             Err(outcome) => refuse(call, outcome),
             Ok((server, tap)) => {
                 let describer = describer(&call, &server, *full, daemon.limits.frame);
-                let stream = Stream::begin(daemon, chain, call);
+                let stream = AnswerStream::begin(daemon, chain, call);
                 let begun = Tapping {
                     tap: stream.id(),
                     server: server.id.to_string(),
@@ -109,22 +109,22 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
             let operator = call.client.caller.uid;
             tokio::task::spawn_blocking(move || {
                 let overview = json!(overview::of(&daemon, Some(operator), tail));
-                chain.finish(vec![(call, Outcome::result(overview.to_string().into_bytes()))]);
+                chain.finish(vec![(call, CallOutcome::result(overview.to_string().into_bytes()))]);
             });
         }
         Watch::Overview(OverviewAsked {
             every_ms: Some(every),
             tail,
         }) => {
-            let stream = Stream::begin(daemon, chain, call);
+            let stream = AnswerStream::begin(daemon, chain, call);
             tokio::spawn(overviews(stream, Duration::from_millis(*every), *tail));
         }
     }
 }
 
 /// Begins to tap a server, once it is on record who does.
-fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Server>, Tap), Outcome> {
-    let wrong = |message: String| Outcome::error(RpcError::invalid_params(message));
+fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<HostedServer>, Tap), CallOutcome> {
+    let wrong = |message: String| CallOutcome::error(RpcError::invalid_params(message));
     let servers = daemon.host.servers();
     let Some(server) = servers.get(id) else {
         return Err(wrong(format!(
@@ -139,14 +139,14 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Serve
         ("full", Detail::Flag(full)),
     ];
     let recorded = daemon.chain.recorder.event(EventName::Tap, &details);
-    recorded.map_err(|error| Outcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
+    recorded.map_err(|error| CallOutcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
     match server.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),
         None => Err(wrong(format!("{MAX_TAPS} taps watch {id} already: end one of them"))),
     }
 }
 
-fn describer(call: &Call, server: &Server, full: bool, frame: usize) -> Describer {
+fn describer(call: &Call, server: &HostedServer, full: bool, frame: usize) -> Describer {
     let sessions = server.sessions();
     let asked = sessions.iter().flat_map(|(_, session)| {
         let calls = session.asked().into_iter();
@@ -162,12 +162,12 @@ fn describer(call: &Call, server: &Server, full: bool, frame: usize) -> Describe
 }
 
 /// Why a stream may not go on, if so: an operator's right can be taken away.
-fn refused(stream: &Stream) -> Option<&'static str> {
+fn refused(stream: &AnswerStream) -> Option<&'static str> {
     let refused = operator::check(&stream.daemon, &stream.client).is_err();
     refused.then_some("you are no operator any more")
 }
 
-async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
+async fn frames(stream: AnswerStream, tap: Tap, mut describer: Describer) {
     loop {
         let batch = tokio::select! {
             biased;
@@ -177,7 +177,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
         if let Some(why) = refused(&stream) {
             return stream.end(why);
         }
-        let Batch { frames, dropped, ended } = batch;
+        let TapBatch { frames, dropped, ended } = batch;
         let redactor = stream.daemon.host.redactor();
         // A long frame takes a while to be looked through: not on a thread that serves clients.
         let described = tokio::task::spawn_blocking(move || {
@@ -209,7 +209,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
     }
 }
 
-async fn overviews(stream: Stream, every: Duration, tail: u64) {
+async fn overviews(stream: AnswerStream, every: Duration, tail: u64) {
     loop {
         if let Some(why) = refused(&stream) {
             return stream.end(why);

@@ -7,10 +7,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::operator;
-use super::stream::Stream;
+use super::stream::AnswerStream;
 
 /// Tells, until somebody ends it.
-pub(super) async fn tell(stream: Stream, mut notices: Receiver<Arc<Notice>>) {
+pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
     if !stream.send("colibri/watching-notices", &WatchingNotices { watch: stream.id() }) {
         return;
     }

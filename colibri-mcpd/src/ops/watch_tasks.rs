@@ -7,10 +7,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::doer::TaskActor;
-use super::stream::Stream;
+use super::stream::AnswerStream;
 use crate::board::TaskChange;
 use crate::daemon::Daemon;
-use crate::relay::{Call, Chain, Outcome};
+use crate::relay::{Call, CallOutcome, Chain};
 use colibri_protocol::{Code, Failure};
 
 /// Begins to tell.
@@ -28,7 +28,7 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, a
         });
         let refused = match read.await {
             Ok(Ok(task)) => {
-                let stream = Stream::begin(&daemon, &chain, call);
+                let stream = AnswerStream::begin(&daemon, &chain, call);
                 let watch = stream.id();
                 if stream.send("colibri/watching-tasks", &WatchingTasks { watch, task }) {
                     tell(stream, changes, wanted).await;
@@ -38,11 +38,11 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, a
             Ok(Err(error)) => Failure::from(error),
             Err(error) => Failure::new(Code::Internal, error.to_string()),
         };
-        chain.finish(vec![(call, Outcome::Failed(refused))]);
+        chain.finish(vec![(call, CallOutcome::Failed(refused))]);
     });
 }
 
-async fn tell(stream: Stream, mut changes: Receiver<Arc<TaskChange>>, wanted: Option<u64>) {
+async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, wanted: Option<u64>) {
     loop {
         let change = tokio::select! {
             biased;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::authorizer::{Authorizer, Challenge};
-use super::fault::{Failed, Fault, FaultKind};
+use super::fault::{ExchangeError, SendError, SendErrorKind};
 use super::lines::as_line;
 use colibri_http::{Client, Error, Limits, Response};
 use colibri_text::brief;
@@ -29,7 +29,7 @@ pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stre
 
 /// How an endpoint is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
+pub enum EndpointTransport {
     /// Streamable HTTP, of the version that server and client agree on.
     Streamable,
     /// HTTP+SSE of 2024-11-05.
@@ -41,7 +41,7 @@ pub struct Endpoint {
     /// Its URL.
     pub url: Uri,
     /// How it is spoken to.
-    pub transport: Transport,
+    pub transport: EndpointTransport,
     /// Header fields of every request; secrets are marked as sensitive.
     pub headers: HeaderMap,
     /// What it is reached through.
@@ -58,7 +58,7 @@ pub struct Endpoint {
 pub(super) struct Port {
     pub(super) endpoint: Endpoint,
     pub(super) out: mpsc::Sender<Bytes>,
-    pub(super) faults: mpsc::UnboundedSender<Fault>,
+    pub(super) faults: mpsc::UnboundedSender<SendError>,
 }
 
 impl Port {
@@ -69,11 +69,11 @@ impl Port {
         url: &Uri,
         fields: &HeaderMap,
         body: Bytes,
-    ) -> Result<Response, Failed> {
+    ) -> Result<Response, ExchangeError> {
         let endpoint = &self.endpoint;
         let (mut unsent, mut challenges) = (0, 0);
         loop {
-            let denied = |why| Failed::new(FaultKind::Denied, why);
+            let denied = |why| ExchangeError::new(SendErrorKind::Denied, why);
             let authorization = endpoint.authorizer.authorization().await.map_err(denied)?;
             let mut request = Request::new(body.clone());
             *request.method_mut() = method.clone();
@@ -126,9 +126,9 @@ impl Port {
     }
 
     /// Tells that a request comes to nothing.
-    pub(super) fn tell(&self, id: Option<u64>, failed: Failed) {
-        let Failed { kind, message } = failed;
-        let _ = self.faults.send(Fault { id, kind, message });
+    pub(super) fn tell(&self, id: Option<u64>, failed: ExchangeError) {
+        let ExchangeError { kind, message } = failed;
+        let _ = self.faults.send(SendError { id, kind, message });
     }
 }
 
@@ -152,19 +152,19 @@ pub(super) fn body_of(response: &Response) -> Body {
 
 /// What an answer of failure means, of which this was read. `hint` stands before what the server said: that may be a page
 /// of HTML, and a summary is cut.
-pub(super) fn refused(response: &Response, hint: &str, said: &[u8]) -> Failed {
+pub(super) fn refused(response: &Response, hint: &str, said: &[u8]) -> ExchangeError {
     let status = response.status;
     let kind = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(response.retry_after()),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => SendErrorKind::Busy(response.retry_after()),
         // These two say what the server cannot do, now or later.
-        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => FaultKind::Status,
+        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => SendErrorKind::Status,
         // What stands before it waited too long for the request, or for the server.
-        StatusCode::REQUEST_TIMEOUT => FaultKind::Failed,
-        status if status.is_server_error() => FaultKind::Failed,
-        _ => FaultKind::Status,
+        StatusCode::REQUEST_TIMEOUT => SendErrorKind::Failed,
+        status if status.is_server_error() => SendErrorKind::Failed,
+        _ => SendErrorKind::Status,
     };
     let reason = status.canonical_reason().unwrap_or("no known status");
-    Failed::new(
+    ExchangeError::new(
         kind,
         with(format!("it answered {} ({reason}){hint}", status.as_u16()), said),
     )

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::endpoint::{Body, EVENTS, Port, body_of, first_of, refused};
-use super::fault::{Failed, FaultKind};
-use super::sse::{Event, Parser};
+use super::fault::{ExchangeError, SendErrorKind};
+use super::sse::{Parser, SseEvent};
 use crate::peer::{Frame, FrameReader};
 use colibri_http::{Origin, Response, resolve_reference};
 use colibri_wire::{Envelope, envelope::Kind};
@@ -27,15 +27,15 @@ const TOLD: Duration = Duration::from_secs(5);
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// The stream of a session.
-struct Stream {
+struct SessionStream {
     response: Response,
     parser: Parser,
-    events: VecDeque<Event>,
+    events: VecDeque<SseEvent>,
 }
 
-impl Stream {
+impl SessionStream {
     /// The next event; `None` at the end of the stream.
-    async fn next(&mut self) -> Result<Option<Event>, Failed> {
+    async fn next(&mut self) -> Result<Option<SseEvent>, ExchangeError> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
@@ -45,7 +45,7 @@ impl Stream {
             };
             self.parser
                 .feed(&part, &mut self.events)
-                .map_err(|_| Failed::new(FaultKind::TooLong, "it sent an event over the limit"))?;
+                .map_err(|_| ExchangeError::new(SendErrorKind::TooLong, "it sent an event over the limit"))?;
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) async fn run(port: Port, mut reader: FrameReader<DuplexStream>) {
     let port = Arc::new(port);
     let opened = timeout(NAMED, open(&port)).await.unwrap_or_else(|_| {
         let why = format!("it named no endpoint within {} s", NAMED.as_secs());
-        Err(Failed::new(FaultKind::Lost, why))
+        Err(ExchangeError::new(SendErrorKind::Lost, why))
     });
     let (mut stream, to) = match opened {
         Ok(opened) => opened,
@@ -97,7 +97,7 @@ pub(super) async fn run(port: Port, mut reader: FrameReader<DuplexStream>) {
     tasks.shutdown().await;
 }
 
-async fn open(port: &Port) -> Result<(Stream, Uri), Failed> {
+async fn open(port: &Port) -> Result<(SessionStream, Uri), ExchangeError> {
     let url = &port.endpoint.url;
     let fields = HeaderMap::from_iter([(ACCEPT, EVENTS)]);
     let mut response = port.send(Method::GET, url, &fields, Bytes::new()).await?;
@@ -107,9 +107,9 @@ async fn open(port: &Port) -> Result<(Stream, Uri), Failed> {
     }
     if body_of(&response) != Body::Events {
         let why = "it answered with no event stream; is \"type\": \"sse\" right?";
-        return Err(Failed::new(FaultKind::Invalid, why));
+        return Err(ExchangeError::new(SendErrorKind::Invalid, why));
     }
-    let mut stream = Stream {
+    let mut stream = SessionStream {
         response,
         parser: Parser::new(port.endpoint.max_message),
         events: VecDeque::new(),
@@ -119,13 +119,13 @@ async fn open(port: &Port) -> Result<(Stream, Uri), Failed> {
             let to = resolve_reference(url, String::from_utf8_lossy(&event.data).trim())?;
             if Origin::of(&to)? != Origin::of(url)? {
                 let why = "it names an endpoint of another origin, which is sent nothing";
-                return Err(Failed::new(FaultKind::Invalid, why));
+                return Err(ExchangeError::new(SendErrorKind::Invalid, why));
             }
             return Ok((stream, to));
         }
     }
-    Err(Failed::new(
-        FaultKind::Lost,
+    Err(ExchangeError::new(
+        SendErrorKind::Lost,
         "its event stream ended before it named an endpoint",
     ))
 }
@@ -150,7 +150,7 @@ async fn send(port: Arc<Port>, to: Uri, line: Bytes) {
 }
 
 /// Tells what became of the session to the first request, and ends it.
-async fn refuse_first(port: &Port, mut reader: FrameReader<DuplexStream>, failed: Failed) {
+async fn refuse_first(port: &Port, mut reader: FrameReader<DuplexStream>, failed: ExchangeError) {
     while reader.fill().await.unwrap_or(false) {
         while let Some(frame) = reader.pop() {
             if let Frame::Line(line) = frame

@@ -6,18 +6,18 @@ use colibri_http::Error;
 
 /// What became of a message that was to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct SendError {
     /// The id of the request. `None`: it concerns all.
     pub id: Option<u64>,
     /// What it means.
-    pub kind: FaultKind,
+    pub kind: SendErrorKind,
     /// What happened. What the server said is cut and escaped, and may hold what it was given.
     pub message: String,
 }
 
 /// What a [`Fault`] means for who asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultKind {
+pub enum SendErrorKind {
     /// Nothing was sent; it may go another time.
     Unsent,
     /// Nothing was sent, and nothing will be until somebody changes something.
@@ -44,28 +44,28 @@ pub enum FaultKind {
 
 /// Why a message has no answer.
 #[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) kind: FaultKind,
+pub(super) struct ExchangeError {
+    pub(super) kind: SendErrorKind,
     pub(super) message: String,
 }
 
-impl Failed {
-    pub(super) fn new(kind: FaultKind, message: impl Into<String>) -> Failed {
-        Failed {
+impl ExchangeError {
+    pub(super) fn new(kind: SendErrorKind, message: impl Into<String>) -> ExchangeError {
+        ExchangeError {
             kind,
             message: message.into(),
         }
     }
 }
 
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
+impl From<Error> for ExchangeError {
+    fn from(error: Error) -> ExchangeError {
         let kind = match &error {
-            Error::TooLong { .. } => FaultKind::TooLong,
-            error if error.is_permanent() => FaultKind::Impossible,
-            error if error.was_sent() => FaultKind::Lost,
-            _ => FaultKind::Unsent,
+            Error::TooLong { .. } => SendErrorKind::TooLong,
+            error if error.is_permanent() => SendErrorKind::Impossible,
+            error if error.was_sent() => SendErrorKind::Lost,
+            _ => SendErrorKind::Unsent,
         };
-        Failed::new(kind, error.to_string())
+        ExchangeError::new(kind, error.to_string())
     }
 }

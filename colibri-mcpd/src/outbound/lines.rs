@@ -14,9 +14,9 @@ use colibri_wire::Json;
 const WAITING: usize = 4;
 
 /// A queue of messages that is read as one message a line.
-pub(super) fn lines() -> (mpsc::Sender<Bytes>, Lines) {
+pub(super) fn lines() -> (mpsc::Sender<Bytes>, OutboundLines) {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let lines = Lines {
+    let lines = OutboundLines {
         receiver,
         current: Bytes::new(),
         ends: false,
@@ -25,14 +25,14 @@ pub(super) fn lines() -> (mpsc::Sender<Bytes>, Lines) {
 }
 
 /// Messages, one a line. The stream ends when nobody can queue any more.
-pub struct Lines {
+pub struct OutboundLines {
     receiver: mpsc::Receiver<Bytes>,
     current: Bytes,
     /// The end of the current line is still to be read.
     ends: bool,
 }
 
-impl AsyncRead for Lines {
+impl AsyncRead for OutboundLines {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let begun = into.filled().len();
         loop {

@@ -12,7 +12,7 @@ pub mod sse;
 mod tests;
 
 pub use authorizer::{Anonymous, Authorizer, Challenge};
-pub use endpoint::{Endpoint, Transport};
-pub use fault::{Fault, FaultKind};
-pub use lines::Lines;
-pub use session::{Link, connect};
+pub use endpoint::{Endpoint, EndpointTransport};
+pub use fault::{SendError, SendErrorKind};
+pub use lines::OutboundLines;
+pub use session::{LegacyLink, connect};

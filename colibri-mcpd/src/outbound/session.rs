@@ -16,10 +16,10 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::endpoint::{Body, EVENTS, Endpoint, Port, Transport, body_of, first_of, refused};
+use super::endpoint::{Body, EVENTS, Endpoint, EndpointTransport, Port, body_of, first_of, refused};
 use super::events;
-use super::fault::{Failed, Fault, FaultKind};
-use super::lines::{Lines, lines};
+use super::fault::{ExchangeError, SendError, SendErrorKind};
+use super::lines::{OutboundLines, lines};
 use super::sse::Parser;
 use crate::peer::{Frame, FrameReader};
 use colibri_http::Response;
@@ -62,19 +62,19 @@ const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/eve
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The two ends of a session.
-pub struct Link {
+pub struct LegacyLink {
     /// What is written here is sent. Closing it ends the session.
     pub input: DuplexStream,
     /// What the server says.
-    pub output: Lines,
+    pub output: OutboundLines,
     /// What became of requests that are not answered.
-    pub faults: mpsc::UnboundedReceiver<Fault>,
+    pub faults: mpsc::UnboundedReceiver<SendError>,
     /// The session, to wait for.
     pub ended: JoinHandle<()>,
 }
 
 /// A session with an endpoint. Nothing is sent before something is written, but for the stream of [`Transport::Events`].
-pub fn connect(endpoint: Endpoint) -> Link {
+pub fn connect(endpoint: Endpoint) -> LegacyLink {
     let (input, written) = duplex(UNSENT);
     let (out, output) = lines();
     let (faults, told) = mpsc::unbounded_channel();
@@ -84,11 +84,11 @@ pub fn connect(endpoint: Endpoint) -> Link {
     let reader = FrameReader::new(written, most);
     let ended = tokio::spawn(async move {
         match transport {
-            Transport::Streamable => run(Arc::new(Session::new(port)), reader).await,
-            Transport::Events => events::run(port, reader).await,
+            EndpointTransport::Streamable => run(Arc::new(OutboundSession::new(port)), reader).await,
+            EndpointTransport::Events => events::run(port, reader).await,
         }
     });
-    Link {
+    LegacyLink {
         input,
         output,
         faults: told,
@@ -96,15 +96,15 @@ pub fn connect(endpoint: Endpoint) -> Link {
     }
 }
 
-struct Session {
+struct OutboundSession {
     port: Port,
-    state: Mutex<State>,
+    state: Mutex<OutboundSessionState>,
     /// Room for what is told: who writes more waits.
     telling: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct State {
+struct OutboundSessionState {
     /// The first request declared its version.
     is_modern: bool,
     /// What the server called the session, in the legacy era.
@@ -118,13 +118,13 @@ struct State {
 }
 
 /// What a request is, as far as it matters here.
-struct Asked {
+struct OutboundRequest {
     id: u64,
     method: String,
 }
 
 /// Sends what is written until its end.
-async fn run(session: Arc<Session>, mut reader: FrameReader<DuplexStream>) {
+async fn run(session: Arc<OutboundSession>, mut reader: FrameReader<DuplexStream>) {
     let mut tasks = JoinSet::new();
     while reader.fill().await.unwrap_or(false) {
         while let Some(frame) = reader.pop() {
@@ -144,16 +144,16 @@ async fn run(session: Arc<Session>, mut reader: FrameReader<DuplexStream>) {
     }
 }
 
-impl Session {
-    fn new(port: Port) -> Session {
-        Session {
+impl OutboundSession {
+    fn new(port: Port) -> OutboundSession {
+        OutboundSession {
             port,
             state: Mutex::default(),
             telling: Arc::new(Semaphore::new(MAX_TELLING)),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutboundSessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,7 +166,7 @@ impl Session {
         match envelope.kind {
             Kind::Request { id, method, params } => {
                 let Some(id) = id.as_u64() else { return };
-                let asked = Asked {
+                let asked = OutboundRequest {
                     id,
                     method: method.as_str().unwrap_or_default().into_owned(),
                 };
@@ -274,7 +274,7 @@ impl Session {
         fields
     }
 
-    async fn post(&self, line: Bytes, fields: HeaderMap) -> Result<Response, Failed> {
+    async fn post(&self, line: Bytes, fields: HeaderMap) -> Result<Response, ExchangeError> {
         let mut fields = self.fields(Some(EITHER), fields);
         fields.insert(CONTENT_TYPE, JSON);
         let in_session = fields.contains_key(SESSION_ID);
@@ -291,18 +291,18 @@ impl Session {
         let told = async {
             let mut response = self.post(line, HeaderMap::new()).await?;
             let _ = response.whole(UNSENT).await;
-            Ok::<(), Failed>(())
+            Ok::<(), ExchangeError>(())
         };
         match timeout(TOLD_AT_ALL, told).await {
             Ok(Ok(())) => {}
-            Ok(Err(failed)) if failed.kind == FaultKind::Forgotten => self.port.tell(None, failed),
+            Ok(Err(failed)) if failed.kind == SendErrorKind::Forgotten => self.port.tell(None, failed),
             Ok(Err(failed)) => debug!("a notification or answer was not sent: {}", failed.message),
             Err(_) => debug!("a notification or answer was not taken within {TOLD_AT_ALL:?}"),
         }
     }
 
     /// Sends a request and relays what comes of it.
-    async fn request(self: Arc<Self>, asked: Asked, line: Bytes, fields: HeaderMap) {
+    async fn request(self: Arc<Self>, asked: OutboundRequest, line: Bytes, fields: HeaderMap) {
         let id = asked.id;
         let outcome = self.asked(asked, line, fields).await;
         self.state().pending.remove(&id);
@@ -316,7 +316,12 @@ impl Session {
     }
 
     /// Sends a request until its answer was relayed; then there may be a rest of its stream.
-    async fn asked(&self, asked: Asked, line: Bytes, fields: HeaderMap) -> Result<Option<Response>, Failed> {
+    async fn asked(
+        &self,
+        asked: OutboundRequest,
+        line: Bytes,
+        fields: HeaderMap,
+    ) -> Result<Option<Response>, ExchangeError> {
         let mut response = self.post(line, fields).await?;
         let status = response.status;
         if status.is_success() && asked.method == "initialize" {
@@ -332,7 +337,7 @@ impl Session {
             (true, Body::Other) => {
                 let status = status.as_u16();
                 let why = format!("it answered a request with {status}, and with neither JSON nor events");
-                Err(Failed::new(FaultKind::Invalid, why))
+                Err(ExchangeError::new(SendErrorKind::Invalid, why))
             }
             (false, kind) => {
                 let said = first_of(&mut response).await;
@@ -342,15 +347,16 @@ impl Session {
                 };
                 let failed = refused(&response, hint, &said);
                 // A modern server gives its JSON-RPC errors a status of HTTP.
-                let is_relayed = kind == Body::Json && matches!(failed.kind, FaultKind::Failed | FaultKind::Status);
+                let is_relayed =
+                    kind == Body::Json && matches!(failed.kind, SendErrorKind::Failed | SendErrorKind::Status);
                 match is_relayed.then(|| error_of(&said)).flatten() {
                     Some(HEADER_MISMATCH)
                         if asked.method == "tools/call"
                             && status == StatusCode::BAD_REQUEST
                             && self.state().is_modern =>
                     {
-                        let kind = FaultKind::Mismatched;
-                        Err(Failed { kind, ..failed })
+                        let kind = SendErrorKind::Mismatched;
+                        Err(ExchangeError { kind, ..failed })
                     }
                     Some(_) => self.answer(&asked, said).await.map(|()| None),
                     None => Err(failed),
@@ -360,7 +366,7 @@ impl Session {
     }
 
     /// Relays a body that is to be the answer.
-    async fn answer(&self, asked: &Asked, body: Bytes) -> Result<(), Failed> {
+    async fn answer(&self, asked: &OutboundRequest, body: Bytes) -> Result<(), ExchangeError> {
         if answers(&body, asked.id) {
             self.learn(asked, &body);
             self.port.deliver(body).await;
@@ -369,8 +375,8 @@ impl Session {
         let invalid = || {
             // It may be another request's: then so would be whatever came next over this connection.
             self.port.endpoint.client.let_go();
-            Failed::new(
-                FaultKind::Invalid,
+            ExchangeError::new(
+                SendErrorKind::Invalid,
                 "it answered with JSON that is no answer to the request",
             )
         };
@@ -390,20 +396,20 @@ impl Session {
     }
 
     /// Relays the events of a request's stream until its answer has come.
-    async fn stream(&self, asked: &Asked, mut response: Response) -> Result<Response, Failed> {
+    async fn stream(&self, asked: &OutboundRequest, mut response: Response) -> Result<Response, ExchangeError> {
         let mut parser = Parser::new(self.port.endpoint.max_message);
         let mut resumed = 0;
         loop {
             let end = self.relay(&mut response, &mut parser, Some(asked)).await;
             let failed = match end {
-                Ok(Relayed { answered: true, .. }) => return Ok(response),
+                Ok(StreamMessages { answered: true, .. }) => return Ok(response),
                 Ok(relayed) => {
                     if relayed.events > 0 {
                         resumed = 0;
                     }
-                    Failed::new(FaultKind::Lost, "its event stream ended without the answer")
+                    ExchangeError::new(SendErrorKind::Lost, "its event stream ended without the answer")
                 }
-                Err(failed) if failed.kind == FaultKind::Lost => failed,
+                Err(failed) if failed.kind == SendErrorKind::Lost => failed,
                 Err(failed) => return Err(failed),
             };
             let can = !self.state().is_modern && parser.last_id().is_some() && resumed < MAX_RESUMED;
@@ -415,7 +421,7 @@ impl Session {
             response = match self.open_stream(&parser).await {
                 Ok(Some(response)) => response,
                 Ok(None) => return Err(failed),
-                Err(again) if again.kind == FaultKind::Forgotten => return Err(failed),
+                Err(again) if again.kind == SendErrorKind::Forgotten => return Err(failed),
                 Err(_) => continue,
             };
             parser.resume();
@@ -424,7 +430,7 @@ impl Session {
 
     /// Opens the stream of what the server says without being asked, or the one that ended after the last event.
     /// `None`: there is none.
-    async fn open_stream(&self, parser: &Parser) -> Result<Option<Response>, Failed> {
+    async fn open_stream(&self, parser: &Parser) -> Result<Option<Response>, ExchangeError> {
         let mut fields = self.fields(Some(EVENTS), HeaderMap::new());
         if let Some(last) = parser.last_id().and_then(|id| HeaderValue::from_str(id).ok()) {
             fields.insert(LAST_EVENT_ID, last);
@@ -457,8 +463,8 @@ impl Session {
                     }
                 }
                 Ok(None) => return,
-                Err(failed) if failed.kind == FaultKind::Forgotten => return self.port.tell(None, failed),
-                Err(failed) if matches!(failed.kind, FaultKind::Denied | FaultKind::Impossible) => return,
+                Err(failed) if failed.kind == SendErrorKind::Forgotten => return self.port.tell(None, failed),
+                Err(failed) if matches!(failed.kind, SendErrorKind::Denied | SendErrorKind::Impossible) => return,
                 Err(_) => {}
             }
             sleep(parser.retry().unwrap_or(pause).clamp(MIN_RESUME, MAX_RESUME)).await;
@@ -471,9 +477,9 @@ impl Session {
         &self,
         response: &mut Response,
         parser: &mut Parser,
-        asked: Option<&Asked>,
-    ) -> Result<Relayed, Failed> {
-        let mut relayed = Relayed::default();
+        asked: Option<&OutboundRequest>,
+    ) -> Result<StreamMessages, ExchangeError> {
+        let mut relayed = StreamMessages::default();
         let mut events = VecDeque::new();
         while let Some(part) = response.chunk().await? {
             let read = parser.feed(&part, &mut events);
@@ -494,8 +500,8 @@ impl Session {
             }
             read.map_err(|_| {
                 let most = self.port.endpoint.max_message;
-                Failed::new(
-                    FaultKind::TooLong,
+                ExchangeError::new(
+                    SendErrorKind::TooLong,
                     format!("it sent an event over the limit of {most} bytes"),
                 )
             })?;
@@ -505,7 +511,7 @@ impl Session {
     }
 
     /// Notes what of an answer the session goes by.
-    fn learn(&self, asked: &Asked, message: &Bytes) {
+    fn learn(&self, asked: &OutboundRequest, message: &Bytes) {
         if !matches!(asked.method.as_str(), "initialize" | "tools/list") {
             return;
         }
@@ -540,13 +546,13 @@ impl Session {
 
 /// What came over a stream.
 #[derive(Default)]
-struct Relayed {
+struct StreamMessages {
     events: usize,
     answered: bool,
 }
 
-fn forgotten() -> Failed {
-    Failed::new(FaultKind::Forgotten, "the server forgot the session (404)")
+fn forgotten() -> ExchangeError {
+    ExchangeError::new(SendErrorKind::Forgotten, "the server forgot the session (404)")
 }
 
 /// Whether a message, or one of a batch, answers the request with this id.
@@ -585,7 +591,7 @@ mod tests {
     fn a_server_whose_tools_are_ever_others_fills_no_memory() {
         let endpoint = Endpoint {
             url: "http://h/mcp".parse().unwrap(),
-            transport: Transport::Streamable,
+            transport: EndpointTransport::Streamable,
             headers: HeaderMap::new(),
             client: Client::new(Rules::default()),
             authorizer: Arc::new(Anonymous),
@@ -593,9 +599,9 @@ mod tests {
             silence: Duration::from_secs(1),
         };
         let (out, faults) = (lines().0, mpsc::unbounded_channel().0);
-        let session = Session::new(Port { endpoint, out, faults });
+        let session = OutboundSession::new(Port { endpoint, out, faults });
         session.state().is_modern = true;
-        let asked = Asked {
+        let asked = OutboundRequest {
             id: 1,
             method: "tools/list".to_owned(),
         };

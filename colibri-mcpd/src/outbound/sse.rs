@@ -10,7 +10,7 @@ const MAX_ID: usize = 1024;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct SseEvent {
     /// Its type; empty is `message`.
     pub name: String,
     /// Its data, lines joined with a line feed.
@@ -58,7 +58,7 @@ impl Parser {
     ///
     /// # Errors
     /// What the stream sends is over the limit; it is of no use any more.
-    pub fn feed(&mut self, mut part: &[u8], events: &mut VecDeque<Event>) -> Result<(), TooLong> {
+    pub fn feed(&mut self, mut part: &[u8], events: &mut VecDeque<SseEvent>) -> Result<(), TooLong> {
         while !part.is_empty() {
             if std::mem::take(&mut self.after_return) && part[0] == b'\n' {
                 part = &part[1..];
@@ -112,7 +112,7 @@ impl Parser {
         Ok(())
     }
 
-    fn line(&mut self, line: &[u8], events: &mut VecDeque<Event>) -> Result<(), TooLong> {
+    fn line(&mut self, line: &[u8], events: &mut VecDeque<SseEvent>) -> Result<(), TooLong> {
         let line = match std::mem::take(&mut self.is_first) {
             true => line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line),
             false => line,
@@ -123,7 +123,7 @@ impl Parser {
             }
             let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
             if std::mem::take(&mut self.has_data) {
-                events.push_back(Event { name, data });
+                events.push_back(SseEvent { name, data });
             }
             return Ok(());
         }

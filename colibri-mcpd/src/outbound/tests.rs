@@ -45,7 +45,7 @@ async fn head(io: &mut (impl AsyncRead + Unpin)) -> String {
 fn endpoint(client: Client) -> Endpoint {
     Endpoint {
         url: "http://h/mcp".parse().unwrap(),
-        transport: Transport::Streamable,
+        transport: EndpointTransport::Streamable,
         headers: Default::default(),
         client,
         authorizer: Arc::new(Anonymous),
@@ -54,12 +54,12 @@ fn endpoint(client: Client) -> Endpoint {
     }
 }
 
-fn session_over(client: Client) -> Link {
+fn session_over(client: Client) -> LegacyLink {
     connect(endpoint(client))
 }
 
 /// What a session makes of these answers to one modern request: the lines it says, and the faults it tells.
-async fn session(answer: &str) -> (String, Vec<Fault>) {
+async fn session(answer: &str) -> (String, Vec<SendError>) {
     let mut link = session_over(Client::over(Says(Mutex::new(Some(answer.to_owned())))));
     let request = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{
         "io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
@@ -123,40 +123,43 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
     let other = result.replace(":7", ":8");
     let long = "x".repeat(5000);
     for (answer, kind) in [
-        (with("200 OK", json, &other), FaultKind::Invalid),
-        (with("200 OK", json, "{"), FaultKind::Invalid),
+        (with("200 OK", json, &other), SendErrorKind::Invalid),
+        (with("200 OK", json, "{"), SendErrorKind::Invalid),
         (
             with("400 Bad Request", json, &error.replace("-32000", "-32020")),
-            FaultKind::Mismatched,
+            SendErrorKind::Mismatched,
         ),
-        (with("200 OK", "text/html", "<p>"), FaultKind::Invalid),
-        (with("200 OK", json, &long), FaultKind::TooLong),
-        (with("200 OK", events, &format!("data: {long}\n\n")), FaultKind::TooLong),
-        (with("200 OK", events, "id: 1\n\n"), FaultKind::Lost),
-        (with("500 Oops", "text/plain", "oops"), FaultKind::Failed),
-        (with("404 Not Found", "text/plain", ""), FaultKind::Status),
+        (with("200 OK", "text/html", "<p>"), SendErrorKind::Invalid),
+        (with("200 OK", json, &long), SendErrorKind::TooLong),
+        (
+            with("200 OK", events, &format!("data: {long}\n\n")),
+            SendErrorKind::TooLong,
+        ),
+        (with("200 OK", events, "id: 1\n\n"), SendErrorKind::Lost),
+        (with("500 Oops", "text/plain", "oops"), SendErrorKind::Failed),
+        (with("404 Not Found", "text/plain", ""), SendErrorKind::Status),
         (
             with("404 Not Found", "text/html", &"<p>".repeat(200)),
-            FaultKind::Status,
+            SendErrorKind::Status,
         ),
-        (with("502 Bad Gateway", "text/plain", ""), FaultKind::Failed),
-        (with("408 Request Timeout", "text/plain", ""), FaultKind::Failed),
-        (with("504 Gateway Timeout", "text/plain", ""), FaultKind::Failed),
-        (with("501 Not Implemented", "text/plain", ""), FaultKind::Status),
-        (with("429 Slow", json, error), FaultKind::Busy(None)),
+        (with("502 Bad Gateway", "text/plain", ""), SendErrorKind::Failed),
+        (with("408 Request Timeout", "text/plain", ""), SendErrorKind::Failed),
+        (with("504 Gateway Timeout", "text/plain", ""), SendErrorKind::Failed),
+        (with("501 Not Implemented", "text/plain", ""), SendErrorKind::Status),
+        (with("429 Slow", json, error), SendErrorKind::Busy(None)),
         (
             with("503 Busy\r\nRetry-After: 7", "text/plain", ""),
-            FaultKind::Busy(Some(Duration::from_secs(7))),
+            SendErrorKind::Busy(Some(Duration::from_secs(7))),
         ),
-        (with("401 Who", "text/plain", "who"), FaultKind::Denied),
+        (with("401 Who", "text/plain", "who"), SendErrorKind::Denied),
         (
             with("307 Go\r\nLocation: http://other/", "text/plain", ""),
-            FaultKind::Impossible,
+            SendErrorKind::Impossible,
         ),
-        (String::new(), FaultKind::Lost),
+        (String::new(), SendErrorKind::Lost),
     ] {
         let (said, faults) = session(&answer).await;
-        let kinds: Vec<(Option<u64>, FaultKind)> = faults.iter().map(|fault| (fault.id, fault.kind)).collect();
+        let kinds: Vec<(Option<u64>, SendErrorKind)> = faults.iter().map(|fault| (fault.id, fault.kind)).collect();
         assert_eq!((said.as_str(), kinds), ("", vec![(Some(7), kind)]), "{answer:.200}");
         // As summaries show it, which are cut.
         let summary: String = faults[0].message.chars().take(120).collect();

@@ -57,7 +57,7 @@ impl Tenant {
 }
 
 /// A peer for which bytes of a budget are held.
-pub(super) trait Holder: fmt::Debug + Send + Sync {
+pub(super) trait BudgetHolder: fmt::Debug + Send + Sync {
     /// The party for which they are held.
     fn tenant(&self) -> &Tenant;
 
@@ -70,29 +70,29 @@ pub(super) trait Holder: fmt::Debug + Send + Sync {
 
 /// Bytes that a daemon holds for all its peers: what is queued for them, what is in flight, and messages that have begun.
 #[derive(Debug)]
-pub struct Budget {
+pub struct ByteBudget {
     held: AtomicUsize,
     limit: usize,
     /// The peers that can be cut off when it is used up.
-    peers: Mutex<Vec<Weak<dyn Holder>>>,
+    peers: Mutex<Vec<Weak<dyn BudgetHolder>>>,
 }
 
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget::new(usize::MAX)
+impl Default for ByteBudget {
+    fn default() -> ByteBudget {
+        ByteBudget::new(usize::MAX)
     }
 }
 
 /// The bytes of one peer, as they are compared.
-struct Claim<'a> {
+struct ByteClaim<'a> {
     tenant: &'a Tenant,
     held: usize,
     /// `None`: the peer that asks for more.
-    holder: Option<&'a Arc<dyn Holder>>,
+    holder: Option<&'a Arc<dyn BudgetHolder>>,
 }
 
 /// Keeps the claims with the one key whose claims are most in sum. Of equal ones it is that of the peer that asks.
-fn keep_heaviest<'a, K: Ord>(claims: &mut Vec<Claim<'a>>, key: impl Fn(&'a Tenant) -> K) {
+fn keep_heaviest<'a, K: Ord>(claims: &mut Vec<ByteClaim<'a>>, key: impl Fn(&'a Tenant) -> K) {
     let mut sums = BTreeMap::new();
     for claim in &*claims {
         let (sum, asks) = sums.entry(key(claim.tenant)).or_insert((0, false));
@@ -107,10 +107,10 @@ fn keep_heaviest<'a, K: Ord>(claims: &mut Vec<Claim<'a>>, key: impl Fn(&'a Tenan
     });
 }
 
-impl Budget {
+impl ByteBudget {
     /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Budget {
-        Budget {
+    pub fn new(limit: usize) -> ByteBudget {
+        ByteBudget {
             held: AtomicUsize::new(0),
             limit,
             peers: Mutex::default(),
@@ -123,7 +123,7 @@ impl Budget {
     }
 
     /// Adds a peer that can be cut off.
-    pub(super) fn enter(&self, peer: Weak<dyn Holder>) {
+    pub(super) fn enter(&self, peer: Weak<dyn BudgetHolder>) {
         let mut peers = self.peers();
         // Those that are gone are looked for when the list is full, and then there is room for as many again: who comes
         // for one request does not look at everybody.
@@ -135,13 +135,13 @@ impl Budget {
         peers.push(peer);
     }
 
-    fn peers(&self) -> MutexGuard<'_, Vec<Weak<dyn Holder>>> {
+    fn peers(&self) -> MutexGuard<'_, Vec<Weak<dyn BudgetHolder>>> {
         self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Takes bytes for a peer. If the budget does not have them, peers of the account that holds most are cut off, the
     /// largest first. `false`: the next one would be the peer that asks.
-    pub(super) fn take(&self, length: usize, asking: &dyn Holder) -> bool {
+    pub(super) fn take(&self, length: usize, asking: &dyn BudgetHolder) -> bool {
         let mut held = self.held.fetch_add(length, Ordering::Relaxed) + length;
         while held > self.limit && asking.held() + length > EVERYBODYS {
             let Some(most) = self.heaviest(length, asking) else {
@@ -156,16 +156,16 @@ impl Budget {
 
     /// The peer that holds most of the account that holds most, if `asking` had so many bytes more; `None`: it is the
     /// one that asks. Whatever account that is, it holds more than an equal share.
-    fn heaviest(&self, more: usize, asking: &dyn Holder) -> Option<Arc<dyn Holder>> {
+    fn heaviest(&self, more: usize, asking: &dyn BudgetHolder) -> Option<Arc<dyn BudgetHolder>> {
         let peers: Vec<_> = self.peers().iter().filter_map(Weak::upgrade).collect();
         let others = peers.iter().filter(|peer| !ptr::addr_eq(&raw const ***peer, asking));
-        let others = others.map(|peer| Claim {
+        let others = others.map(|peer| ByteClaim {
             tenant: peer.tenant(),
             held: peer.held(),
             holder: Some(peer),
         });
         let mut claims: Vec<_> = others.filter(|claim| claim.held > EVERYBODYS).collect();
-        claims.push(Claim {
+        claims.push(ByteClaim {
             tenant: asking.tenant(),
             held: asking.held() + more,
             holder: None,
@@ -184,29 +184,29 @@ impl Budget {
 
 /// A part of an answer that many get: it costs its bytes once, however many queues it stands in.
 #[derive(Debug, Clone)]
-pub struct Shared(Bytes);
+pub struct SharedBytes(Bytes);
 
-struct Charged {
+struct ChargedBytes {
     bytes: Vec<u8>,
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
 }
 
-impl AsRef<[u8]> for Charged {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Charged {
+impl Drop for ChargedBytes {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes.len());
     }
 }
 
-impl Shared {
+impl SharedBytes {
     /// Bytes that were taken out of the budget, and go back when nobody has them any more.
-    pub(super) fn taken(bytes: Vec<u8>, budget: Arc<Budget>) -> Shared {
-        Shared(Bytes::from_owner(Charged { bytes, budget }))
+    pub(super) fn taken(bytes: Vec<u8>, budget: Arc<ByteBudget>) -> SharedBytes {
+        SharedBytes(Bytes::from_owner(ChargedBytes { bytes, budget }))
     }
 
     /// The bytes.
@@ -222,7 +222,7 @@ mod tests {
     #[derive(Debug)]
     struct Nothing;
 
-    impl Holder for Nothing {
+    impl BudgetHolder for Nothing {
         fn tenant(&self) -> &Tenant {
             &Tenant::Daemon
         }
@@ -236,9 +236,9 @@ mod tests {
 
     #[test]
     fn those_that_are_gone_are_forgotten() {
-        let budget = Budget::default();
+        let budget = ByteBudget::default();
         let enter = || {
-            let peer: Arc<dyn Holder> = Arc::new(Nothing);
+            let peer: Arc<dyn BudgetHolder> = Arc::new(Nothing);
             budget.enter(Arc::downgrade(&peer));
             peer
         };

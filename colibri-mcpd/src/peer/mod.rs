@@ -8,8 +8,8 @@ mod slab;
 mod unfinished;
 
 pub use aside::aside;
-pub use budget::{Budget, Shared, Tenant};
+pub use budget::{ByteBudget, SharedBytes, Tenant};
 pub use frame::{Frame, FrameReader};
-pub use outbox::{Charge, Outbox, Taken, together};
+pub use outbox::{Charge, Outbox, OutboxBatch, together};
 pub use slab::Slab;
-pub use unfinished::Unfinished;
+pub use unfinished::PartialMessage;

@@ -26,7 +26,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::budget::{Budget, Holder, Shared, Tenant};
+use super::budget::{BudgetHolder, ByteBudget, SharedBytes, Tenant};
 use colibri_wire::splice::Edits;
 
 /// Pieces of a frame from this size on are queued by reference, smaller ones are copied together.
@@ -50,8 +50,8 @@ thread_local! {
 
 /// Does work that may queue many frames: each queue is written once, when it is done.
 pub fn together<R>(work: impl FnOnce() -> R) -> R {
-    struct End;
-    impl Drop for End {
+    struct OutboxClosed;
+    impl Drop for OutboxClosed {
         fn drop(&mut self) {
             let Some(mut queues) = TOGETHER.take() else { return };
             for queue in queues.drain(..) {
@@ -64,7 +64,7 @@ pub fn together<R>(work: impl FnOnce() -> R) -> R {
         return work();
     }
     TOGETHER.set(Some(LIST.take()));
-    let _end = End;
+    let _end = OutboxClosed;
     work()
 }
 
@@ -86,9 +86,9 @@ fn keep_spare(mut buffer: BytesMut) {
 /// The queue towards one peer.
 #[derive(Debug)]
 pub struct Outbox {
-    inner: Mutex<Inner>,
+    inner: Mutex<OutboxInner>,
     work: Notify,
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     tenant: Tenant,
     /// Bytes over which the peer is too far behind.
     limit: usize,
@@ -100,9 +100,9 @@ pub struct Outbox {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct OutboxInner {
     /// What is written first.
-    ready: VecDeque<Piece>,
+    ready: VecDeque<QueuedPiece>,
     /// What comes after that.
     tail: BytesMut,
     /// Where it goes, once there is a task that writes what is not written at once.
@@ -136,7 +136,7 @@ impl fmt::Debug for Sink {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct QueuedPiece {
     bytes: Bytes,
     /// Whether the queue took them out of the budget.
     counted: bool,
@@ -144,7 +144,7 @@ struct Piece {
 
 /// What was taken out of a queue.
 #[derive(Debug)]
-pub struct Taken {
+pub struct OutboxBatch {
     /// Its bytes, with a line end after each frame.
     pub pieces: Vec<Bytes>,
     /// How many frames they are.
@@ -169,11 +169,11 @@ impl Drop for Charge {
 
 impl Outbox {
     /// An empty queue, over its budget above `limit` bytes, of the daemon itself: it is not cut off for others.
-    pub fn new(limit: usize, budget: Arc<Budget>) -> Arc<Outbox> {
+    pub fn new(limit: usize, budget: Arc<ByteBudget>) -> Arc<Outbox> {
         Arc::new(Outbox::empty(limit, budget, Tenant::Daemon))
     }
 
-    fn empty(limit: usize, budget: Arc<Budget>, tenant: Tenant) -> Outbox {
+    fn empty(limit: usize, budget: Arc<ByteBudget>, tenant: Tenant) -> Outbox {
         Outbox {
             inner: Mutex::default(),
             work: Notify::new(),
@@ -188,20 +188,20 @@ impl Outbox {
 
     /// An empty queue towards a peer that may be cut off when the budget is used up: if this tenant holds most, and of its
     /// peers this one.
-    pub fn charged(limit: usize, budget: &Arc<Budget>, tenant: Tenant) -> Arc<Outbox> {
+    pub fn charged(limit: usize, budget: &Arc<ByteBudget>, tenant: Tenant) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::empty(limit, budget.clone(), tenant));
-        let peer: Arc<dyn Holder> = outbox.clone();
+        let peer: Arc<dyn BudgetHolder> = outbox.clone();
         budget.enter(Arc::downgrade(&peer));
         outbox
     }
 
     /// Bytes that others may get too: they are taken out of the budget once, for this peer. `None`: there is no room.
-    pub fn share(&self, bytes: Vec<u8>) -> Option<Shared> {
+    pub fn share(&self, bytes: Vec<u8>) -> Option<SharedBytes> {
         let taken = self.budget.take(bytes.len(), self);
-        taken.then(|| Shared::taken(bytes, self.budget.clone()))
+        taken.then(|| SharedBytes::taken(bytes, self.budget.clone()))
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, OutboxInner> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -215,7 +215,7 @@ impl Outbox {
     }
 
     /// Queues a frame that others get too, between a head and a tail of its own.
-    pub fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &Shared, tail: &[u8]) -> bool {
+    pub fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &SharedBytes, tail: &[u8]) -> bool {
         let own = head.len() + tail.len() + 1;
         self.put(own + shared.bytes().len(), own, |inner| {
             inner.tail.extend_from_slice(head);
@@ -239,7 +239,7 @@ impl Outbox {
     }
 
     /// Queues `length` bytes, `own` of which are not counted elsewhere.
-    fn put(self: &Arc<Outbox>, length: usize, own: usize, write: impl FnOnce(&mut Inner)) -> bool {
+    fn put(self: &Arc<Outbox>, length: usize, own: usize, write: impl FnOnce(&mut OutboxInner)) -> bool {
         let together = TOGETHER.with_borrow(|list| list.as_ref().map(|_| THREAD.with(|id| *id)));
         let mut to_write = false;
         let put = self.change(own, |inner| {
@@ -332,7 +332,7 @@ impl Outbox {
     }
 
     /// Takes bytes out of the daemon's budget for a change of the queue; a peer for which it has none is cut off.
-    fn change(&self, length: usize, change: impl FnOnce(&mut Inner) -> bool) -> bool {
+    fn change(&self, length: usize, change: impl FnOnce(&mut OutboxInner) -> bool) -> bool {
         // Without the lock: others may be cut off for it.
         if length > 0 && !self.budget.take(length, self) {
             self.cut_off();
@@ -349,7 +349,7 @@ impl Outbox {
     }
 
     /// Notes what is held, and since when it is too much.
-    fn note(&self, inner: &mut Inner) {
+    fn note(&self, inner: &mut OutboxInner) {
         self.held.store(inner.queued + inner.kept, Ordering::Relaxed);
         if inner.queued + inner.kept <= self.limit {
             inner.over_since = None;
@@ -402,7 +402,7 @@ impl Outbox {
     }
 
     /// Wakes who writes or takes.
-    fn tell(&self, mut inner: MutexGuard<'_, Inner>) {
+    fn tell(&self, mut inner: MutexGuard<'_, OutboxInner>) {
         let taker = inner.taker.take();
         drop(inner);
         self.work.notify_one();
@@ -420,7 +420,7 @@ impl Outbox {
         self.tell(inner);
     }
 
-    fn forget(&self, inner: &mut Inner) {
+    fn forget(&self, inner: &mut OutboxInner) {
         self.budget.give_back(inner.counted + inner.kept);
         (inner.queued, inner.counted, inner.kept) = (0, 0, 0);
         inner.ready.clear();
@@ -454,7 +454,7 @@ impl Outbox {
 
     /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded. Who got something asks
     /// again until there is nothing to take: only then it is woken for more.
-    pub fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<Taken>> {
+    pub fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
         let mut inner = self.inner();
         if inner.is_empty() || inner.broken {
             if inner.closed {
@@ -472,7 +472,7 @@ impl Outbox {
             counted += if piece.counted { piece.bytes.len() } else { 0 };
             piece.bytes
         });
-        Poll::Ready(Some(Taken {
+        Poll::Ready(Some(OutboxBatch {
             pieces: pieces.collect(),
             frames: std::mem::take(&mut inner.frames),
             charge: Charge {
@@ -517,7 +517,7 @@ impl Outbox {
     }
 }
 
-impl Holder for Outbox {
+impl BudgetHolder for Outbox {
     fn tenant(&self) -> &Tenant {
         &self.tenant
     }
@@ -534,7 +534,7 @@ impl Holder for Outbox {
     }
 }
 
-impl Inner {
+impl OutboxInner {
     /// Writes until nothing is left or the peer takes no more; tells how many bytes that the queue had counted are
     /// gone.
     fn write(&mut self, context: &mut Context<'_>) -> (Poll<io::Result<()>>, usize) {
@@ -595,13 +595,13 @@ impl Inner {
     fn end_tail(&mut self) {
         let bytes = self.tail.split().freeze();
         if !bytes.is_empty() {
-            self.ready.push_back(Piece { bytes, counted: true });
+            self.ready.push_back(QueuedPiece { bytes, counted: true });
         }
     }
 
     fn by_reference(&mut self, bytes: Bytes, counted: bool) {
         self.end_tail();
-        self.ready.push_back(Piece { bytes, counted });
+        self.ready.push_back(QueuedPiece { bytes, counted });
     }
 }
 
@@ -618,8 +618,8 @@ mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
 
-    fn outbox(limit: usize) -> (Arc<Outbox>, Arc<Budget>) {
-        let budget = Arc::new(Budget::default());
+    fn outbox(limit: usize) -> (Arc<Outbox>, Arc<ByteBudget>) {
+        let budget = Arc::new(ByteBudget::default());
         (Outbox::new(limit, budget.clone()), budget)
     }
 
@@ -719,7 +719,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_many_get_costs_its_bytes_once() {
-        let budget = Arc::new(Budget::new(10 << 20));
+        let budget = Arc::new(ByteBudget::new(10 << 20));
         let outbox = Outbox::charged(20 << 20, &budget, Tenant::Person(1));
         let list = outbox.share(vec![b'x'; 4 << 20]).unwrap();
         for _ in 0..250 {
@@ -747,7 +747,7 @@ mod tests {
 
     #[test]
     fn who_holds_most_is_cut_off_before_the_budget_is_exceeded() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let of = |uid| Outbox::charged(1 << 30, &budget, Tenant::Person(uid));
         let (greedy, other) = (of(1), of(2));
         assert!(greedy.push(&[b'x'; 600 << 10]));
@@ -770,7 +770,7 @@ mod tests {
 
     #[test]
     fn messages_in_flight_count_and_who_holds_most_is_cut_off_for_them() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let of = |uid| Outbox::charged(10, &budget, Tenant::Person(uid));
         let (greedy, other) = (of(1), of(2));
         for _ in 0..6 {
@@ -794,7 +794,7 @@ mod tests {
 
     #[test]
     fn what_a_peer_began_to_say_counts_as_what_is_queued() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let lines: Vec<_> = (0..30)
             .map(|uid| Outbox::charged(1 << 30, &budget, Tenant::Person(uid)))
             .collect();
@@ -822,7 +822,7 @@ mod tests {
 
     #[test]
     fn who_has_most_in_many_small_queues_is_cut_off_and_nobody_else() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let of = |tenant| Outbox::charged(1 << 30, &budget, tenant);
         let many: Vec<_> = (0..12).map(|_| of(Tenant::Person(1))).collect();
         assert!(many.iter().all(|one| one.keep(0, 80 << 10)));
@@ -847,7 +847,7 @@ mod tests {
 
     #[test]
     fn an_agents_worst_costs_the_agent_and_then_its_person_and_nobody_else() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let of = |tenant| Outbox::charged(1 << 30, &budget, tenant);
         let (person, quiet) = (of(Tenant::Person(1)), of(agent(1, "quiet")));
         assert!(person.hold(200 << 10) && quiet.hold(70 << 10));
@@ -875,7 +875,7 @@ mod tests {
 
     #[test]
     fn lists_that_nobody_reads_cost_who_asked_for_them() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let of = |uid| Outbox::charged(1 << 30, &budget, Tenant::Person(uid));
         let unread: Vec<_> = (0..20).map(|_| of(1)).collect();
         let other = of(2);
@@ -893,7 +893,7 @@ mod tests {
     }
 
     /// What is taken at once, if anything is.
-    fn take(outbox: &Arc<Outbox>) -> Poll<Option<Taken>> {
+    fn take(outbox: &Arc<Outbox>) -> Poll<Option<OutboxBatch>> {
         outbox.poll_taken(&mut Context::from_waker(Waker::noop()))
     }
 

@@ -15,7 +15,7 @@ const KEPT_SLOTS: usize = 1024;
 /// Things in flight.
 #[derive(Debug)]
 pub struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<SlabSlot<T>>,
     free: Vec<u32>,
     used: usize,
     /// The turns that slots which are not there any more may have had.
@@ -23,7 +23,7 @@ pub struct Slab<T> {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct SlabSlot<T> {
     turn: u64,
     value: Option<T>,
 }
@@ -49,7 +49,7 @@ impl<T> Slab<T> {
         let slot = match self.free.pop() {
             Some(slot) => slot as usize,
             None if self.slots.len() < MAX_SLOTS && self.before < MAX_TURNS => {
-                self.slots.push(Slot {
+                self.slots.push(SlabSlot {
                     turn: self.before,
                     value: None,
                 });

@@ -8,15 +8,15 @@ use super::outbox::Outbox;
 /// The bytes of a message that is not done with. They count as those of the peer that sends it, to which nothing is
 /// queued.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct PartialMessage {
     outbox: Arc<Outbox>,
     bytes: usize,
 }
 
-impl Unfinished {
+impl PartialMessage {
     /// A message of which nothing has come.
-    pub fn new(outbox: &Arc<Outbox>) -> Unfinished {
-        Unfinished {
+    pub fn new(outbox: &Arc<Outbox>) -> PartialMessage {
+        PartialMessage {
             outbox: outbox.clone(),
             bytes: 0,
         }
@@ -37,7 +37,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for PartialMessage {
     fn drop(&mut self) {
         self.outbox.keep(self.bytes, 0);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use colibri_json::{Cursor, Error};
 
 use super::pattern::Pattern;
-use super::rules::Verdict;
+use super::rules::RuleVerdict;
 use super::tool_rules::ToolRules;
 
 /// The value of `tools` of an agent's entry. What no pattern fits, the agent has not.
@@ -49,25 +49,25 @@ impl AgentTools {
 
     /// Whether the agent may use something of a server, be it after a person has said so.
     pub fn has(&self, server: &str, name: &str) -> bool {
-        !matches!(self.judge(server, name), Verdict::Deny { .. })
+        !matches!(self.judge(server, name), RuleVerdict::Deny { .. })
     }
 
     /// What the rules say of something by a server's id and its own name or URI. Whatever pattern fits the server, its
     /// `deny` holds, and its `confirm`, which lets through what a person allows. What `allow` gives is said under the
     /// server's own id, if anything stands there, else under any pattern that fits; all, where no list says what.
-    pub fn judge(&self, server: &str, name: &str) -> Verdict {
+    pub fn judge(&self, server: &str, name: &str) -> RuleVerdict {
         let find = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |of: &Pattern, rule: &str| format!("{}.{}.{rule}", self.place, of.as_str());
         let denied = |(of, rules): &(Pattern, ToolRules)| Some(place(of, &format!("deny[{}]", find(&rules.deny)?)));
         if let Some(rule) = self.of(server).find_map(denied) {
-            return Verdict::Deny { rule };
+            return RuleVerdict::Deny { rule };
         }
         let confirmed = |(of, rules): &(Pattern, ToolRules)| {
             let pattern = rules.confirm.iter().find(|pattern| pattern.matches(name))?;
             Some(place(of, &format!("confirm {pattern}")))
         };
         if let Some(rule) = self.of(server).find_map(confirmed) {
-            return Verdict::Confirm { rule };
+            return RuleVerdict::Confirm { rule };
         }
         let is_own = |(of, _): &&(Pattern, ToolRules)| of.as_str() == server;
         let allows = |rules: &ToolRules| rules.allow.is_empty() || find(&rules.allow).is_some();
@@ -76,8 +76,8 @@ impl AgentTools {
             None => self.of(server).any(|(_, rules)| allows(rules)),
         };
         match allowed {
-            true => Verdict::Allow,
-            false => Verdict::Deny {
+            true => RuleVerdict::Allow,
+            false => RuleVerdict::Deny {
                 rule: self.place.to_string(),
             },
         }
@@ -97,9 +97,9 @@ mod tests {
 
     fn said(tools: &AgentTools, server: &str, name: &str) -> String {
         match tools.judge(server, name) {
-            Verdict::Allow => "allow".to_owned(),
-            Verdict::Deny { rule } => format!("deny {rule}"),
-            Verdict::Confirm { rule } => format!("confirm {rule}"),
+            RuleVerdict::Allow => "allow".to_owned(),
+            RuleVerdict::Deny { rule } => format!("deny {rule}"),
+            RuleVerdict::Confirm { rule } => format!("confirm {rule}"),
         }
     }
 

@@ -30,19 +30,19 @@ pub type Redact<'a> = &'a dyn Fn(&str) -> String;
 
 /// What a contract says of the answers of one tool.
 #[derive(Debug)]
-pub struct Answers {
+pub struct AnswerContract {
     /// Where it stands.
     place: String,
     result: Option<ResultTerm>,
-    record: Option<Recorded>,
-    refused: Option<Recorded>,
+    record: Option<RecordedField>,
+    refused: Option<RecordedField>,
     /// The waits before further attempts, by the code of the failure.
     retries: BTreeMap<String, Vec<Duration>>,
     task: Option<TaskTerm>,
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct RecordedField {
     event: String,
     /// Names, and where they stand.
     fields: Vec<(String, Pointer)>,
@@ -50,16 +50,16 @@ struct Recorded {
 
 /// What is recorded of a result.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Facts<'a> {
+pub struct ResultFacts<'a> {
     /// What kind of record it is.
     pub event: &'a str,
     /// Its fields, those that the result has.
-    pub fields: Vec<(&'a str, Fact)>,
+    pub fields: Vec<(&'a str, FieldFact)>,
 }
 
 /// The value of a field.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Fact {
+pub enum FieldFact {
     /// Text, escaped and cut.
     Text(String),
     /// A whole number.
@@ -68,22 +68,22 @@ pub enum Fact {
     Flag(bool),
 }
 
-impl Answers {
+impl AnswerContract {
     /// The keys of a tool's term that are read here.
     pub(super) const KEYS: [&'static str; 5] = ["record", "refused", "result", "retries", "task"];
     /// Those that say something of what the tool answers.
     const OF_RESULTS: [&'static str; 3] = ["record", "result", "retries"];
 
     /// Reads them. `place` is where the term of the tool stands.
-    pub(super) fn read(keys: &Object<'_>, is_denied: bool, place: String) -> Result<Answers, Error> {
-        let denied = Answers::OF_RESULTS
+    pub(super) fn read(keys: &Object<'_>, is_denied: bool, place: String) -> Result<AnswerContract, Error> {
+        let denied = AnswerContract::OF_RESULTS
             .iter()
             .find_map(|key| keys.get(key))
             .filter(|_| is_denied);
         if let Some(key) = denied {
             return Err(key.error("a tool that is denied answers nothing: beside deny there are refused and task"));
         }
-        Ok(Answers {
+        Ok(AnswerContract {
             place,
             result: keys.read("result", ResultTerm::read)?,
             record: keys.read("record", |record| recorded(record, "the structured result"))?,
@@ -154,14 +154,14 @@ impl Answers {
     }
 
     /// What is recorded of a result that says of itself that it is none of failure. `redact` takes secrets out of text.
-    pub fn facts(&self, result: Json<'_>, redact: Redact<'_>) -> Option<Facts<'_>> {
+    pub fn facts(&self, result: Json<'_>, redact: Redact<'_>) -> Option<ResultFacts<'_>> {
         let recorded = self.record.as_ref()?;
         Some(recorded.facts(Some(result.get("structuredContent")?), redact))
     }
 
     /// What is recorded of a call that the contract refused. Arguments that two readers could see differently say
     /// nothing.
-    pub fn refused(&self, arguments: &[u8], redact: Redact<'_>) -> Option<Facts<'_>> {
+    pub fn refused(&self, arguments: &[u8], redact: Redact<'_>) -> Option<ResultFacts<'_>> {
         let recorded = self.refused.as_ref()?;
         Some(recorded.facts(unambiguous(arguments), redact))
     }
@@ -179,18 +179,18 @@ impl Answers {
             let value = place.of(arguments?)?;
             match fact(value, redact)? {
                 // Whole: it is cut where it is shown.
-                Fact::Text(_) => Some(redact(&value.as_str()?)),
-                Fact::Number(number) => Some(number.to_string()),
-                Fact::Flag(flag) => Some(flag.to_string()),
+                FieldFact::Text(_) => Some(redact(&value.as_str()?)),
+                FieldFact::Number(number) => Some(number.to_string()),
+                FieldFact::Flag(flag) => Some(flag.to_string()),
             }
         }))
     }
 }
 
-impl Recorded {
-    fn facts(&self, object: Option<Json<'_>>, redact: Redact<'_>) -> Facts<'_> {
+impl RecordedField {
+    fn facts(&self, object: Option<Json<'_>>, redact: Redact<'_>) -> ResultFacts<'_> {
         let fields = self.fields.iter();
-        Facts {
+        ResultFacts {
             event: &self.event,
             fields: fields
                 .filter_map(|(name, place)| Some((name.as_str(), fact(place.of(object?)?, redact)?)))
@@ -200,10 +200,10 @@ impl Recorded {
 }
 
 /// A value as it is recorded, if it is a whole number, yes or no, or text: escaped and cut, without secrets.
-fn fact(value: Json<'_>, redact: Redact<'_>) -> Option<Fact> {
-    let text = || Some(Fact::Text(brief(&redact(&value.as_str()?), MAX_TEXT)));
-    let number = value.as_u64().map(Fact::Number);
-    number.or_else(|| value.as_bool().map(Fact::Flag)).or_else(text)
+fn fact(value: Json<'_>, redact: Redact<'_>) -> Option<FieldFact> {
+    let text = || Some(FieldFact::Text(brief(&redact(&value.as_str()?), MAX_TEXT)));
+    let number = value.as_u64().map(FieldFact::Number);
+    number.or_else(|| value.as_bool().map(FieldFact::Flag)).or_else(text)
 }
 
 /// Arguments that every reader sees alike.
@@ -216,7 +216,7 @@ fn unambiguous(arguments: &[u8]) -> Option<Json<'_>> {
 }
 
 /// Reads what is recorded, of fields in `whose` object.
-fn recorded(cursor: &Cursor<'_>, whose: &str) -> Result<Recorded, Error> {
+fn recorded(cursor: &Cursor<'_>, whose: &str) -> Result<RecordedField, Error> {
     let keys = cursor.object(&["event", "fields"])?;
     let event = keys.need("event")?;
     let name = event.text()?;
@@ -224,7 +224,7 @@ fn recorded(cursor: &Cursor<'_>, whose: &str) -> Result<Recorded, Error> {
     if !terms::is_name(name) || !name.contains('_') {
         return Err(event.error("must be two words or more of a-z and 0-9, joined by _, like model_call"));
     }
-    Ok(Recorded {
+    Ok(RecordedField {
         event: name.to_owned(),
         fields: terms::fields(keys.need("fields")?, whose, MAX_FIELDS)?,
     })

@@ -71,7 +71,7 @@ pub enum DecideError {
 
 /// Whose call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asker<'a> {
+pub struct ApprovalCaller<'a> {
     /// Who called, or for whom the agent runs that did.
     pub uid: u32,
     /// The agent that called, if one did.
@@ -80,35 +80,35 @@ pub struct Asker<'a> {
     pub session: Option<&'a str>,
 }
 
-struct Entry {
+struct ApprovalEntry {
     shown: Approval,
     since: Instant,
     answer: oneshot::Sender<Decision>,
 }
 
 /// The queue.
-pub struct Approvals {
-    waiting: Arc<Mutex<BTreeMap<String, Entry>>>,
+pub struct ApprovalQueue {
+    waiting: Arc<Mutex<BTreeMap<String, ApprovalEntry>>>,
     expiry: Duration,
 }
 
 /// A call in the queue; dropping it takes the call out.
-pub struct Waiting {
+pub struct PendingApproval {
     /// Its id.
     pub id: String,
     answer: oneshot::Receiver<Decision>,
     until: Instant,
-    waiting: Arc<Mutex<BTreeMap<String, Entry>>>,
+    waiting: Arc<Mutex<BTreeMap<String, ApprovalEntry>>>,
 }
 
-fn lock(waiting: &Mutex<BTreeMap<String, Entry>>) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+fn lock(waiting: &Mutex<BTreeMap<String, ApprovalEntry>>) -> MutexGuard<'_, BTreeMap<String, ApprovalEntry>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Approvals {
+impl ApprovalQueue {
     /// An empty queue in which calls wait for so long.
-    pub fn new(expiry: Duration) -> Approvals {
-        Approvals {
+    pub fn new(expiry: Duration) -> ApprovalQueue {
+        ApprovalQueue {
             waiting: Arc::default(),
             expiry,
         }
@@ -121,12 +121,12 @@ impl Approvals {
     /// [`Code::ApprovalDenied`] if too many calls wait already.
     pub fn ask(
         &self,
-        asker: &Asker<'_>,
+        asker: &ApprovalCaller<'_>,
         server: &str,
         tool: &str,
         rule: &str,
         arguments: String,
-    ) -> Result<Waiting, Failure> {
+    ) -> Result<PendingApproval, Failure> {
         let mut waiting = lock(&self.waiting);
         // An agent fills its own part of the queue, and not that of the person for whom it runs.
         let is_own = |shown: &Approval| shown.uid == asker.uid && shown.session.as_deref() == asker.session;
@@ -167,13 +167,13 @@ impl Approvals {
             asked: asked.as_secs(),
             expires: asked.saturating_add(self.expiry).as_secs(),
         };
-        let entry = Entry {
+        let entry = ApprovalEntry {
             shown,
             since,
             answer: sender,
         };
         waiting.insert(id.clone(), entry);
-        Ok(Waiting {
+        Ok(PendingApproval {
             id,
             answer,
             until: since + self.expiry,
@@ -213,7 +213,7 @@ impl Approvals {
     }
 }
 
-impl Waiting {
+impl PendingApproval {
     /// What the one who waits is told, for the progress token of the call, which is JSON as it was written.
     pub fn notice(&self, token: &str) -> String {
         let seconds = self.until.saturating_duration_since(Instant::now()).as_secs();
@@ -238,7 +238,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingApproval {
     fn drop(&mut self) {
         lock(&self.waiting).remove(&self.id);
     }
@@ -261,7 +261,7 @@ impl Decision {
 /// begins by saying so. It ends with the length and the SHA-256 of the whole.
 pub fn summary(arguments: &[u8]) -> String {
     let digest = sha256_hex(arguments);
-    let mut shown = Shown::default();
+    let mut shown = SummaryText::default();
     match Json::part(arguments, 0..arguments.len()) {
         Some(json) => shown.show(json, "", 0),
         None => shown.is_cut = true,
@@ -296,13 +296,13 @@ pub fn sounds_secret(name: &str) -> bool {
 
 /// The text of a summary.
 #[derive(Default)]
-struct Shown {
+struct SummaryText {
     text: String,
     /// True if a part of a value was left out.
     is_cut: bool,
 }
 
-impl Shown {
+impl SummaryText {
     /// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
     fn show(&mut self, json: Json<'_>, path: &str, depth: usize) {
         const MAX_DEPTH: usize = 8;
@@ -358,19 +358,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn queue() -> Approvals {
-        Approvals::new(DEFAULT_EXPIRY)
+    fn queue() -> ApprovalQueue {
+        ApprovalQueue::new(DEFAULT_EXPIRY)
     }
 
-    fn person(uid: u32) -> Asker<'static> {
-        Asker {
+    fn person(uid: u32) -> ApprovalCaller<'static> {
+        ApprovalCaller {
             uid,
             agent: None,
             session: None,
         }
     }
 
-    fn ask(queue: &Approvals, uid: u32) -> Waiting {
+    fn ask(queue: &ApprovalQueue, uid: u32) -> PendingApproval {
         queue
             .ask(&person(uid), "github", "create_issue", "rule", summary(b"{}"))
             .unwrap()
@@ -443,13 +443,13 @@ mod tests {
     #[test]
     fn an_agent_fills_no_part_of_the_queue_but_its_own() {
         let queue = queue();
-        let agent = |session| Asker {
+        let agent = |session| ApprovalCaller {
             agent: Some("coder"),
             session: Some(session),
             ..person(1001)
         };
-        let call = |asker: &Asker<'_>| queue.ask(asker, "s", "t", "r", String::new());
-        let held: Vec<Waiting> = (0..MAX_OF_ONE).map(|_| call(&agent("a")).unwrap()).collect();
+        let call = |asker: &ApprovalCaller<'_>| queue.ask(asker, "s", "t", "r", String::new());
+        let held: Vec<PendingApproval> = (0..MAX_OF_ONE).map(|_| call(&agent("a")).unwrap()).collect();
         assert!(call(&agent("a")).is_err());
         let (other, own) = (call(&agent("b")).unwrap(), call(&person(1001)).unwrap());
         let shown = queue.list();
@@ -472,7 +472,7 @@ mod tests {
     fn many_agents_leave_half_of_the_queue_to_people() {
         let queue = queue();
         let sessions: Vec<String> = (0..MAX_WAITING).map(|n| format!("{n:016x}")).collect();
-        let agents = sessions.iter().map(|session| Asker {
+        let agents = sessions.iter().map(|session| ApprovalCaller {
             agent: Some("coder"),
             session: Some(session),
             ..person(1001)
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn the_queue_is_bounded_for_each_and_for_all() {
         let queue = queue();
-        let mut held: Vec<Waiting> = (0..MAX_OF_ONE).map(|_| ask(&queue, 1)).collect();
+        let mut held: Vec<PendingApproval> = (0..MAX_OF_ONE).map(|_| ask(&queue, 1)).collect();
         let full = queue.ask(&person(1), "s", "t", "r", String::new()).err().unwrap();
         assert_eq!(full.code, Code::ApprovalDenied);
         for uid in 2..=(MAX_WAITING / MAX_OF_ONE) as u32 {

@@ -44,7 +44,7 @@ const RULE_KEYS: &[&str] = &[
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
 /// The user database, as far as policy asks it.
-pub trait Accounts: Send + Sync {
+pub trait UserDatabase: Send + Sync {
     /// The uid of a user name.
     fn uid(&self, name: &str) -> Option<u32>;
     /// The gid of a group name.
@@ -57,7 +57,7 @@ pub trait Accounts: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub struct SystemAccounts;
 
-impl Accounts for SystemAccounts {
+impl UserDatabase for SystemAccounts {
     fn uid(&self, name: &str) -> Option<u32> {
         let user = nix::unistd::User::from_name(name).ok().flatten()?;
         Some(user.uid.as_raw())
@@ -86,12 +86,12 @@ impl Accounts for SystemAccounts {
 pub struct Clients {
     file: String,
     /// `None`: there is no file, and everybody who can open the socket gets the daemon's gates.
-    rules: Option<Rules>,
+    rules: Option<ClientRules>,
     /// What an operator should know although it is no error.
     notes: Vec<String>,
     /// The daemon's own user is the only one, and approves what waits: nobody else is there.
     alone: bool,
-    accounts: Box<dyn Accounts>,
+    accounts: Box<dyn UserDatabase>,
     kept: Memory<Arc<Rights>>,
     groups: Memory<Arc<[u32]>>,
 }
@@ -118,7 +118,7 @@ fn remembered<T: Clone>(memory: &Memory<T>, caller: &Caller, find: impl FnOnce()
 }
 
 #[derive(Default)]
-struct Rules {
+struct ClientRules {
     users: BTreeMap<u32, Arc<Rule>>,
     groups: BTreeMap<u32, Arc<Rule>>,
     others: Option<Arc<Rule>>,
@@ -131,8 +131,8 @@ struct Rule {
     place: String,
     write: bool,
     external: bool,
-    servers: Vec<Scope>,
-    deny: Vec<Scope>,
+    servers: Vec<RuleScope>,
+    deny: Vec<RuleScope>,
     /// What servers may ask of the person; `None`: whatever their entries let them.
     ask: Option<Askable>,
     /// Which tools are listed; `None`: not said.
@@ -144,7 +144,7 @@ struct Rule {
 
 /// What of which servers an entry grants or denies.
 #[derive(Debug)]
-struct Scope {
+struct RuleScope {
     servers: Pattern,
     tools: Vec<Pattern>,
     prompts: Vec<Pattern>,
@@ -152,7 +152,7 @@ struct Scope {
     resources: Vec<Pattern>,
 }
 
-impl Scope {
+impl RuleScope {
     fn find(&self, feature: Feature, name: &str) -> Option<&Pattern> {
         let patterns = match feature {
             Feature::Tool => &self.tools,
@@ -211,7 +211,7 @@ impl Clients {
         )
     }
 
-    fn new(file: String, rules: Option<Rules>, notes: Vec<String>, accounts: Box<dyn Accounts>) -> Clients {
+    fn new(file: String, rules: Option<ClientRules>, notes: Vec<String>, accounts: Box<dyn UserDatabase>) -> Clients {
         Clients {
             file,
             rules,
@@ -234,7 +234,7 @@ impl Clients {
     /// # Errors
     /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind,
     /// two entries for one user or group.
-    pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn Accounts>) -> Result<Clients, colibri_json::Error> {
+    pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn UserDatabase>) -> Result<Clients, colibri_json::Error> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["users", "groups", "others"])?;
         let mut notes = Vec::new();
@@ -272,7 +272,7 @@ impl Clients {
         let users = entries("users", &|name| accounts.uid(name))?;
         let groups = entries("groups", &|name| accounts.gid(name))?;
         let others = root.read("others", rule)?.map(Arc::new);
-        let rules = Rules { users, groups, others };
+        let rules = ClientRules { users, groups, others };
         Ok(Clients::new(file.to_owned(), Some(rules), notes, accounts))
     }
 
@@ -327,7 +327,7 @@ impl Clients {
             only: None,
             agent: None,
         };
-        let nobody = Rules::default();
+        let nobody = ClientRules::default();
         let rules = match &self.rules {
             Some(rules) => rules,
             None => match self.operates_anyway(caller) {
@@ -530,7 +530,7 @@ impl Rights {
     }
 }
 
-fn find<'r>(list: &'r [Scope], server: &str, feature: Feature, name: &str) -> Option<(&'r str, &'r Pattern)> {
+fn find<'r>(list: &'r [RuleScope], server: &str, feature: Feature, name: &str) -> Option<(&'r str, &'r Pattern)> {
     list.iter()
         .filter(|scope| scope.servers.matches(server))
         .find_map(|scope| Some((scope.servers.as_str(), scope.find(feature, name)?)))
@@ -573,7 +573,7 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
     Ok(rule)
 }
 
-fn scopes(cursor: &Cursor<'_>) -> Result<Vec<Scope>, colibri_json::Error> {
+fn scopes(cursor: &Cursor<'_>) -> Result<Vec<RuleScope>, colibri_json::Error> {
     cursor
         .members()?
         .into_iter()
@@ -586,7 +586,7 @@ fn scopes(cursor: &Cursor<'_>) -> Result<Vec<Scope>, colibri_json::Error> {
             let servers = Pattern::new(id);
             if !member.value.is_object() {
                 let all = patterns(&member.value)?;
-                return Ok(Scope {
+                return Ok(RuleScope {
                     servers,
                     tools: all.clone(),
                     prompts: all.clone(),
@@ -601,7 +601,7 @@ fn scopes(cursor: &Cursor<'_>) -> Result<Vec<Scope>, colibri_json::Error> {
                     .value
                     .error("an empty object grants and denies nothing; leave the server out"));
             }
-            Ok(Scope {
+            Ok(RuleScope {
                 servers,
                 tools,
                 prompts,
@@ -637,7 +637,7 @@ mod tests {
 
     struct Some3;
 
-    impl Accounts for Some3 {
+    impl UserDatabase for Some3 {
         fn uid(&self, name: &str) -> Option<u32> {
             match name {
                 "root" => Some(0),

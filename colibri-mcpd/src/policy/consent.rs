@@ -10,18 +10,18 @@ use super::file::{self, FileError};
 
 /// What the user agreed to.
 #[derive(Debug, Default)]
-pub struct Consent {
+pub struct UserConsent {
     digests: BTreeMap<String, String>,
 }
 
-impl Consent {
+impl UserConsent {
     /// Reads the file at `path`. Without one, the user agreed to nothing.
     ///
     /// # Errors
     /// An unsafe or unreadable file, or wrong contents.
-    pub fn read(path: &Path) -> Result<Consent, FileError> {
+    pub fn read(path: &Path) -> Result<UserConsent, FileError> {
         let Some(found) = file::read(path, colibri_json::MAX_BYTES, false)? else {
-            return Ok(Consent::default());
+            return Ok(UserConsent::default());
         };
         let name = path.to_string_lossy();
         let document = Document::parse(&found.content, &name)?;
@@ -30,7 +30,7 @@ impl Consent {
         for member in root.read("servers", Cursor::members)?.unwrap_or_default() {
             digests.insert(member.key.to_owned(), member.value.string()?.to_owned());
         }
-        Ok(Consent { digests })
+        Ok(UserConsent { digests })
     }
 
     /// Why an entry with this digest is not served; `None`: the user agreed to it.
@@ -53,19 +53,19 @@ mod tests {
     fn an_entry_is_served_as_it_was_agreed_to() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("consent.json");
-        let none = Consent::read(&path).unwrap();
+        let none = UserConsent::read(&path).unwrap();
         assert!(none.refusal("git", "00").unwrap().contains("colibri-mcp enable git"));
         std::fs::write(&path, r#"{"servers":{"git":"00"}}"#).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let consent = Consent::read(&path).unwrap();
+        let consent = UserConsent::read(&path).unwrap();
         assert_eq!(consent.refusal("git", "00"), None);
         assert!(consent.refusal("git", "01").unwrap().contains("was changed"));
         assert!(consent.refusal("other", "00").unwrap().contains("have not agreed"));
         for bad in [r#"{"servers":{"git":1}}"#, r#"{"server":{}}"#, "[]"] {
             std::fs::write(&path, bad).unwrap();
-            assert!(Consent::read(&path).is_err(), "{bad}");
+            assert!(UserConsent::read(&path).is_err(), "{bad}");
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
-        assert!(Consent::read(&path).unwrap_err().to_string().contains("0622"));
+        assert!(UserConsent::read(&path).unwrap_err().to_string().contains("0622"));
     }
 }

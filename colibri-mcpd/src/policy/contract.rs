@@ -9,7 +9,7 @@ use std::path::Path;
 
 use colibri_json::{Cursor, Document};
 
-use super::answers::Answers;
+use super::answers::AnswerContract;
 use super::file::{self, FileError};
 use super::schema::{Fit, Schema};
 use super::strict_json::{Exact, Inexact};
@@ -21,7 +21,7 @@ use colibri_text::visible;
 #[derive(Debug)]
 pub struct Contract {
     file: String,
-    tools: BTreeMap<String, (Term, Answers)>,
+    tools: BTreeMap<String, (Term, AnswerContract)>,
     others: Term,
     /// `None`: the contract says nothing of prompts.
     prompts: Option<BTreeMap<String, Term>>,
@@ -83,7 +83,7 @@ impl Contract {
     }
 
     /// What the contract says of the answers of a tool, by its server's own name for it.
-    pub fn answers(&self, tool: &str) -> Option<&Answers> {
+    pub fn answers(&self, tool: &str) -> Option<&AnswerContract> {
         self.tools.get(tool).map(|(_, answers)| answers)
     }
 
@@ -157,14 +157,14 @@ fn terms(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::Er
 }
 
 /// The terms of tools, which may say something of what becomes of calls too.
-fn tools(cursor: &Cursor<'_>, file: &str) -> Result<BTreeMap<String, (Term, Answers)>, colibri_json::Error> {
-    let known = [&TERM[..], &Answers::KEYS].concat();
+fn tools(cursor: &Cursor<'_>, file: &str) -> Result<BTreeMap<String, (Term, AnswerContract)>, colibri_json::Error> {
+    let known = [&TERM[..], &AnswerContract::KEYS].concat();
     let mut tools = BTreeMap::new();
     for member in cursor.members()? {
         let read = term(&member.value, &known)?;
         let is_denied = matches!(read, Term::Deny { .. });
         let place = place(file, member.key);
-        let answers = Answers::read(&member.value.object(&known)?, is_denied, place)?;
+        let answers = AnswerContract::read(&member.value.object(&known)?, is_denied, place)?;
         tools.insert(member.key.to_owned(), (read, answers));
     }
     Ok(tools)

@@ -29,24 +29,26 @@ mod tool_rules;
 mod turns;
 
 pub use agent_tools::AgentTools;
-pub use answers::{Answers, Fact, Facts, Redact};
-pub use approvals::{Approvals, Asker, DEFAULT_EXPIRY, DecideError, Decision, Waiting, sounds_secret, summary};
+pub use answers::{AnswerContract, FieldFact, Redact, ResultFacts};
+pub use approvals::{
+    ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, sounds_secret, summary,
+};
 pub use check::{SchemaCheck, ToolCheck};
-pub use clients::{Accounts, Clients, Rights, SystemAccounts};
+pub use clients::{Clients, Rights, SystemAccounts, UserDatabase};
 pub use confusables::{LookAlike, look_alikes, skeleton};
-pub use consent::Consent;
+pub use consent::UserConsent;
 pub use contract::Contract;
 pub use deferral::Left;
 pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use list_mode::ListMode;
 pub use pattern::Pattern;
-pub use pins::{Judgement, PinError, Pins, Standing, Trust, canonical};
+pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode, canonical};
 pub use reported_failure::ReportedFailure;
-pub use rules::{Rules, Verdict};
+pub use rules::{RuleVerdict, ServerRules};
 pub use schema::{Fit, Schema, SchemaError};
-pub use shares::{Share, Shares};
-pub use spending::{Choice, CostRule, Spent, Terms};
+pub use shares::{UserQuotas, UserUsage};
+pub use spending::{Choice, CostRule, DailyUsage, Terms};
 pub use strict_json::{Exact, Inexact};
 pub use tool_rules::ToolRules;
-pub use turns::{Turn, Turns};
+pub use turns::{UserSlot, UserSlots};

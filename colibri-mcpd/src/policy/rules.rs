@@ -7,7 +7,7 @@ use colibri_wire::Json;
 
 /// What the rules say of one tool, prompt or URI. Rules are named as file and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// It may be called.
     Allow,
     /// It may not.
@@ -22,10 +22,10 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl RuleVerdict {
     /// The answer to who asks for what is denied; `None` for the other verdicts.
     pub fn failure(&self, server: &str, feature: Feature) -> Option<Failure> {
-        let Verdict::Deny { rule } = self else { return None };
+        let RuleVerdict::Deny { rule } = self else { return None };
         let denied = Failure::new(
             Code::PolicyDenied,
             format!(
@@ -42,7 +42,7 @@ impl Verdict {
 /// Patterns are on the server's own names and URIs, never on exposed ones: what a prefix or a hash makes of a name must
 /// not decide about rights.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct ServerRules {
     /// Such as `external-mcp.json: servers.github`.
     place: String,
     tools: ToolRules,
@@ -50,10 +50,10 @@ pub struct Rules {
     resources: ToolRules,
 }
 
-impl Rules {
+impl ServerRules {
     /// The rules of an entry on tools, prompts and resources; `file` is the registry's name as refusals show it.
-    pub fn new([tools, prompts, resources]: [&ToolRules; 3], file: &str, server: &str) -> Rules {
-        Rules {
+    pub fn new([tools, prompts, resources]: [&ToolRules; 3], file: &str, server: &str) -> ServerRules {
+        ServerRules {
             place: format!("{file}: servers.{server}"),
             tools: tools.clone(),
             prompts: prompts.clone(),
@@ -64,7 +64,7 @@ impl Rules {
     /// What the rules say of something; `definition` is the server's, of which an explicit `destructiveHint: true` may
     /// tighten the verdict where the entry says `confirm_destructive`. No annotation ever loosens one: the server that
     /// writes them is the one that is to be held (2025-11-25, "Tool Annotations").
-    pub fn judge(&self, feature: Feature, name: &str, definition: &[u8]) -> Verdict {
+    pub fn judge(&self, feature: Feature, name: &str, definition: &[u8]) -> RuleVerdict {
         let (key, rules) = match feature {
             Feature::Tool => ("tools", &self.tools),
             Feature::Prompt => ("prompts", &self.prompts),
@@ -73,25 +73,25 @@ impl Rules {
         let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |rule: &str| format!("{}.{key}.{rule}", self.place);
         if let Some(index) = first(&rules.deny) {
-            return Verdict::Deny {
+            return RuleVerdict::Deny {
                 rule: place(&format!("deny[{index}]")),
             };
         }
         if !rules.allow.is_empty() && first(&rules.allow).is_none() {
-            return Verdict::Deny { rule: place("allow") };
+            return RuleVerdict::Deny { rule: place("allow") };
         }
         // Who is asked to confirm is told what was written; who is denied, where alone.
         if let Some(pattern) = rules.confirm.iter().find(|pattern| pattern.matches(name)) {
-            return Verdict::Confirm {
+            return RuleVerdict::Confirm {
                 rule: place(&format!("confirm {pattern}")),
             };
         }
         if rules.confirm_destructive && says_destructive(definition) {
-            return Verdict::Confirm {
+            return RuleVerdict::Confirm {
                 rule: place("confirm_destructive"),
             };
         }
-        Verdict::Allow
+        RuleVerdict::Allow
     }
 
     /// Whether the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
@@ -125,7 +125,7 @@ mod tests {
 
     const PLAIN: &[u8] = br#"{"name":"x"}"#;
 
-    fn rules(allow: &[&str], deny: &[&str], confirm: &[&str]) -> Rules {
+    fn rules(allow: &[&str], deny: &[&str], confirm: &[&str]) -> ServerRules {
         let list = |items: &[&str]| items.iter().map(|item| Pattern::new(*item)).collect();
         let rules = ToolRules {
             allow: list(allow),
@@ -144,11 +144,11 @@ mod tests {
             confirm: list(&["*.key"]),
             ..ToolRules::default()
         };
-        Rules::new([&rules, &prompts, &resources], "reg.json", "github")
+        ServerRules::new([&rules, &prompts, &resources], "reg.json", "github")
     }
 
-    fn denied(rule: &str) -> Verdict {
-        Verdict::Deny { rule: rule.to_owned() }
+    fn denied(rule: &str) -> RuleVerdict {
+        RuleVerdict::Deny { rule: rule.to_owned() }
     }
 
     #[test]
@@ -160,11 +160,11 @@ mod tests {
         );
         assert_eq!(
             rules.judge(Feature::Tool, "create_issue", PLAIN),
-            Verdict::Confirm {
+            RuleVerdict::Confirm {
                 rule: "reg.json: servers.github.tools.confirm \"create_*\"".to_owned()
             }
         );
-        assert_eq!(rules.judge(Feature::Tool, "get_issue", PLAIN), Verdict::Allow);
+        assert_eq!(rules.judge(Feature::Tool, "get_issue", PLAIN), RuleVerdict::Allow);
         assert!(rules.idempotent("get_issue") && !rules.idempotent("create_issue"));
         let failure = rules
             .judge(Feature::Tool, "delete_repo", PLAIN)
@@ -174,7 +174,7 @@ mod tests {
             (failure.code, failure.server.as_deref()),
             (Code::PolicyDenied, Some("github"))
         );
-        assert_eq!(Verdict::Allow.failure("github", Feature::Tool), None);
+        assert_eq!(RuleVerdict::Allow.failure("github", Feature::Tool), None);
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
         let rules = rules(&["none"], &[], &[]);
         let destructive = br#"{"annotations":{"destructiveHint":true}}"#;
         for (feature, name, expected) in [
-            (Feature::Prompt, "y", Verdict::Allow),
+            (Feature::Prompt, "y", RuleVerdict::Allow),
             (Feature::Prompt, "x", denied("reg.json: servers.github.prompts.deny[0]")),
-            (Feature::Resource, "file:///pub/a", Verdict::Allow),
+            (Feature::Resource, "file:///pub/a", RuleVerdict::Allow),
             (
                 Feature::Resource,
                 "file:///a",
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(rules.judge(feature, name, destructive), expected, "{name}");
         }
         let asks = rules.judge(Feature::Resource, "file:///pub/a.key", PLAIN);
-        assert!(matches!(asks, Verdict::Confirm { rule } if rule.ends_with("resources.confirm \"*.key\"")));
+        assert!(matches!(asks, RuleVerdict::Confirm { rule } if rule.ends_with("resources.confirm \"*.key\"")));
         let failure = rules
             .judge(Feature::Prompt, "x", PLAIN)
             .failure("github", Feature::Prompt);
@@ -213,15 +213,15 @@ mod tests {
             some.judge(Feature::Tool, "create", PLAIN),
             denied("reg.json: servers.github.tools.allow")
         );
-        assert_eq!(some.judge(Feature::Tool, "get_x", PLAIN), Verdict::Allow);
+        assert_eq!(some.judge(Feature::Tool, "get_x", PLAIN), RuleVerdict::Allow);
         assert_eq!(
             rules(&[], &[], &[]).judge(Feature::Tool, "anything", PLAIN),
-            Verdict::Allow
+            RuleVerdict::Allow
         );
         // Rules know the server's own names: an exposed one is another name.
         assert!(matches!(
             some.judge(Feature::Tool, "github__get_x", PLAIN),
-            Verdict::Deny { .. }
+            RuleVerdict::Deny { .. }
         ));
     }
 
@@ -231,12 +231,12 @@ mod tests {
         let destructive = br#"{"name":"x","annotations":{"destructiveHint":true}}"#;
         assert!(matches!(
             rules.judge(Feature::Tool, "x", destructive),
-            Verdict::Confirm { .. }
+            RuleVerdict::Confirm { .. }
         ));
         let hidden = br#"{"annotations":{"destructiveHint":false},"annotations":{"destructiveHint":false,"\u0064estructiveHint":true}}"#;
         assert!(matches!(
             rules.judge(Feature::Tool, "x", hidden),
-            Verdict::Confirm { .. }
+            RuleVerdict::Confirm { .. }
         ));
         for lie in [
             &br#"{"annotations":{"destructiveHint":false,"readOnlyHint":true}}"#[..],
@@ -245,12 +245,15 @@ mod tests {
             b"",
             b"[",
         ] {
-            assert_eq!(rules.judge(Feature::Tool, "x", lie), Verdict::Allow);
+            assert_eq!(rules.judge(Feature::Tool, "x", lie), RuleVerdict::Allow);
             assert!(matches!(
                 rules.judge(Feature::Tool, "ask", lie),
-                Verdict::Confirm { .. }
+                RuleVerdict::Confirm { .. }
             ));
-            assert!(matches!(rules.judge(Feature::Tool, "rm", lie), Verdict::Deny { .. }));
+            assert!(matches!(
+                rules.judge(Feature::Tool, "rm", lie),
+                RuleVerdict::Deny { .. }
+            ));
         }
     }
 }

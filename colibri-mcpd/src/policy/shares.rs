@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::spending::{CostRule, Spending, Spent, Terms};
+use super::spending::{CostRule, DailyUsage, Terms, UserBudget};
 use colibri_api::{CostMode, Day};
 
 /// The shares of every user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct UserQuota {
     /// Connections of all users.
     pub clients: usize,
     /// Of these, for operators alone.
@@ -33,7 +33,7 @@ pub struct Limits {
 /// Connections of one user, or of one agent, that are told at one time that there is no place for them.
 const MAX_TURNED_AWAY: usize = 16;
 
-impl Limits {
+impl UserQuota {
     /// Connections that operators alone may have.
     fn for_operators(&self) -> usize {
         self.kept_back.min(self.clients / 2)
@@ -45,7 +45,7 @@ impl Limits {
     }
 
     /// No limits at all.
-    pub const NONE: Limits = Limits {
+    pub const NONE: UserQuota = UserQuota {
         clients: usize::MAX,
         kept_back: 0,
         clients_per_user: usize::MAX,
@@ -83,42 +83,42 @@ pub enum Full {
 
 /// What all users have taken.
 #[derive(Debug)]
-pub struct Shares {
-    limits: Limits,
+pub struct UserQuotas {
+    limits: UserQuota,
     clients: AtomicUsize,
     /// Those of them that came through agents' doors.
     agents: AtomicUsize,
     /// Kept for as long as the daemon runs: who comes back finds what was taken.
-    users: Mutex<HashMap<u32, Arc<Share>>>,
+    users: Mutex<HashMap<u32, Arc<UserUsage>>>,
     /// Who keeps what is spent.
     keeping: Mutex<()>,
 }
 
 /// What one user has taken.
 #[derive(Debug)]
-pub struct Share {
+pub struct UserUsage {
     /// The person's for whom the agent runs whose share it is; `None`: it is a person's.
-    person: Option<Arc<Share>>,
+    person: Option<Arc<UserUsage>>,
     clients: AtomicUsize,
     /// Connections that get no place, and are told so.
     turned_away: AtomicUsize,
     trail: Flow,
     starts: Flow,
-    spending: Spending,
+    spending: UserBudget,
     measuring: Mutex<()>,
 }
 
 /// A place for a connection; given back when dropped.
 #[derive(Debug)]
-pub struct Place {
-    shares: Arc<Shares>,
-    share: Arc<Share>,
+pub struct ConnectionPermit {
+    shares: Arc<UserQuotas>,
+    share: Arc<UserUsage>,
 }
 
-impl Shares {
+impl UserQuotas {
     /// Nothing taken yet.
-    pub fn new(limits: Limits) -> Shares {
-        Shares {
+    pub fn new(limits: UserQuota) -> UserQuotas {
+        UserQuotas {
             limits,
             clients: AtomicUsize::new(0),
             agents: AtomicUsize::new(0),
@@ -128,39 +128,39 @@ impl Shares {
     }
 
     /// The limits.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &UserQuota {
         &self.limits
     }
 
-    fn users(&self) -> MutexGuard<'_, HashMap<u32, Arc<Share>>> {
+    fn users(&self) -> MutexGuard<'_, HashMap<u32, Arc<UserUsage>>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a user has taken.
-    pub fn of(&self, uid: u32) -> Arc<Share> {
+    pub fn of(&self, uid: u32) -> Arc<UserUsage> {
         self.users().entry(uid).or_insert_with(|| self.new_share(None)).clone()
     }
 
     /// A share like a user's for an agent that runs for them, which is to take nothing from the user's own.
-    pub fn of_agent(&self, person: u32) -> Arc<Share> {
+    pub fn of_agent(&self, person: u32) -> Arc<UserUsage> {
         self.new_share(Some(self.of(person)))
     }
 
-    fn new_share(&self, person: Option<Arc<Share>>) -> Arc<Share> {
-        Arc::new(Share {
+    fn new_share(&self, person: Option<Arc<UserUsage>>) -> Arc<UserUsage> {
+        Arc::new(UserUsage {
             person,
             clients: AtomicUsize::new(0),
             turned_away: AtomicUsize::new(0),
             // Four seconds' worth of trail at once, half a minute's worth of starts.
             trail: Flow::new(self.limits.trail_per_user, 1_000, 4_000),
             starts: Flow::new(self.limits.starts_per_user.into(), 60_000, 30_000),
-            spending: Spending::new(self.limits.cost_mode),
+            spending: UserBudget::new(self.limits.cost_mode),
             measuring: Mutex::default(),
         })
     }
 
     /// What people have had today and the modes that they chose, as it was kept.
-    pub fn recall(&self, kept: impl IntoIterator<Item = (u32, Spent)>) {
+    pub fn recall(&self, kept: impl IntoIterator<Item = (u32, DailyUsage)>) {
         for (uid, spent) in kept {
             self.of(uid).spending.recall(spent);
         }
@@ -171,7 +171,7 @@ impl Shares {
     ///
     /// # Errors
     /// Those of `keep`, and then it is to be kept still.
-    pub fn keep<E>(&self, keep: impl FnOnce(&[(u32, Spent)]) -> Result<(), E>) -> Result<(), E> {
+    pub fn keep<E>(&self, keep: impl FnOnce(&[(u32, DailyUsage)]) -> Result<(), E>) -> Result<(), E> {
         let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let unkept: Vec<_> = (self.users().iter())
             .filter_map(|(uid, share)| Some((*uid, share.spending.unkept()?)))
@@ -186,7 +186,7 @@ impl Shares {
     }
 
     /// Who has had anything on this day, who had most first.
-    pub fn spent_on(&self, day: Day) -> Vec<(u32, Spent)> {
+    pub fn spent_on(&self, day: Day) -> Vec<(u32, DailyUsage)> {
         let users = self.users();
         let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day)));
         let mut some: Vec<_> = all.filter(|(_, spent)| spent.bytes > 0).collect();
@@ -198,7 +198,7 @@ impl Shares {
     ///
     /// # Errors
     /// Which limit is reached.
-    pub fn admit_agent(self: &Arc<Shares>, share: &Arc<Share>, most: usize) -> Result<Place, Full> {
+    pub fn admit_agent(self: &Arc<UserQuotas>, share: &Arc<UserUsage>, most: usize) -> Result<ConnectionPermit, Full> {
         let users = self.users();
         let all = self.clients.load(Ordering::Relaxed);
         let clients = self.limits.clients;
@@ -221,24 +221,24 @@ impl Shares {
         Ok(place)
     }
 
-    fn place(self: &Arc<Shares>, share: Arc<Share>) -> Place {
+    fn place(self: &Arc<UserQuotas>, share: Arc<UserUsage>) -> ConnectionPermit {
         self.clients.fetch_add(1, Ordering::Relaxed);
         self.agents.fetch_add(share.person.is_some().into(), Ordering::Relaxed);
         share.clients.fetch_add(1, Ordering::Relaxed);
         let shares = self.clone();
-        Place { shares, share }
+        ConnectionPermit { shares, share }
     }
 
     /// A place for a connection of a user.
     ///
     /// # Errors
     /// Which limit is reached.
-    pub fn admit(self: &Arc<Shares>, uid: u32, is_operator: bool) -> Result<Place, Full> {
+    pub fn admit(self: &Arc<UserQuotas>, uid: u32, is_operator: bool) -> Result<ConnectionPermit, Full> {
         let share = self.of(uid);
         let users = self.users();
         // Counted up under the lock alone, so what is seen is what is.
         let all = self.clients.load(Ordering::Relaxed);
-        let Limits {
+        let UserQuota {
             clients,
             clients_per_user,
             ..
@@ -267,7 +267,7 @@ impl Shares {
 
 /// A connection that gets no place, for as long as it is told so.
 #[derive(Debug)]
-pub struct TurnedAway(Arc<Share>);
+pub struct TurnedAway(Arc<UserUsage>);
 
 impl Drop for TurnedAway {
     fn drop(&mut self) {
@@ -275,7 +275,7 @@ impl Drop for TurnedAway {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.share.clients.fetch_sub(1, Ordering::Relaxed);
         self.shares
@@ -285,10 +285,10 @@ impl Drop for Place {
     }
 }
 
-impl Share {
+impl UserUsage {
     /// One more connection without a place is told so; `None`: so many of this user's are that further ones are only
     /// closed.
-    pub fn turn_away(self: &Arc<Share>) -> Option<TurnedAway> {
+    pub fn turn_away(self: &Arc<UserUsage>) -> Option<TurnedAway> {
         let one = |now: usize| (now < MAX_TURNED_AWAY).then_some(now + 1);
         let counted = (self.turned_away).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one);
         counted.is_ok().then(|| TurnedAway(self.clone()))
@@ -308,12 +308,12 @@ impl Share {
     }
 
     /// What its user has had on a day, and the mode that they chose.
-    pub fn spent_on(&self, day: Day) -> Spent {
+    pub fn spent_on(&self, day: Day) -> DailyUsage {
         self.spending.on(day)
     }
 
     /// Adds an answer of so many bytes on a day, and returns how it stood before it.
-    pub fn spend(&self, day: Day, bytes: u64) -> Spent {
+    pub fn spend(&self, day: Day, bytes: u64) -> DailyUsage {
         self.spending.add(day, bytes)
     }
 
@@ -415,7 +415,7 @@ impl Flow {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: UserQuota = UserQuota {
         clients: 6,
         kept_back: 1,
         clients_per_user: 3,
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn one_user_takes_no_more_than_a_share_and_a_place_is_kept_for_operators() {
-        let shares = Arc::new(Shares::new(LIMITS));
+        let shares = Arc::new(UserQuotas::new(LIMITS));
         let mut places: Vec<_> = (0..3).map(|_| shares.admit(1, false).unwrap()).collect();
         assert_eq!(shares.admit(1, false).unwrap_err(), Full::User(3));
         places.extend((0..2).map(|_| shares.admit(2, false).unwrap()));
@@ -442,13 +442,13 @@ mod tests {
 
     #[test]
     fn the_last_places_are_for_users_who_have_none() {
-        let limits = Limits {
+        let limits = UserQuota {
             clients: 1024,
             kept_back: 16,
             clients_per_user: 256,
             ..LIMITS
         };
-        let shares = Arc::new(Shares::new(limits));
+        let shares = Arc::new(UserQuotas::new(limits));
         let mut places = Vec::new();
         // Four users take all that they get.
         for uid in 1..=4 {
@@ -466,8 +466,8 @@ mod tests {
 
     #[test]
     fn agents_take_nothing_of_their_persons_share_and_leave_half_of_the_places() {
-        let limits = Limits { clients: 8, ..LIMITS };
-        let shares = Arc::new(Shares::new(limits));
+        let limits = UserQuota { clients: 8, ..LIMITS };
+        let shares = Arc::new(UserQuotas::new(limits));
         let (one, other) = (shares.of_agent(1), shares.of_agent(1));
         let mut places: Vec<_> = (0..2).map(|_| shares.admit_agent(&one, 2).unwrap()).collect();
         assert_eq!(shares.admit_agent(&one, 2).unwrap_err(), Full::Door(2));
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn one_user_who_is_turned_away_takes_no_turn_of_another() {
-        let shares = Shares::new(LIMITS);
+        let shares = UserQuotas::new(LIMITS);
         let told: Vec<_> = std::iter::from_fn(|| shares.of(1).turn_away()).take(100).collect();
         assert_eq!(told.len(), MAX_TURNED_AWAY);
         assert!(shares.of(2).turn_away().is_some());
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn who_serves_one_client_keeps_no_place_back() {
-        let shares = Arc::new(Shares::new(Limits { clients: 1, ..LIMITS }));
+        let shares = Arc::new(UserQuotas::new(UserQuota { clients: 1, ..LIMITS }));
         let place = shares.admit(1, false).unwrap();
         assert_eq!(shares.admit(2, false).unwrap_err(), Full::All(1));
         drop(place);
@@ -513,7 +513,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_one_user_spends_flows_back_and_is_not_anothers() {
-        let shares = Shares::new(LIMITS);
+        let shares = UserQuotas::new(LIMITS);
         let (one, other) = (shares.of(1), shares.of(2));
         one.wrote_trail(3_900);
         assert!(!one.trail_is_spent());
@@ -531,7 +531,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn starts_wait_for_their_turn() {
-        let share = Shares::new(LIMITS).of(1);
+        let share = UserQuotas::new(LIMITS).of(1);
         for _ in 0..30 {
             share.start().unwrap();
         }
@@ -543,7 +543,7 @@ mod tests {
 
     #[test]
     fn without_limits_nothing_is_counted() {
-        let share = Shares::new(Limits::NONE).of(1);
+        let share = UserQuotas::new(UserQuota::NONE).of(1);
         share.wrote_trail(usize::MAX);
         assert!(!share.trail_is_spent() && share.start().is_ok());
     }

@@ -141,24 +141,24 @@ impl Terms {
 
 /// What one person has had today, and the mode that they chose.
 #[derive(Debug)]
-pub(super) struct Spending {
+pub(super) struct UserBudget {
     /// The daemon's mode for all.
     default: Option<CostMode>,
-    inner: Mutex<Inner>,
+    inner: Mutex<UserBudgetInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    now: Spent,
+struct UserBudgetInner {
+    now: DailyUsage,
     /// As it is kept on the disk.
-    kept: Spent,
+    kept: DailyUsage,
     /// Bytes of lists that count, and on which day.
     lists: (Day, u64),
 }
 
 /// What a person has had on a day, and the mode that they chose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct DailyUsage {
     /// The day.
     pub day: Day,
     /// Bytes of answers on that day.
@@ -178,7 +178,7 @@ pub struct Choice {
     pub before: u64,
 }
 
-impl Spent {
+impl DailyUsage {
     /// Bytes of the day that the mode in these terms does not count.
     pub fn before(&self, terms: &Terms) -> u64 {
         let own = self.own.filter(|_| terms.counts_from().is_some());
@@ -190,21 +190,21 @@ impl Spent {
     fn on(&mut self, day: Day) {
         if day > self.day || day.0.saturating_add(1) < self.day.0 {
             let own = self.own.map(|own| Choice { before: 0, ..own });
-            *self = Spent { day, bytes: 0, own };
+            *self = DailyUsage { day, bytes: 0, own };
         }
     }
 }
 
-impl Spending {
+impl UserBudget {
     /// Nothing spent, nothing chosen.
-    pub(super) fn new(default: Option<CostMode>) -> Spending {
-        Spending {
+    pub(super) fn new(default: Option<CostMode>) -> UserBudget {
+        UserBudget {
             default,
             inner: Mutex::default(),
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, UserBudgetInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,14 +217,14 @@ impl Spending {
     }
 
     /// How it stands on a day.
-    pub(super) fn on(&self, day: Day) -> Spent {
+    pub(super) fn on(&self, day: Day) -> DailyUsage {
         let mut inner = self.inner();
         inner.now.on(day);
         inner.now
     }
 
     /// Adds an answer, and returns how it stood before it.
-    pub(super) fn add(&self, day: Day, bytes: u64) -> Spent {
+    pub(super) fn add(&self, day: Day, bytes: u64) -> DailyUsage {
         let mut inner = self.inner();
         inner.now.on(day);
         let before = inner.now;
@@ -256,18 +256,18 @@ impl Spending {
         }
     }
 
-    pub(super) fn recall(&self, kept: Spent) {
+    pub(super) fn recall(&self, kept: DailyUsage) {
         let mut inner = self.inner();
         (inner.now, inner.kept) = (kept, kept);
     }
 
     /// What is to be kept, if it is not.
-    pub(super) fn unkept(&self) -> Option<Spent> {
+    pub(super) fn unkept(&self) -> Option<DailyUsage> {
         let inner = self.inner();
         (inner.now != inner.kept).then_some(inner.now)
     }
 
-    pub(super) fn is_kept(&self, kept: Spent) {
+    pub(super) fn is_kept(&self, kept: DailyUsage) {
         self.inner().kept = kept;
     }
 }
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_day_begins_with_nothing_spent_and_none_comes_back() {
-        let spending = Spending::new(None);
+        let spending = UserBudget::new(None);
         let add = |day, bytes| spending.add(Day(day), bytes).bytes;
         spending.choose(Some(Fast), 0);
         let own = spending.on(Day(20_000)).own;
@@ -351,7 +351,7 @@ mod tests {
         spending.add(Day(90_000), 9);
         assert_eq!(
             spending.on(Day(20_001)),
-            Spent {
+            DailyUsage {
                 day: Day(20_001),
                 bytes: 0,
                 own,
@@ -363,7 +363,7 @@ mod tests {
     fn a_mode_that_is_chosen_counts_from_then_on_and_policys_counts_the_day() {
         const DAY: u64 = 86_400_000;
         let day = Day(20_000);
-        let spending = Spending::new(None);
+        let spending = UserBudget::new(None);
         spending.add(day, 3_200_000);
         spending.choose(Some(Fast), 20_000 * DAY + 7);
         let left = |rule| {
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn to_take_a_mode_back_is_a_choice_too() {
         let day = Day(20_000);
-        let spending = Spending::new(Some(Fast));
+        let spending = UserBudget::new(Some(Fast));
         let left = |rule| {
             let (terms, spent) = (spending.terms(rule), spending.on(day));
             terms
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn lists_count_up_to_a_bound_each_day() {
-        let spending = Spending::new(None);
+        let spending = UserBudget::new(None);
         let counts = [(1, 70), (1, 70), (1, 70), (2, 10), (2, u64::MAX)]
             .map(|(day, bytes)| spending.of_list(Day(day), bytes, 100));
         assert_eq!(counts, [70, 30, 0, 10, 90]);
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn what_changed_is_kept_once() {
-        let spending = Spending::new(None);
+        let spending = UserBudget::new(None);
         assert_eq!(spending.unkept(), None);
         spending.add(Day(3), 10);
         let first = spending.unkept().unwrap();

@@ -66,7 +66,7 @@ impl Exact {
         if reader.kind() != Ok(Kind::Object) {
             return whole("something other than an object");
         }
-        let mut count = Count::default();
+        let mut count = LevelCounts::default();
         let value = value(&mut reader, &mut count, 0).map_err(|fault| Inexact {
             at: shown_pointer(&pointer(&fault.steps)),
             why: fault.why,
@@ -124,12 +124,12 @@ const TOO_LARGE: &str = "a number beyond 64 bits or 17 digits";
 
 /// What was read so far, by levels.
 #[derive(Default)]
-struct Count {
+struct LevelCounts {
     values: usize,
     levels: Vec<u64>,
 }
 
-impl Count {
+impl LevelCounts {
     /// Counts a value or key of so many bytes of text.
     fn add(&mut self, depth: usize, bytes: usize) -> Result<(), Fault> {
         self.values += 1;
@@ -162,7 +162,7 @@ fn inexact(fault: Fault) -> Fault {
     Fault { why, ..fault }
 }
 
-fn value(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Value, Fault> {
+fn value(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, Fault> {
     let kind = reader.kind().map_err(inexact)?;
     if depth > MAX_DEPTH {
         return Err(because(TOO_DEEP));
@@ -181,7 +181,7 @@ fn value(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Val
     Ok(value)
 }
 
-fn members(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Value, Fault> {
+fn members(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, Fault> {
     let mut map = Map::new();
     reader.enter().map_err(inexact)?;
     while let Some((_, key)) = reader.key(map.is_empty()).map_err(inexact)? {
@@ -198,7 +198,7 @@ fn members(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<V
     Ok(Value::Object(map))
 }
 
-fn elements(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Value, Fault> {
+fn elements(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, Fault> {
     let mut items = Vec::new();
     reader.enter().map_err(inexact)?;
     while reader.element(items.is_empty()).map_err(inexact)? {

@@ -8,28 +8,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of all users.
 #[derive(Debug)]
-pub struct Turns {
+pub struct UserSlots {
     /// Of each instance of an agent and of each person, and of each person with all of these.
-    known: Mutex<HashMap<Key, Weak<Semaphore>>>,
+    known: Mutex<HashMap<UserSlotKey, Weak<Semaphore>>>,
     all: Arc<Semaphore>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
+enum UserSlotKey {
     Own(u32, Option<Arc<str>>),
     Person(u32),
 }
 
 /// A user's turn, as long as it is there.
 #[derive(Debug)]
-pub struct Turn {
+pub struct UserSlot {
     _held: [Option<OwnedSemaphorePermit>; 3],
 }
 
-impl Turns {
+impl UserSlots {
     /// Those of which so many users have one at once.
-    pub fn new(at_once: usize) -> Turns {
-        Turns {
+    pub fn new(at_once: usize) -> UserSlots {
+        UserSlots {
             known: Mutex::default(),
             all: Arc::new(Semaphore::new(at_once)),
         }
@@ -37,10 +37,13 @@ impl Turns {
 
     /// Waits for the turn of a user, or of an agent's instance that runs for them: in the order of who came, and for others
     /// no longer than for one thing of each.
-    pub async fn of(&self, uid: u32, session: Option<Arc<str>>) -> Turn {
-        let (own, person) = (self.one(Key::Own(uid, session)), self.one(Key::Person(uid)));
+    pub async fn of(&self, uid: u32, session: Option<Arc<str>>) -> UserSlot {
+        let (own, person) = (
+            self.one(UserSlotKey::Own(uid, session)),
+            self.one(UserSlotKey::Person(uid)),
+        );
         // None of them is ever closed.
-        Turn {
+        UserSlot {
             _held: [
                 own.acquire_owned().await.ok(),
                 person.acquire_owned().await.ok(),
@@ -49,7 +52,7 @@ impl Turns {
         }
     }
 
-    fn one(&self, key: Key) -> Arc<Semaphore> {
+    fn one(&self, key: UserSlotKey) -> Arc<Semaphore> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = known.get(&key).and_then(Weak::upgrade) {
             return one;
@@ -70,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_user_has_one_turn_and_others_do_not_wait_for_more_of_one() {
-        let (turns, mut context) = (Turns::new(4), Context::from_waker(Waker::noop()));
+        let (turns, mut context) = (UserSlots::new(4), Context::from_waker(Waker::noop()));
         let Poll::Ready(first) = pin!(turns.of(1, None)).poll(&mut context) else {
             panic!("nobody else is there");
         };
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_person_waits_for_one_thing_of_each_agent() {
-        let (turns, mut context) = (Turns::new(4), Context::from_waker(Waker::noop()));
+        let (turns, mut context) = (UserSlots::new(4), Context::from_waker(Waker::noop()));
         let agent = |name: &str| turns.of(1, Some(Arc::from(name)));
         let Poll::Ready(first) = pin!(agent("a")).poll(&mut context) else {
             panic!("nobody else is there");

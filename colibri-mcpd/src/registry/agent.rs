@@ -8,13 +8,13 @@ use colibri_json::{Cursor, Error, Object};
 use colibri_registry::value::unique;
 use colibri_registry::{Agent as Base, Command, Stdin};
 
-use super::kinds::{self, Kind};
-use super::model::{self, Model};
+use super::kinds::{self, AgentKind};
+use super::model::{self, ModelSpec};
 use crate::policy::AgentTools;
 
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Agent {
+pub struct AgentSpec {
     /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
     /// helper as `--digest`.
     pub digest: String,
@@ -23,15 +23,15 @@ pub struct Agent {
     /// What it has as standard input.
     pub stdin: Stdin,
     /// What the lines say that it writes; `None`: nothing, and its exit alone counts.
-    pub events: Option<Arc<Kind>>,
+    pub events: Option<Arc<AgentKind>>,
     /// What it can do, for tasks that ask for it.
     pub capabilities: Vec<String>,
     /// Its model, behind the relay. `None`: it has none.
-    pub model: Option<Box<Model>>,
+    pub model: Option<Box<ModelSpec>>,
     /// What it may use.
     pub tools: AgentTools,
     /// What one instance may spend.
-    pub budget: Budget,
+    pub budget: AgentBudget,
     /// The most instances at a time.
     pub max: u32,
     /// Who may have it run, and for whom it is started by itself: names of users, or uids. Operators always may.
@@ -48,7 +48,7 @@ pub struct Agent {
 
 /// What one instance may spend; `None`: any amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Budget {
+pub struct AgentBudget {
     /// Bytes of answers through its door.
     pub session_bytes: Option<u64>,
     /// Tokens of its model, in and out.
@@ -70,8 +70,8 @@ const MAX_COUNT: u64 = 1 << 50;
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<Agent, Error> {
-    Ok(Agent {
+pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Error> {
+    Ok(AgentSpec {
         digest: base.digest,
         command: base.command,
         stdin: base.stdin,
@@ -109,10 +109,10 @@ fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
-fn budget(cursor: &Cursor<'_>) -> Result<Budget, Error> {
+fn budget(cursor: &Cursor<'_>) -> Result<AgentBudget, Error> {
     let keys = cursor.object(&["session_bytes", "tokens", "events", "minutes"])?;
     let count = |key| keys.read(key, |v| v.integer(1..=MAX_COUNT));
-    Ok(Budget {
+    Ok(AgentBudget {
         session_bytes: count("session_bytes")?,
         tokens: count("tokens")?,
         events: count("events")?,
@@ -126,7 +126,7 @@ mod tests {
     use crate::policy::Pattern;
     use crate::registry::parse;
 
-    fn one(keys: &str) -> Result<Agent, String> {
+    fn one(keys: &str) -> Result<AgentSpec, String> {
         let text = format!(r#"{{"agents":{{"a":{{"command":"/bin/a"{keys}}}}}}}"#);
         let registry = parse(text.as_bytes(), "r").map_err(|error| error.to_string())?;
         Ok(registry.agents["a"].clone())
@@ -151,7 +151,7 @@ mod tests {
     fn an_entry_that_says_little_allows_little() {
         let agent = one("").unwrap();
         assert!(agent.tools.servers.is_empty() && agent.users.is_empty() && !agent.autospawn);
-        assert_eq!((agent.max, agent.budget), (1, Budget::default()));
+        assert_eq!((agent.max, agent.budget), (1, AgentBudget::default()));
     }
 
     #[test]

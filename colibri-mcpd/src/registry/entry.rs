@@ -9,21 +9,21 @@ use colibri_json::{Cursor, Error, Object};
 use colibri_registry::value::{one_of, path, size, unique};
 use colibri_registry::{Command, Registry, Value};
 
-use super::agent::{Agent, agent};
+use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
-use crate::oauth::Settings;
-use crate::outbound::Transport as Spoken;
+use crate::oauth::OauthSettings;
+use crate::outbound::EndpointTransport as Spoken;
 use crate::policy::{SchemaCheck, ToolRules};
 pub use colibri_api::ServerIsolation as Isolation;
 
 /// One server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct ServerSpec {
     /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
     /// helper as `--digest`.
     pub digest: String,
     /// How the server is reached.
-    pub transport: Transport,
+    pub transport: EntryTransport,
     /// Which callers share a process. `None`: not said; the daemon's default is [`Isolation::User`], or
     /// [`Isolation::Call`] where the jail has only a `root_path`.
     pub isolation: Option<Isolation>,
@@ -59,7 +59,7 @@ pub struct Entry {
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Transport {
+pub enum EntryTransport {
     /// A process with stdio pipes.
     Stdio(Box<Command>),
     /// HTTP.
@@ -73,7 +73,7 @@ pub enum Transport {
         /// What its connections keep to.
         rules: colibri_http::Rules,
         /// How its tokens are had. `None`: a header of the entry says who asks.
-        oauth: Option<Box<Settings>>,
+        oauth: Option<Box<OauthSettings>>,
     },
 }
 
@@ -107,26 +107,26 @@ const URL_KEYS: [&str; 5] = ["headers", "allow_addresses", "ca", "proxy", "oauth
 ///
 /// # Errors
 /// As [`Registry::parse_with`].
-pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<Entry, Agent>, Error> {
+pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<ServerSpec, AgentSpec>, Error> {
     Registry::parse_with(bytes, file, entry, agent)
 }
 
-impl Entry {
+impl ServerSpec {
     /// Whether it runs in a jail.
     pub fn is_jailed(&self) -> bool {
-        matches!(&self.transport, Transport::Stdio(command) if command.jail.is_some())
+        matches!(&self.transport, EntryTransport::Stdio(command) if command.jail.is_some())
     }
 
     /// True if its server is one of our own integrations.
     pub fn is_integration(&self) -> bool {
-        matches!(&self.transport, Transport::Stdio(command) if command.is_integration())
+        matches!(&self.transport, EntryTransport::Stdio(command) if command.is_integration())
     }
 
     /// What stands for an entry that was refused: it starts nothing.
-    pub fn refused() -> Entry {
-        Entry {
+    pub fn refused() -> ServerSpec {
+        ServerSpec {
             digest: String::new(),
-            transport: Transport::Stdio(Box::new(Command {
+            transport: EntryTransport::Stdio(Box::new(Command {
                 program: PathBuf::from("/"),
                 args: Vec::new(),
                 env: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl Entry {
     }
 }
 
-fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Error> {
+fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<ServerSpec, Error> {
     let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
     let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
     let transport = transport(keys, base.command, isolation)?;
@@ -170,7 +170,7 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
     };
     let asks = ["elicitation", "sampling", "roots"].map(|ask| (ask, ask.to_owned()));
     let may_ask = keys.read("may_ask", |list| unique(list, |item| one_of(item, &asks)))?;
-    Ok(Entry {
+    Ok(ServerSpec {
         digest: base.digest,
         transport,
         isolation,
@@ -207,7 +207,7 @@ fn transport(
     keys: &Object<'_>,
     command: Option<Box<Command>>,
     isolation: Option<Isolation>,
-) -> Result<Transport, Error> {
+) -> Result<EntryTransport, Error> {
     let http = command.is_none();
     let mut spoken = Spoken::Streamable;
     // Editors write `type` beside what already says it. One that disagrees is a mistake in one of the two.
@@ -233,12 +233,12 @@ fn transport(
     if let Some(command) = command {
         return match URL_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
             Some((key, value)) => Err(value.error(format!("{key} goes with url, which this entry does not have"))),
-            None => Ok(Transport::Stdio(command)),
+            None => Ok(EntryTransport::Stdio(command)),
         };
     }
     let headers = keys.read("headers", http_keys::headers)?.unwrap_or_default();
     let has_authorization = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-    Ok(Transport::Http {
+    Ok(EntryTransport::Http {
         url: http_keys::url(keys.need("url")?)?,
         oauth: oauth_key::read(keys, has_authorization, isolation)?,
         headers,
@@ -265,12 +265,12 @@ mod tests {
     use colibri_registry::ENTRY_KEYS;
     use proptest::prelude::*;
 
-    fn read(text: &str) -> Result<Registry<Entry, Agent>, Error> {
+    fn read(text: &str) -> Result<Registry<ServerSpec, AgentSpec>, Error> {
         parse(text.as_bytes(), "external-mcp.json")
     }
 
     /// The registry with this entry alone, called `s`.
-    fn one(entry: &str) -> Result<Entry, Error> {
+    fn one(entry: &str) -> Result<ServerSpec, Error> {
         let mut registry = read(&format!("{{\"servers\":{{\"s\":{entry}}}}}"))?;
         match registry.refused.remove("s") {
             Some(error) => Err(error),
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    fn with(key_and_value: &str) -> Result<Entry, Error> {
+    fn with(key_and_value: &str) -> Result<ServerSpec, Error> {
         one(&format!("{{\"command\":\"/bin/x\",{key_and_value}}}"))
     }
 
@@ -314,7 +314,9 @@ mod tests {
         assert_eq!(github.limits.idle, Some(Duration::from_secs(300)));
         assert_eq!(github.limits.call, Some(Duration::from_millis(30_000)));
         assert_eq!(github.tools.deny, [Pattern::new("delete_*")]);
-        assert!(matches!(&registry.servers["docs"].transport, Transport::Http { headers, .. } if headers.len() == 1));
+        assert!(
+            matches!(&registry.servers["docs"].transport, EntryTransport::Http { headers, .. } if headers.len() == 1)
+        );
     }
 
     #[test]
@@ -353,7 +355,7 @@ mod tests {
             r#"{"url":"https://x.example/sse","type":"sse","allow_addresses":["loopback","10.0.0.0/8"],
             "ca":"/etc/ca.pem","proxy":"http://proxy.example:3128"}"#,
         );
-        let Transport::Http { spoken, rules, .. } = entry.unwrap().transport else {
+        let EntryTransport::Http { spoken, rules, .. } = entry.unwrap().transport else {
             panic!()
         };
         assert_eq!((spoken, rules.allowed.len()), (Spoken::Events, 2));

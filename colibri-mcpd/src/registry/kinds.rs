@@ -11,7 +11,7 @@ use crate::policy::Pattern;
 /// The tables of the agents that are known.
 const TABLES: &str = include_str!("kinds.json");
 
-static KNOWN: LazyLock<Vec<(String, Arc<Kind>)>> = LazyLock::new(|| {
+static KNOWN: LazyLock<Vec<(String, Arc<AgentKind>)>> = LazyLock::new(|| {
     let tables = Document::parse(TABLES.as_bytes(), "kinds.json").and_then(|document| {
         let members = document.root().members()?;
         let read = members
@@ -35,14 +35,14 @@ const MAX_SHAPES: usize = 64;
 
 /// What the lines of one kind of agent say.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Kind {
+pub struct AgentKind {
     /// Where the agent's own name of its session stands: the first of these that is there, in the first line that has a
     /// shape of the table.
     pub session_id: Vec<Path>,
     /// Where an error says why, likewise.
     pub reason: Vec<Path>,
     /// What a line of this shape says; the first that fits counts.
-    pub shapes: Vec<(Shape, AgentState)>,
+    pub shapes: Vec<(LineShape, AgentState)>,
 }
 
 /// Keys from the top of a line to a value.
@@ -50,11 +50,11 @@ pub type Path = Vec<String>;
 
 /// What the members of a line must be for it to have this shape.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shape(pub Vec<(Path, Wanted)>);
+pub struct LineShape(pub Vec<(Path, MemberPattern)>);
 
 /// What one member must be.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wanted {
+pub enum MemberPattern {
     /// Text that fits a pattern.
     Text(Pattern),
     /// Yes or no.
@@ -65,7 +65,7 @@ pub enum Wanted {
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn events(cursor: &Cursor<'_>) -> Result<Arc<Kind>, Error> {
+pub(super) fn events(cursor: &Cursor<'_>) -> Result<Arc<AgentKind>, Error> {
     if !cursor.is_string() {
         return table(cursor).map(Arc::new);
     }
@@ -79,10 +79,10 @@ pub(super) fn events(cursor: &Cursor<'_>) -> Result<Arc<Kind>, Error> {
     }
 }
 
-fn table(cursor: &Cursor<'_>) -> Result<Kind, Error> {
+fn table(cursor: &Cursor<'_>) -> Result<AgentKind, Error> {
     let keys = cursor.object(&["session_id", "reason", "idle", "working", "blocked", "done", "error"])?;
     let paths = |list: &Cursor<'_>| list.array()?.iter().map(|item| path(item, item.text()?)).collect();
-    let mut kind = Kind {
+    let mut kind = AgentKind {
         session_id: keys.read("session_id", paths)?.unwrap_or_default(),
         reason: keys.read("reason", paths)?.unwrap_or_default(),
         shapes: Vec::new(),
@@ -100,19 +100,19 @@ fn table(cursor: &Cursor<'_>) -> Result<Kind, Error> {
     Ok(kind)
 }
 
-fn shape(cursor: &Cursor<'_>) -> Result<Shape, Error> {
+fn shape(cursor: &Cursor<'_>) -> Result<LineShape, Error> {
     let members = cursor.members()?;
     if members.is_empty() {
         return Err(cursor.error("a shape without members fits every line: name what the line must have"));
     }
     let read = members.iter().map(|member| {
         let wanted = match member.value.is_string() {
-            true => Wanted::Text(Pattern::new(member.value.text()?)),
-            false => Wanted::Flag(member.value.boolean()?),
+            true => MemberPattern::Text(Pattern::new(member.value.text()?)),
+            false => MemberPattern::Flag(member.value.boolean()?),
         };
         Ok((path(&member.value, member.key)?, wanted))
     });
-    read.collect::<Result<_, _>>().map(Shape)
+    read.collect::<Result<_, _>>().map(LineShape)
 }
 
 /// `error.message` is the member `message` of the member `error`.
@@ -128,7 +128,7 @@ fn path(cursor: &Cursor<'_>, text: &str) -> Result<Path, Error> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Arc<Kind>, String> {
+    fn read(text: &str) -> Result<Arc<AgentKind>, String> {
         let document = Document::parse(text.as_bytes(), "f").unwrap();
         events(&document.root()).map_err(|error| error.to_string())
     }
@@ -151,8 +151,11 @@ mod tests {
         assert_eq!(kind.shapes[0].1, AgentState::Done);
         let (shape, state) = &kind.shapes[1];
         assert_eq!(*state, AgentState::Working);
-        assert_eq!(shape.0[0].1, Wanted::Text(Pattern::new("step_*")));
-        assert_eq!(shape.0[1], (vec!["a".to_owned(), "b".to_owned()], Wanted::Flag(true)));
+        assert_eq!(shape.0[0].1, MemberPattern::Text(Pattern::new("step_*")));
+        assert_eq!(
+            shape.0[1],
+            (vec!["a".to_owned(), "b".to_owned()], MemberPattern::Flag(true))
+        );
     }
 
     #[test]

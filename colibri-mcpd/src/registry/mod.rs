@@ -8,10 +8,10 @@ mod model;
 mod oauth_key;
 pub mod secrets;
 
-pub use agent::{Agent as AgentEntry, Budget};
-pub use entry::{Entry, Isolation, TimeLimits, Transport, parse};
-pub use kinds::{Kind, Path as MemberPath, Shape, Wanted};
-pub use model::{Model, ModelAllow, ModelApi, ModelPermissions};
+pub use agent::{AgentBudget, AgentSpec as AgentEntry};
+pub use entry::{EntryTransport, Isolation, ServerSpec, TimeLimits, parse};
+pub use kinds::{AgentKind, LineShape, MemberPattern, Path as MemberPath};
+pub use model::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
 
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
@@ -28,7 +28,7 @@ pub const FIXED_PATH: &str = colibri_registry::PATH;
 
 /// What the daemon was started with, as far as it decides which entries it may serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
+pub struct RegistryRules {
     /// `--require-jail`: no server on the host.
     pub require_jail: bool,
     /// In mdo mode no server runs on the host either.
@@ -37,11 +37,11 @@ pub struct Rules {
 
 /// A registry that was read.
 #[derive(Debug, Clone, Default)]
-pub struct Loaded {
+pub struct LoadedRegistry {
     /// Every entry, refused and disabled ones included, by server id.
-    pub servers: BTreeMap<String, Server>,
+    pub servers: BTreeMap<String, RegisteredServer>,
     /// Every agent, refused and disabled ones included, by its id.
-    pub agents: BTreeMap<String, Agent>,
+    pub agents: BTreeMap<String, RegisteredAgent>,
     /// What an operator should know although it is no error.
     pub notes: Vec<String>,
     /// Whether there is no file.
@@ -50,23 +50,23 @@ pub struct Loaded {
 
 /// An entry, and whether it may be served.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Server {
+pub struct RegisteredServer {
     /// As the file has it.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<ServerSpec>,
     /// Why it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
     pub refusal: Option<String>,
 }
 
 /// An agent's entry, and whether it may be run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Agent {
+pub struct RegisteredAgent {
     /// As the file has it.
     pub entry: Arc<AgentEntry>,
     /// Why no instance is started. `None`: some may be, unless `entry.disabled`.
     pub refusal: Option<String>,
 }
 
-impl Server {
+impl RegisteredServer {
     /// The contract that the entry names.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl Server {
     /// `root_path`.
     pub fn isolation(&self) -> Isolation {
         let only_root_path = match &self.entry.transport {
-            Transport::Stdio(command) => command.jail.as_ref().is_some_and(|jail| jail.only_root_path),
-            Transport::Http { .. } => false,
+            EntryTransport::Stdio(command) => command.jail.as_ref().is_some_and(|jail| jail.only_root_path),
+            EntryTransport::Http { .. } => false,
         };
         self.entry.isolation.unwrap_or(if only_root_path {
             Isolation::Call
@@ -91,11 +91,11 @@ impl Server {
     }
 }
 
-impl Loaded {
+impl LoadedRegistry {
     /// Whether anything of it is started by the helper.
     pub fn needs_helper(&self) -> bool {
-        let server = |server: &Server| server.refusal.is_none() && server.entry.is_jailed();
-        let agent = |agent: &Agent| agent.refusal.is_none() && agent.entry.command.jail.is_some();
+        let server = |server: &RegisteredServer| server.refusal.is_none() && server.entry.is_jailed();
+        let agent = |agent: &RegisteredAgent| agent.refusal.is_none() && agent.entry.command.jail.is_some();
         self.servers.values().any(server) || self.agents.values().any(agent)
     }
 
@@ -104,7 +104,7 @@ impl Loaded {
     /// # Errors
     /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
     /// [`FIXED_PATH`]; writable by group or others; wrong contents.
-    pub fn read(path: &Path, rules: Rules) -> Result<Self, FileError> {
+    pub fn read(path: &Path, rules: RegistryRules) -> Result<Self, FileError> {
         let bytes = match file::read(path, colibri_json::MAX_BYTES, path == Path::new(FIXED_PATH))? {
             Some(bytes) => bytes,
             None => {
@@ -125,7 +125,7 @@ impl Loaded {
                 path.display()
             ));
         }
-        let server = |entry, refusal| Server {
+        let server = |entry, refusal| RegisteredServer {
             entry: Arc::new(entry),
             refusal,
         };
@@ -136,12 +136,12 @@ impl Loaded {
         let refused = registry
             .refused
             .into_iter()
-            .map(|(id, error)| (id, server(Entry::refused(), Some(error.to_string()))));
+            .map(|(id, error)| (id, server(ServerSpec::refused(), Some(error.to_string()))));
         let servers = read.chain(refused).collect();
         let agents = registry.agents.into_iter().map(|(id, entry)| {
             let refusal = command_refusal(&entry.command, path, rules);
             let entry = Arc::new(entry);
-            (id, Agent { entry, refusal })
+            (id, RegisteredAgent { entry, refusal })
         });
         Ok(Self {
             servers,
@@ -153,7 +153,7 @@ impl Loaded {
 }
 
 /// Why an entry is not served by this daemon, although the file is right.
-fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<String> {
+fn refusal(entry: &ServerSpec, path: &Path, rules: RegistryRules) -> Option<String> {
     let is_own = |method: &&String| {
         Method::parse(method).is_some() || method.starts_with("notifications/") || method.starts_with(OPERATORS)
     };
@@ -164,13 +164,13 @@ fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<String> {
     }
     match &entry.transport {
         // It runs nothing on this host.
-        Transport::Http { .. } => None,
-        Transport::Stdio(command) => command_refusal(command, path, rules),
+        EntryTransport::Http { .. } => None,
+        EntryTransport::Stdio(command) => command_refusal(command, path, rules),
     }
 }
 
 /// Why a process is not started by this daemon.
-fn command_refusal(command: &Command, path: &Path, rules: Rules) -> Option<String> {
+fn command_refusal(command: &Command, path: &Path, rules: RegistryRules) -> Option<String> {
     if command.jail.is_some() {
         return (path != Path::new(FIXED_PATH)).then(|| {
             format!(
@@ -189,10 +189,10 @@ fn command_refusal(command: &Command, path: &Path, rules: Rules) -> Option<Strin
     Some(why.to_owned())
 }
 
-fn holds_plain_values(entry: &Entry) -> bool {
+fn holds_plain_values(entry: &ServerSpec) -> bool {
     let values = match &entry.transport {
-        Transport::Stdio(command) => &command.env,
-        Transport::Http { headers, .. } => headers,
+        EntryTransport::Stdio(command) => &command.env,
+        EntryTransport::Http { headers, .. } => headers,
     };
     values.values().any(|value| matches!(value, Value::Plain(_)))
 }
@@ -203,7 +203,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
 
-    const RULES: Rules = Rules {
+    const RULES: RegistryRules = RegistryRules {
         require_jail: false,
         priv_mode: PrivMode::Helper,
     };
@@ -223,8 +223,8 @@ mod tests {
             path
         }
 
-        fn read(&self, content: &str) -> Loaded {
-            Loaded::read(&self.file(content, 0o600), RULES).unwrap()
+        fn read(&self, content: &str) -> LoadedRegistry {
+            LoadedRegistry::read(&self.file(content, 0o600), RULES).unwrap()
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_an_empty_registry() {
         let directory = Directory::new();
-        let loaded = Loaded::read(&directory.0.path().join("none.json"), RULES).unwrap();
+        let loaded = LoadedRegistry::read(&directory.0.path().join("none.json"), RULES).unwrap();
         assert!(loaded.servers.is_empty());
         assert!(loaded.notes[0].contains("no registry"), "{:?}", loaded.notes);
     }
@@ -254,9 +254,9 @@ mod tests {
         );
 
         let path = directory.file(THREE, 0o600);
-        let strict = Loaded::read(
+        let strict = LoadedRegistry::read(
             &path,
-            Rules {
+            RegistryRules {
                 require_jail: true,
                 ..RULES
             },
@@ -269,9 +269,9 @@ mod tests {
                 .unwrap()
                 .contains("--require-jail")
         );
-        let mdo = Loaded::read(
+        let mdo = LoadedRegistry::read(
             &path,
-            Rules {
+            RegistryRules {
                 priv_mode: PrivMode::Mdo,
                 ..RULES
             },
@@ -340,30 +340,30 @@ mod tests {
     fn modes_and_kinds_of_files_are_checked() {
         let directory = Directory::new();
         for mode in [0o660, 0o602, 0o666, 0o620] {
-            let refused = Loaded::read(&directory.file("{}", mode), RULES);
+            let refused = LoadedRegistry::read(&directory.file("{}", mode), RULES);
             assert!(matches!(refused, Err(FileError::Unsafe { .. })), "{mode:o}");
         }
         for mode in [0o400, 0o440, 0o600, 0o640, 0o644] {
-            Loaded::read(&directory.file("{}", mode), RULES).unwrap();
+            LoadedRegistry::read(&directory.file("{}", mode), RULES).unwrap();
         }
         let file = directory.file("{}", 0o600);
         let link = directory.0.path().join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let refused = Loaded::read(&link, RULES).unwrap_err();
+        let refused = LoadedRegistry::read(&link, RULES).unwrap_err();
         assert!(refused.to_string().contains("symbolic link"), "{refused}");
-        let refused = Loaded::read(directory.0.path(), RULES).unwrap_err();
+        let refused = LoadedRegistry::read(directory.0.path(), RULES).unwrap_err();
         assert!(refused.to_string().contains("regular file"), "{refused}");
         let fifo = directory.0.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        let refused = Loaded::read(&fifo, RULES).unwrap_err();
+        let refused = LoadedRegistry::read(&fifo, RULES).unwrap_err();
         assert!(refused.to_string().contains("regular file"), "{refused}");
-        assert!(Loaded::read(Path::new("/dev/zero"), RULES).is_err());
+        assert!(LoadedRegistry::read(Path::new("/dev/zero"), RULES).is_err());
     }
 
     #[test]
     fn contents_are_read_strictly_and_bounded() {
         let directory = Directory::new();
-        let error = Loaded::read(
+        let error = LoadedRegistry::read(
             &directory.file("{\"servers\":{\"a\":{\"comand\":\"/x\"}}}", 0o600),
             RULES,
         )
@@ -380,7 +380,7 @@ mod tests {
             .unwrap()
             .set_len(1 << 30)
             .unwrap();
-        let error = Loaded::read(&huge, RULES).unwrap_err();
+        let error = LoadedRegistry::read(&huge, RULES).unwrap_err();
         assert!(error.to_string().contains("1 MiB"), "{error}");
     }
 
@@ -388,17 +388,17 @@ mod tests {
     fn world_readable_values_are_noted() {
         let directory = Directory::new();
         let plain = r#"{"servers":{"a":{"command":"/x","env":{"TOKEN":"hush"}}}}"#;
-        let loaded = Loaded::read(&directory.file(plain, 0o644), RULES).unwrap();
+        let loaded = LoadedRegistry::read(&directory.file(plain, 0o644), RULES).unwrap();
         assert!(loaded.notes[0].contains("readable by everyone") && !loaded.notes[0].contains("hush"));
         assert!(
-            Loaded::read(&directory.file(plain, 0o640), RULES)
+            LoadedRegistry::read(&directory.file(plain, 0o640), RULES)
                 .unwrap()
                 .notes
                 .is_empty()
         );
         let secret = r#"{"servers":{"a":{"command":"/x","env":{"TOKEN":{"secret":"t"}}}}}"#;
         assert!(
-            Loaded::read(&directory.file(secret, 0o644), RULES)
+            LoadedRegistry::read(&directory.file(secret, 0o644), RULES)
                 .unwrap()
                 .notes
                 .is_empty()

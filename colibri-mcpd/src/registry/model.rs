@@ -13,7 +13,7 @@ use colibri_http::Rules;
 
 /// An agent's model, as the relay asks it. No header of it is ever seen by the agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Model {
+pub struct ModelSpec {
     /// What stands before the interface's own paths: `https://api.anthropic.com`.
     pub url: Uri,
     /// What it speaks.
@@ -30,7 +30,7 @@ pub struct Model {
     pub max_tokens_default: u64,
 }
 
-impl Model {
+impl ModelSpec {
     /// Whether the value of a header must not be seen by who asks: a secret, or what stands where keys stand.
     pub fn is_hidden(&self, header: &str) -> bool {
         let name = header.to_ascii_lowercase();
@@ -177,7 +177,7 @@ fn pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn read(cursor: &Cursor<'_>) -> Result<Model, Error> {
+pub(super) fn read(cursor: &Cursor<'_>) -> Result<ModelSpec, Error> {
     let keys = cursor.object(KEYS)?;
     let at = keys.need("url")?;
     let unusable = "must be the address that the interface's own paths are added to, without a query";
@@ -188,7 +188,7 @@ pub(super) fn read(cursor: &Cursor<'_>) -> Result<Model, Error> {
     }
     let apis = ModelApi::ALL.map(|api| (api.name(), api));
     let allows = ModelAllow::ALL.map(|allow| (allow.name(), allow));
-    Ok(Model {
+    Ok(ModelSpec {
         url,
         api: one_of(keys.need("api")?, &apis)?,
         headers: keys.read("headers", http_keys::headers)?.unwrap_or_default(),
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::registry::parse;
 
-    fn one(model: &str) -> Result<Model, String> {
+    fn one(model: &str) -> Result<ModelSpec, String> {
         let text = format!(r#"{{"agents":{{"a":{{"command":"/bin/a","model":{model}}}}}}}"#);
         let mut registry = parse(text.as_bytes(), "r").map_err(|error| error.to_string())?;
         Ok(*registry.agents.remove("a").unwrap().model.unwrap())

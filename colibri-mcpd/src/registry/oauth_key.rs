@@ -5,7 +5,7 @@ use colibri_json::{Cursor, Error, Object};
 use colibri_registry::secret_or_text;
 use colibri_registry::value::{one_of, unique};
 
-use crate::oauth::{Grant, IdentityProvider, REDIRECT_PORT, Settings};
+use crate::oauth::{Grant, IdentityProvider, OauthSettings, REDIRECT_PORT};
 
 const KEYS: &[&str] = &[
     "grant",
@@ -29,12 +29,12 @@ pub(super) fn read(
     entry: &Object<'_>,
     has_authorization: bool,
     isolation: Option<Isolation>,
-) -> Result<Option<Box<Settings>>, Error> {
+) -> Result<Option<Box<OauthSettings>>, Error> {
     let is_shared = isolation == Some(Isolation::Shared);
     let Some(key) = entry.get("oauth") else {
-        let settings = Settings {
+        let settings = OauthSettings {
             redirect_port: REDIRECT_PORT,
-            ..Settings::default()
+            ..OauthSettings::default()
         };
         return Ok((!has_authorization && !is_shared).then(|| Box::new(settings)));
     };
@@ -50,14 +50,14 @@ pub(super) fn read(
     Ok(Some(Box::new(settings)))
 }
 
-fn settings(cursor: &Cursor<'_>) -> Result<Settings, Error> {
+fn settings(cursor: &Cursor<'_>) -> Result<OauthSettings, Error> {
     let keys = cursor.object(KEYS)?;
     let grants = [
         ("authorization_code", Grant::Person),
         ("client_credentials", Grant::Machine),
     ];
     let text = |value: &Cursor<'_>| value.text().map(str::to_owned);
-    let settings = Settings {
+    let settings = OauthSettings {
         grant: keys.read("grant", |value| one_of(value, &grants))?.unwrap_or_default(),
         issuer: keys.read("issuer", text)?,
         client_id: keys.read("client_id", text)?,
@@ -117,14 +117,14 @@ fn provider(cursor: &Cursor<'_>) -> Result<IdentityProvider, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::oauth::Settings;
-    use crate::registry::{Transport, parse};
+    use crate::oauth::OauthSettings;
+    use crate::registry::{EntryTransport, parse};
 
-    fn read(keys: &str) -> Result<Option<Settings>, String> {
+    fn read(keys: &str) -> Result<Option<OauthSettings>, String> {
         let text = format!(r#"{{"servers":{{"s":{{"url":"https://h.example/"{keys}}}}}}}"#);
         let mut registry = parse(text.as_bytes(), "r.json").unwrap();
         match registry.servers.remove("s").map(|entry| entry.transport) {
-            Some(Transport::Http { oauth, .. }) => Ok(oauth.map(|settings| *settings)),
+            Some(EntryTransport::Http { oauth, .. }) => Ok(oauth.map(|settings| *settings)),
             _ => Err(registry.refused["s"].to_string()),
         }
     }

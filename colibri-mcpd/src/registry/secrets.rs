@@ -55,15 +55,15 @@ pub enum SecretError {
 }
 
 /// The directory of secrets, and every value that was read from it so far.
-pub struct Secrets {
+pub struct SecretStore {
     directory: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<KnownValues>,
     redactor: ArcSwap<Redactor>,
 }
 
 /// The values that no text may show.
 #[derive(Default)]
-struct Known {
+struct KnownValues {
     /// Those of files. A value that a server no longer uses may still turn up in its last words, so none is ever
     /// forgotten.
     read: Vec<SecretString>,
@@ -74,7 +74,7 @@ struct Known {
 /// The most tokens that are redacted.
 const MAX_ISSUED: usize = 256;
 
-impl Secrets {
+impl SecretStore {
     /// The secrets that belong to the registry at this path.
     pub fn beside(registry: &Path) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl Secrets {
         Ok(resolved)
     }
 
-    fn know(&self, more: impl FnOnce(&mut Known)) {
+    fn know(&self, more: impl FnOnce(&mut KnownValues)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         more(&mut known);
         let redactor = Redactor::new(known.read.iter().chain(&known.issued));
@@ -198,7 +198,7 @@ fn owner_is_right(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
-impl Vault for Secrets {
+impl Vault for SecretStore {
     fn read(&self, value: &Value) -> Result<SecretString, String> {
         let values = BTreeMap::from([(String::new(), value.clone())]);
         let mut resolved = self.resolve(&values).map_err(|error| error.to_string())?;
@@ -249,9 +249,9 @@ impl Redactor {
     /// `text` with [`REDACTED`] in place of every secret; where secrets overlap, of all of them together.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut ranges = self.find(text.as_bytes());
-        let mut decoded: Vec<Decoded> = Vec::new();
+        let mut decoded: Vec<DecodedText> = Vec::new();
         while decoded.len() < LEVELS && !self.values.is_empty() {
-            let Some(next) = Decoded::of(decoded.last().map_or(text.as_bytes(), |last| &last.bytes)) else {
+            let Some(next) = DecodedText::of(decoded.last().map_or(text.as_bytes(), |last| &last.bytes)) else {
                 break;
             };
             decoded.push(next);
@@ -298,7 +298,7 @@ impl Redactor {
 }
 
 /// Text with the escapes of JSON strings resolved, and the way back.
-struct Decoded {
+struct DecodedText {
     bytes: Zeroizing<Vec<u8>>,
     escapes: Vec<Escape>,
 }
@@ -309,7 +309,7 @@ struct Escape {
     source: (usize, usize),
 }
 
-impl Decoded {
+impl DecodedText {
     /// `None`: the text has no escapes.
     fn of(source: &[u8]) -> Option<Self> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(source.len()));
@@ -416,8 +416,8 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
 
-        fn secrets(&self) -> Secrets {
-            Secrets::beside(&self.0.path().join("external-mcp.json"))
+        fn secrets(&self) -> SecretStore {
+            SecretStore::beside(&self.0.path().join("external-mcp.json"))
         }
     }
 

@@ -7,7 +7,7 @@ use crate::policy::{AgentTools, Terms};
 
 /// One instance of an agent. Which socket a connection came in on says which: it needs no secret, and forges nothing.
 #[derive(Debug)]
-pub struct AgentDoor {
+pub struct AgentSocket {
     /// The agent's id in the registry.
     pub agent: Arc<str>,
     /// The instance: sixteen lower-case hex digits.
@@ -21,12 +21,12 @@ pub struct AgentDoor {
     /// The most tokens of its model, in and out; `None`: any number.
     pub max_tokens: Option<u64>,
     /// What it has taken.
-    pub spent: Spent,
+    pub spent: AgentUsage,
 }
 
 /// What an instance of an agent has taken so far, and works on.
 #[derive(Debug, Default)]
-pub struct Spent {
+pub struct AgentUsage {
     /// The task that it has claimed; 0: none.
     pub task: AtomicU64,
     /// Calls through its door.
@@ -43,7 +43,7 @@ pub struct Spent {
     pub tokens_out: AtomicU64,
 }
 
-impl Spent {
+impl AgentUsage {
     /// Bytes that the mode in these terms does not count: those before the first call after its person's choice.
     pub fn before(&self, terms: &Terms) -> u64 {
         let Some(chosen_at) = terms.counts_from() else {
@@ -59,9 +59,9 @@ impl Spent {
 }
 
 /// A call of an agent that waits for a person; it is counted for as long as this is there.
-pub struct WaitsForPerson(Arc<AgentDoor>);
+pub struct WaitsForPerson(Arc<AgentSocket>);
 
-impl AgentDoor {
+impl AgentSocket {
     /// The number of the task that it has claimed.
     pub fn task(&self) -> Option<u64> {
         Some(self.spent.task.load(Ordering::Relaxed)).filter(|task| *task > 0)

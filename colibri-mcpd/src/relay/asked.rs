@@ -17,28 +17,28 @@ pub const MAX_ASKED: usize = 32;
 
 /// What one client is asked, by ids that never come again in its session.
 #[derive(Default)]
-pub struct Asked {
-    inner: Mutex<Inner>,
+pub struct ClientRequests {
+    inner: Mutex<ClientRequestsInner>,
 }
 
 #[derive(Default)]
-pub(super) struct Inner {
-    pub(super) open: Slab<Open>,
+pub(super) struct ClientRequestsInner {
+    pub(super) open: Slab<OpenClientRequest>,
     /// The client is gone, or writes nothing any more.
     pub(super) is_over: bool,
 }
 
-pub(super) struct Open {
-    pub(super) answer: oneshot::Sender<Result<Response, String>>,
+pub(super) struct OpenClientRequest {
+    pub(super) answer: oneshot::Sender<Result<ClientResponse, String>>,
     pub(super) progressed: Arc<Notify>,
-    pub(super) progress: Option<Progress>,
+    pub(super) progress: Option<ClientProgress>,
 }
 
 /// Told of a client's progress: the message, and where its `params` stand.
-pub type Progress = Box<dyn Fn(&Bytes, Range<usize>) + Send>;
+pub type ClientProgress = Box<dyn Fn(&Bytes, Range<usize>) + Send>;
 
 /// What a client answered. It counts as the client's until it is let go.
-pub struct Response {
+pub struct ClientResponse {
     /// The message as it came.
     pub frame: Bytes,
     /// Where its id stands.
@@ -48,7 +48,7 @@ pub struct Response {
     of: Arc<Outbox>,
 }
 
-impl Drop for Response {
+impl Drop for ClientResponse {
     fn drop(&mut self) {
         self.of.let_go(self.frame.len());
     }
@@ -56,7 +56,7 @@ impl Drop for Response {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum NoResponse {
     /// The client is asked too much already.
     Busy,
     /// Nobody answered in time.
@@ -67,30 +67,30 @@ pub enum Unanswered {
     Unreadable(String),
 }
 
-impl Unanswered {
+impl NoResponse {
     /// The word for it in a record.
     pub fn word(&self) -> &'static str {
         match self {
-            Unanswered::TimedOut(_) => "timed out",
-            Unanswered::Unreadable(_) => "unreadable",
-            Unanswered::Gone | Unanswered::Busy => "gone",
+            NoResponse::TimedOut(_) => "timed out",
+            NoResponse::Unreadable(_) => "unreadable",
+            NoResponse::Gone | NoResponse::Busy => "gone",
         }
     }
 }
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for NoResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unanswered::Busy => write!(f, "the client is asked {MAX_ASKED} things already"),
-            Unanswered::TimedOut(limit) => write!(f, "nobody answered within {} s", limit.as_secs()),
-            Unanswered::Gone => f.write_str("the client that was asked is gone"),
-            Unanswered::Unreadable(why) => write!(f, "the client's answer cannot be read: {why}"),
+            NoResponse::Busy => write!(f, "the client is asked {MAX_ASKED} things already"),
+            NoResponse::TimedOut(limit) => write!(f, "nobody answered within {} s", limit.as_secs()),
+            NoResponse::Gone => f.write_str("the client that was asked is gone"),
+            NoResponse::Unreadable(why) => write!(f, "the client's answer cannot be read: {why}"),
         }
     }
 }
 
-impl Asked {
-    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+impl ClientRequests {
+    pub(super) fn inner(&self) -> MutexGuard<'_, ClientRequestsInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,7 +103,7 @@ impl Asked {
         };
         let response = match answer {
             Ok((frame, _)) if !of.hold(frame.len()) => Err("the daemon has no room for it now".to_owned()),
-            Ok((frame, (id, outcome))) => Ok(Response {
+            Ok((frame, (id, outcome))) => Ok(ClientResponse {
                 frame: frame.clone(),
                 id,
                 outcome,

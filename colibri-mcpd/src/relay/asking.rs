@@ -7,52 +7,52 @@ use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::asked::{MAX_ASKED, Open, Progress, Response, Unanswered};
+use super::asked::{ClientProgress, ClientResponse, MAX_ASKED, NoResponse, OpenClientRequest};
 use super::client::Client;
 use colibri_protocol::upstream;
 use colibri_wire::Edits;
 
 /// A request towards a client. Dropping it takes it back: the client is told, if it was asked and did not answer.
-pub struct Asking {
+pub struct ClientRequest {
     client: Arc<Client>,
     number: u64,
-    state: Sent,
-    answer: oneshot::Receiver<Result<Response, String>>,
-    open: Option<Open>,
+    state: ClientRequestState,
+    answer: oneshot::Receiver<Result<ClientResponse, String>>,
+    open: Option<OpenClientRequest>,
     progressed: Arc<Notify>,
     /// What the client is told when it is taken back.
     why: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum ClientRequestState {
     Not,
     Waits,
     Over,
 }
 
-impl Asking {
+impl ClientRequest {
     /// A number for a request to this client, which is its id and its progress token.
     ///
     /// # Errors
     /// The client is asked too much already, or gone.
-    pub fn begin(client: &Arc<Client>) -> Result<Asking, Unanswered> {
+    pub fn begin(client: &Arc<Client>) -> Result<ClientRequest, NoResponse> {
         let mut inner = client.session.asked.inner();
         if inner.is_over {
-            return Err(Unanswered::Gone);
+            return Err(NoResponse::Gone);
         }
         if inner.open.len() >= MAX_ASKED {
-            return Err(Unanswered::Busy);
+            return Err(NoResponse::Busy);
         }
-        let number = inner.open.reserve().ok_or(Unanswered::Busy)?;
+        let number = inner.open.reserve().ok_or(NoResponse::Busy)?;
         let (sender, answer) = oneshot::channel();
         let progressed: Arc<Notify> = Arc::default();
-        Ok(Asking {
+        Ok(ClientRequest {
             client: client.clone(),
             number,
-            state: Sent::Not,
+            state: ClientRequestState::Not,
             answer,
-            open: Some(Open {
+            open: Some(OpenClientRequest {
                 answer: sender,
                 progressed: progressed.clone(),
                 progress: None,
@@ -71,19 +71,19 @@ impl Asking {
     ///
     /// # Errors
     /// The client is gone.
-    pub fn send(&mut self, frame: &Bytes, edits: &Edits, progress: Option<Progress>) -> Result<(), Unanswered> {
+    pub fn send(&mut self, frame: &Bytes, edits: &Edits, progress: Option<ClientProgress>) -> Result<(), NoResponse> {
         let mut inner = self.client.session.asked.inner();
         let Some(open) = self.open.take() else {
             return Ok(());
         };
         if inner.is_over {
-            return Err(Unanswered::Gone);
+            return Err(NoResponse::Gone);
         }
-        inner.open.put(self.number, Open { progress, ..open });
-        self.state = Sent::Waits;
+        inner.open.put(self.number, OpenClientRequest { progress, ..open });
+        self.state = ClientRequestState::Waits;
         drop(inner);
         if !self.client.outbox.push_edited(frame, edits) {
-            return Err(Unanswered::Gone);
+            return Err(NoResponse::Gone);
         }
         Ok(())
     }
@@ -92,23 +92,23 @@ impl Asking {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn answer(&mut self, patience: Duration, until: Instant) -> Result<Response, Unanswered> {
+    pub async fn answer(&mut self, patience: Duration, until: Instant) -> Result<ClientResponse, NoResponse> {
         let began = Instant::now();
         let mut deadline = (began + patience).min(until);
         loop {
             tokio::select! {
                 biased;
                 answer = &mut self.answer => {
-                    self.state = Sent::Over;
+                    self.state = ClientRequestState::Over;
                     return match answer {
-                        Ok(answer) => answer.map_err(Unanswered::Unreadable),
-                        Err(_) => Err(Unanswered::Gone),
+                        Ok(answer) => answer.map_err(NoResponse::Unreadable),
+                        Err(_) => Err(NoResponse::Gone),
                     };
                 }
                 () = self.progressed.notified() => deadline = (Instant::now() + patience).min(until),
                 () = sleep_until(deadline) => {
                     self.why = "nobody answered in time";
-                    return Err(Unanswered::TimedOut(began.elapsed()));
+                    return Err(NoResponse::TimedOut(began.elapsed()));
                 }
             }
         }
@@ -120,16 +120,16 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for ClientRequest {
     fn drop(&mut self) {
         let mut inner = self.client.session.asked.inner();
         let waits = match self.state {
-            Sent::Not => {
+            ClientRequestState::Not => {
                 inner.open.give_back(self.number);
                 false
             }
-            Sent::Waits => inner.open.remove(self.number).is_some(),
-            Sent::Over => false,
+            ClientRequestState::Waits => inner.open.remove(self.number).is_some(),
+            ClientRequestState::Over => false,
         };
         drop(inner);
         if waits {
@@ -142,8 +142,8 @@ impl Drop for Asking {
 mod tests {
     use super::*;
 
-    fn ask(client: &Arc<Client>) -> Asking {
-        let mut asking = Asking::begin(client).unwrap();
+    fn ask(client: &Arc<Client>) -> ClientRequest {
+        let mut asking = ClientRequest::begin(client).unwrap();
         asking.send(&Bytes::from_static(b"{}"), &Edits::new(), None).unwrap();
         asking
     }
@@ -188,7 +188,7 @@ mod tests {
         let why = second.answer(LONG, later()).await.err();
         assert_eq!(
             (unreadable, why),
-            (true, Some(Unanswered::Unreadable("odd".to_owned())))
+            (true, Some(NoResponse::Unreadable("odd".to_owned())))
         );
         assert!(client.session.asked.is_empty());
     }
@@ -209,28 +209,28 @@ mod tests {
             .answer(Duration::from_secs(10), began + Duration::from_secs(60))
             .await
             .err();
-        assert_eq!(why, Some(Unanswered::TimedOut(Duration::from_secs(60))));
+        assert_eq!(why, Some(NoResponse::TimedOut(Duration::from_secs(60))));
         let before = client.outbox.queued();
         drop(asking);
         assert!(client.outbox.queued() > before, "the client is told");
         let mut asking = ask(&client);
         let why = asking.answer(Duration::from_secs(5), later()).await.err();
-        assert_eq!(why, Some(Unanswered::TimedOut(Duration::from_secs(5))));
+        assert_eq!(why, Some(NoResponse::TimedOut(Duration::from_secs(5))));
     }
 
     #[tokio::test]
     async fn what_is_asked_of_one_client_is_bounded_and_ends_with_it() {
         let client = Client::unread(9);
-        let mut all: Vec<Asking> = (0..MAX_ASKED).map(|_| ask(&client)).collect();
-        assert_eq!(Asking::begin(&client).err(), Some(Unanswered::Busy));
+        let mut all: Vec<ClientRequest> = (0..MAX_ASKED).map(|_| ask(&client)).collect();
+        assert_eq!(ClientRequest::begin(&client).err(), Some(NoResponse::Busy));
         drop(all.pop());
         let mut last = ask(&client);
         let answered = last.number().to_string();
         assert!(answer(&client, &answered));
         client.session.asked.end();
         assert!(last.answer(LONG, later()).await.is_ok());
-        assert_eq!(all[0].answer(LONG, later()).await.err(), Some(Unanswered::Gone));
-        assert_eq!(Asking::begin(&client).err(), Some(Unanswered::Gone));
+        assert_eq!(all[0].answer(LONG, later()).await.err(), Some(NoResponse::Gone));
+        assert_eq!(ClientRequest::begin(&client).err(), Some(NoResponse::Gone));
         let before = client.outbox.queued();
         drop(all);
         assert_eq!(client.outbox.queued(), before, "who is gone is told nothing");

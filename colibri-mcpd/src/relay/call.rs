@@ -9,16 +9,16 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::client::{Batch, Client};
+use super::client::{BatchAnswers, Client};
 use super::counters::CallMetrics;
 use super::recorder::Recorder;
-use super::request_state::{RequestStates, Resumed};
-use super::rules::Rules;
-use super::tickets::{Over, Tickets};
+use super::request_state::{RequestStates, ResumedCall};
+use super::rules::CallRules;
+use super::tickets::{PendingWork, Tickets};
 use super::undone::Defers;
-use crate::ledger::{Ledger, Listed};
-use crate::peer::{Outbox, Shared};
-use crate::policy::{Answers, Approvals, Gate, ReportedFailure, Terms, Verdict};
+use crate::ledger::{CostLedger, ListedToolCost};
+use crate::peer::{Outbox, SharedBytes};
+use crate::policy::{AnswerContract, ApprovalQueue, Gate, ReportedFailure, RuleVerdict, Terms};
 use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
@@ -36,7 +36,7 @@ pub struct Call {
     /// The client's id, to find the call again.
     pub id: Id,
     /// The batch it came in.
-    pub batch: Option<Arc<Batch>>,
+    pub batch: Option<Arc<BatchAnswers>>,
     /// The version that the client speaks in this request.
     pub version: Version,
     /// What is asked; `None` for a method that no version of MCP has.
@@ -46,11 +46,11 @@ pub struct Call {
     /// Bytes that it has of the daemon's budget while it is in flight.
     pub held: usize,
     /// The places in it that the relay changes.
-    pub parts: Parts,
+    pub parts: RequestParts,
     /// Its W3C trace context.
     pub trace: Option<Box<Trace>>,
     /// Who answers.
-    pub target: Arc<dyn Target>,
+    pub target: Arc<dyn CallTarget>,
     /// When it was read.
     pub entered: Instant,
     /// The same, by the clock on the wall.
@@ -66,7 +66,7 @@ pub struct Call {
     /// Its last attempt failed in a way that could pass, and no other follows.
     pub given_up: bool,
     /// What it says as a retry of a call that asked for input.
-    pub resumes: Option<Box<Resumed>>,
+    pub resumes: Option<Box<ResumedCall>>,
     /// A person allowed it.
     pub confirmed: bool,
     /// What is given back when it is over.
@@ -92,7 +92,7 @@ pub struct Trace {
 
 /// Places in a request.
 #[derive(Debug, Clone, Default)]
-pub struct Parts {
+pub struct RequestParts {
     /// The value of `id`.
     pub id: Range<usize>,
     /// The value of `params`.
@@ -102,7 +102,7 @@ pub struct Parts {
     /// The value of `progressToken` in `_meta`.
     pub progress_token: Option<Range<usize>>,
     /// The arguments of a tool call.
-    pub arguments: Arguments,
+    pub arguments: CallArguments,
     /// Whether a tool call is to become a task, whose result is asked for later.
     pub task: bool,
     /// The log messages that a modern request wants.
@@ -117,7 +117,7 @@ pub struct Parts {
 
 /// Where the arguments of a tool call stand.
 #[derive(Debug, Clone, Default)]
-pub enum Arguments {
+pub enum CallArguments {
     /// There are none.
     #[default]
     Missing,
@@ -154,9 +154,9 @@ impl Call {
     }
 
     /// The rule by which a person has to allow it first: its target's `verdict`, or its agent's entry, says so.
-    pub fn confirm_rule(&self, verdict: &Verdict) -> Option<String> {
-        let confirm = |verdict: &Verdict| match verdict {
-            Verdict::Confirm { rule } if !self.confirmed => Some(rule.clone()),
+    pub fn confirm_rule(&self, verdict: &RuleVerdict) -> Option<String> {
+        let confirm = |verdict: &RuleVerdict| match verdict {
+            RuleVerdict::Confirm { rule } if !self.confirmed => Some(rule.clone()),
             _ => None,
         };
         confirm(verdict).or_else(|| {
@@ -208,8 +208,8 @@ impl Call {
     /// The arguments of a tool call as the client wrote them.
     pub fn arguments(&self) -> &[u8] {
         let span = match &self.parts.arguments {
-            Arguments::At(span) | Arguments::Within { inner: Some(span), .. } => Some(span.clone()),
-            Arguments::Missing | Arguments::Within { inner: None, .. } => None,
+            CallArguments::At(span) | CallArguments::Within { inner: Some(span), .. } => Some(span.clone()),
+            CallArguments::Missing | CallArguments::Within { inner: None, .. } => None,
         };
         span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
     }
@@ -238,13 +238,13 @@ pub struct Chain {
     /// Where records go.
     pub recorder: Recorder,
     /// What is checked before a call goes on.
-    pub rules: Rules,
+    pub rules: CallRules,
     /// What was counted of the calls that the daemon answers itself.
     pub metrics: CallMetrics,
     /// What every call costs.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<CostLedger>,
     /// The calls that wait for a person.
-    pub approvals: Approvals,
+    pub approvals: ApprovalQueue,
     /// What seals the `requestState` that clients are given.
     pub states: RequestStates,
     /// What waits for a retry.
@@ -256,7 +256,7 @@ pub struct Chain {
 }
 
 /// A call that waits for its retry.
-pub trait Waits: Over {
+pub trait Waits: PendingWork {
     /// Its retry is here, and passed what every call has to pass. Whatever happens to it, it ends in [`Chain::finish`],
     /// once.
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>);
@@ -266,9 +266,9 @@ pub trait Waits: Over {
 pub const COLIBRI: &str = "colibri";
 
 /// Who answers a call.
-pub trait Target: Send + Sync {
+pub trait CallTarget: Send + Sync {
     /// What records, rules and messages call it.
-    fn describe(&self) -> Described<'_>;
+    fn describe(&self) -> TargetDescription<'_>;
 
     /// The name or URI by which the one that answers knows what is asked for, where the client may have used another.
     fn rename(&self) -> Option<&str> {
@@ -309,7 +309,7 @@ pub trait Target: Send + Sync {
     }
 
     /// What its contract says of its answers, and of calls that it refuses.
-    fn answers(&self) -> Option<&Answers> {
+    fn answers(&self) -> Option<&AnswerContract> {
         None
     }
 
@@ -357,7 +357,7 @@ pub trait Upstream {
 
 /// A target, described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Described<'a> {
+pub struct TargetDescription<'a> {
     /// The server's id; `colibri` for what the daemon answers itself.
     pub server: &'a str,
     /// What kind of thing is asked for.
@@ -368,7 +368,7 @@ pub struct Described<'a> {
     pub gate: Gate,
 }
 
-impl Described<'_> {
+impl TargetDescription<'_> {
     /// Whether the daemon answers itself.
     pub fn is_ours(&self) -> bool {
         self.server == COLIBRI
@@ -376,7 +376,7 @@ impl Described<'_> {
 }
 
 /// How a call ended.
-pub enum Outcome {
+pub enum CallOutcome {
     /// With an answer of our own.
     Own {
         /// What is answered.
@@ -385,13 +385,13 @@ pub enum Outcome {
         failed: bool,
     },
     /// With a result of our own that many get.
-    Page(Arc<Page>),
+    Page(Arc<SharedPage>),
     /// With something that stands against it.
     Failed(Failure),
     /// With something that stood against it before it was sent.
     Refused(Failure),
     /// With a server's answer.
-    Relayed(Relayed),
+    Relayed(ServerAnswer),
     /// By its client, who wants no answer any more.
     Cancelled,
 }
@@ -402,18 +402,18 @@ pub fn no_such_tool(name: &str) -> Failure {
         .advising("find a tool with colibri_find_tools")
 }
 
-impl Outcome {
+impl CallOutcome {
     /// A result of our own that did what was asked.
-    pub fn result(result: Vec<u8>) -> Outcome {
-        Outcome::Own {
+    pub fn result(result: Vec<u8>) -> CallOutcome {
+        CallOutcome::Own {
             answer: OwnAnswer::Result(result),
             failed: false,
         }
     }
 
     /// A JSON-RPC error of our own.
-    pub fn error(error: RpcError) -> Outcome {
-        Outcome::Own {
+    pub fn error(error: RpcError) -> CallOutcome {
+        CallOutcome::Own {
             answer: OwnAnswer::Error(error),
             failed: true,
         }
@@ -421,29 +421,29 @@ impl Outcome {
 }
 
 /// A result that many get: made, hashed and held once.
-pub struct Page {
-    pub(super) result: Shared,
+pub struct SharedPage {
+    pub(super) result: SharedBytes,
     digest: Digest,
-    listed: Arc<[Listed]>,
+    listed: Arc<[ListedToolCost]>,
 }
 
-impl Page {
+impl SharedPage {
     /// A result whose bytes come out of the budget, for the client of this queue. `None`: there is no room.
-    pub fn new(result: Vec<u8>, whom: &Outbox) -> Option<Page> {
+    pub fn new(result: Vec<u8>, whom: &Outbox) -> Option<SharedPage> {
         let digest = Digest::of(&result);
         let result = whom.share(result)?;
         let listed = Arc::default();
-        Some(Page { result, digest, listed })
+        Some(SharedPage { result, digest, listed })
     }
 
     /// The same as a list of these tools.
-    pub fn listing(self, tools: Vec<Listed>) -> Page {
+    pub fn listing(self, tools: Vec<ListedToolCost>) -> SharedPage {
         let listed = tools.into();
-        Page { listed, ..self }
+        SharedPage { listed, ..self }
     }
 
     /// The tools that it lists.
-    pub fn listed(&self) -> &Arc<[Listed]> {
+    pub fn listed(&self) -> &Arc<[ListedToolCost]> {
         &self.listed
     }
 
@@ -459,7 +459,7 @@ impl Page {
 }
 
 /// A server's answer.
-pub struct Relayed {
+pub struct ServerAnswer {
     /// The message as it came.
     pub frame: Bytes,
     /// The place of its id.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::call::Call;
-use super::exit::{Answer, Message};
-use crate::ledger::{Ledger, Line, Payer};
-use crate::policy::{Fact, Facts};
+use super::exit::{ClientMessage, ExitAnswer};
+use crate::ledger::{CostLedger, CostLine, Payer};
+use crate::policy::{FieldFact, ResultFacts};
 use colibri_api::{Cost, Day};
 use colibri_protocol::Method;
 
@@ -13,7 +13,7 @@ use colibri_protocol::Method;
 const MODEL_CALL: &str = "model_call";
 
 /// Counts a call that took so long, and of whose answer so many bytes were queued for its client.
-pub fn charge(ledger: &Ledger, call: &Call, answer: &Answer, took: Duration, queued: usize) {
+pub fn charge(ledger: &CostLedger, call: &Call, answer: &ExitAnswer, took: Duration, queued: usize) {
     let payer = payer(call);
     let cost = Cost {
         calls: 1,
@@ -24,7 +24,7 @@ pub fn charge(ledger: &Ledger, call: &Call, answer: &Answer, took: Duration, que
         ..Cost::default()
     };
     ledger.count(&payer, line(call), &cost);
-    if let Message::Page(_, page) = &answer.message
+    if let ClientMessage::Page(_, page) = &answer.message
         && queued > 0
     {
         ledger.count_list(&payer, page.listed());
@@ -33,7 +33,7 @@ pub fn charge(ledger: &Ledger, call: &Call, answer: &Answer, took: Duration, que
 
 /// Counts what a model was asked in a call, by what the contract of its server has recorded of the result: as soon as
 /// that is here, whatever its client gets of it.
-pub fn model(ledger: &Ledger, call: &Call, facts: &Facts<'_>) {
+pub fn model(ledger: &CostLedger, call: &Call, facts: &ResultFacts<'_>) {
     if facts.event != MODEL_CALL {
         return;
     }
@@ -43,8 +43,8 @@ pub fn model(ledger: &Ledger, call: &Call, facts: &Facts<'_>) {
     };
     for (name, fact) in &facts.fields {
         match (*name, fact) {
-            ("tokens_in", Fact::Number(tokens)) => cost.tokens_in = *tokens,
-            ("tokens_out", Fact::Number(tokens)) => cost.tokens_out = *tokens,
+            ("tokens_in", FieldFact::Number(tokens)) => cost.tokens_in = *tokens,
+            ("tokens_out", FieldFact::Number(tokens)) => cost.tokens_out = *tokens,
             _ => {}
         }
     }
@@ -60,7 +60,7 @@ fn payer(call: &Call) -> Payer<'_> {
 }
 
 /// What a call is counted as.
-fn line(call: &Call) -> Line<'_> {
+fn line(call: &Call) -> CostLine<'_> {
     let described = call.target.describe();
     let operation = Some(described.operation).filter(|_| call.target.is_named());
     let (method, tool) = match call.method {
@@ -68,7 +68,7 @@ fn line(call: &Call) -> Line<'_> {
         Some(method) => (method.as_str(), ""),
         None => (operation.unwrap_or("other"), ""),
     };
-    Line {
+    CostLine {
         server: described.server,
         method,
         tool,

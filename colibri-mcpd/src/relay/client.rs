@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::agent_door::AgentDoor;
-use super::client_session::{ClientSession, Lessened};
-use super::lasting::Lasting;
+use super::agent_door::AgentSocket;
+use super::client_session::{ClientSession, ReducedRights};
+use super::lasting::SubscriptionGuard;
 use crate::peer::Outbox;
-use crate::policy::{Asker, Caller, Gate, Gates, Rights, Share};
-use crate::results::Owner;
+use crate::policy::{ApprovalCaller, Caller, Gate, Gates, Rights, UserUsage};
+use crate::results::ResultOwner;
 use colibri_protocol::Feature;
 use colibri_protocol::subscription::Filter;
 use colibri_wire::Id;
@@ -29,15 +29,15 @@ pub struct Client {
     /// Who it is, as the kernel says.
     pub peer: Caller,
     /// The agent's door that it came through, if it did.
-    pub door: Option<Arc<AgentDoor>>,
+    pub door: Option<Arc<AgentSocket>>,
     /// What the agent may do of what the person may.
-    rights: Lessened,
+    rights: ReducedRights,
     /// Where its answers go.
     pub outbox: Arc<Outbox>,
     /// Calls in flight at once.
     limit: usize,
     /// What its user has taken of what all have in common.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<UserUsage>>,
     flights: Mutex<Flights>,
     /// Gates that the connection itself closed.
     narrowed: AtomicU8,
@@ -45,7 +45,7 @@ pub struct Client {
     /// The daemon is ending: no further request is admitted.
     closed: AtomicBool,
     /// The `subscriptions/listen` requests in flight.
-    subscriptions: Mutex<BTreeMap<Id, Listening>>,
+    subscriptions: Mutex<BTreeMap<Id, ListenHandle>>,
     /// The last call in flight has landed.
     quiet: Notify,
     /// Nothing more is queued for it once that has happened.
@@ -55,13 +55,13 @@ pub struct Client {
 }
 
 /// A `subscriptions/listen` in flight.
-struct Listening {
+struct ListenHandle {
     /// Its id as it is written.
     id: Box<str>,
     /// What it is told of.
     filter: Filter,
     /// Its subscriptions at servers.
-    _lasting: Vec<Lasting>,
+    _lasting: Vec<SubscriptionGuard>,
 }
 
 type Flights = HashMap<Id, Flight, BuildHasherDefault<ShortHash>>;
@@ -100,7 +100,7 @@ enum Flight {
     /// Nobody can be told yet that it is cancelled.
     Admitted,
     /// At a target that can be told.
-    Sent(Arc<dyn Cancel>, u64),
+    Sent(Arc<dyn CancelReason>, u64),
     /// Cancelled before it was sent.
     Cancelled,
     /// Cancelled by the daemon, which ends: its client still waits for an answer.
@@ -108,7 +108,7 @@ enum Flight {
 }
 
 /// A target that can be told that a call is cancelled.
-pub trait Cancel: Send + Sync {
+pub trait CancelReason: Send + Sync {
     /// The call with this number of the target's is cancelled. `notification` is the client's message with the place
     /// of its `params`; without one the client is gone.
     fn cancel(&self, number: u64, notification: Option<(&bytes::Bytes, std::ops::Range<usize>)>);
@@ -116,7 +116,7 @@ pub trait Cancel: Send + Sync {
 
 /// Why a request is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum AdmissionLimit {
     /// The client has this many calls in flight already.
     InFlight(usize),
     /// A call with the same id is still in flight.
@@ -136,7 +136,7 @@ impl Client {
             caller,
             peer: caller,
             door: None,
-            rights: Lessened::default(),
+            rights: ReducedRights::default(),
             outbox,
             limit,
             share: None,
@@ -158,15 +158,15 @@ impl Client {
     }
 
     /// The same, come through an agent's door for the caller, as this process.
-    pub fn through(mut self, door: Arc<AgentDoor>, peer: Caller) -> Client {
+    pub fn through(mut self, door: Arc<AgentSocket>, peer: Caller) -> Client {
         self.peer = peer;
         self.door = Some(door);
         self
     }
 
     /// Whose calls those are that wait for a person.
-    pub fn asker(&self) -> Asker<'_> {
-        Asker {
+    pub fn asker(&self) -> ApprovalCaller<'_> {
+        ApprovalCaller {
             uid: self.caller.uid,
             agent: self.door.as_ref().map(|door| &*door.agent),
             session: self.door.as_ref().map(|door| &*door.session),
@@ -174,8 +174,8 @@ impl Client {
     }
 
     /// Whose the results are that are kept for it.
-    pub fn owner(&self) -> Owner {
-        Owner {
+    pub fn owner(&self) -> ResultOwner {
+        ResultOwner {
             uid: self.caller.uid,
             session: self.door.as_ref().map(|door| door.session.clone()),
         }
@@ -191,25 +191,25 @@ impl Client {
     }
 
     /// The same, taking from this user's share.
-    pub fn sharing(mut self, share: Arc<Share>) -> Client {
+    pub fn sharing(mut self, share: Arc<UserUsage>) -> Client {
         self.share = Some(share);
         self
     }
 
     /// What its user has taken of what all have in common.
-    pub fn share(&self) -> Option<&Arc<Share>> {
+    pub fn share(&self) -> Option<&Arc<UserUsage>> {
         self.share.as_ref()
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Listening>> {
+    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, ListenHandle>> {
         self.subscriptions
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// From now on the request with this id is told of this, and what lasts with it does.
-    pub fn listens(&self, id: Id, id_text: Box<str>, filter: Filter, lasting: Vec<Lasting>) {
-        let listening = Listening {
+    pub fn listens(&self, id: Id, id_text: Box<str>, filter: Filter, lasting: Vec<SubscriptionGuard>) {
+        let listening = ListenHandle {
             id: id_text,
             filter,
             _lasting: lasting,
@@ -238,13 +238,13 @@ impl Client {
     ///
     /// # Errors
     /// Which limit is reached, or that the id is in use.
-    pub fn admit(&self, id: &Id) -> Result<(), Limit> {
+    pub fn admit(&self, id: &Id) -> Result<(), AdmissionLimit> {
         let mut flights = self.flights();
         let count = flights.len();
         match flights.entry(id.clone()) {
-            Entry::Occupied(_) => Err(Limit::SameId),
-            Entry::Vacant(_) if self.closed.load(Ordering::Relaxed) => Err(Limit::Closed),
-            Entry::Vacant(_) if count >= self.limit => Err(Limit::InFlight(self.limit)),
+            Entry::Occupied(_) => Err(AdmissionLimit::SameId),
+            Entry::Vacant(_) if self.closed.load(Ordering::Relaxed) => Err(AdmissionLimit::Closed),
+            Entry::Vacant(_) if count >= self.limit => Err(AdmissionLimit::InFlight(self.limit)),
             Entry::Vacant(place) => {
                 place.insert(Flight::Admitted);
                 Ok(())
@@ -260,7 +260,7 @@ impl Client {
     }
 
     /// Notes who is to be told if the call is cancelled. `false`: it was cancelled already.
-    pub fn sent(&self, id: &Id, to: Arc<dyn Cancel>, number: u64) -> bool {
+    pub fn sent(&self, id: &Id, to: Arc<dyn CancelReason>, number: u64) -> bool {
         match self.flights().get_mut(id) {
             Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
@@ -414,15 +414,15 @@ impl Client {
 }
 
 /// The answers of a JSON-RPC batch, which go out together.
-pub struct Batch {
+pub struct BatchAnswers {
     client: Arc<Outbox>,
     state: Mutex<(usize, Vec<u8>)>,
 }
 
-impl Batch {
+impl BatchAnswers {
     /// A batch that waits for this many answers.
-    pub fn new(client: Arc<Outbox>, expected: usize) -> Batch {
-        Batch {
+    pub fn new(client: Arc<Outbox>, expected: usize) -> BatchAnswers {
+        BatchAnswers {
             client,
             state: Mutex::new((expected, Vec::new())),
         }
@@ -449,7 +449,7 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for BatchAnswers {
     fn drop(&mut self) {
         let (_, answers) = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.client.keep(answers.len(), 0);
@@ -477,7 +477,7 @@ mod tests {
 
     struct Told(Mutex<Vec<u64>>);
 
-    impl Cancel for Told {
+    impl CancelReason for Told {
         fn cancel(&self, number: u64, _: Option<(&bytes::Bytes, std::ops::Range<usize>)>) {
             self.0.lock().unwrap().push(number);
         }
@@ -498,9 +498,9 @@ mod tests {
     fn admits_up_to_the_limit_and_each_id_once() {
         let client = Client::unread(2);
         assert_eq!(client.admit(&id("1")), Ok(()));
-        assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
+        assert_eq!(client.admit(&id("1")), Err(AdmissionLimit::SameId));
         assert_eq!(client.admit(&id("\"1\"")), Ok(()));
-        assert_eq!(client.admit(&id("2")), Err(Limit::InFlight(2)));
+        assert_eq!(client.admit(&id("2")), Err(AdmissionLimit::InFlight(2)));
         assert!(landed(&client, &id("1")));
         assert!(!landed(&client, &id("1")));
         assert_eq!(client.admit(&id("2")), Ok(()));
@@ -511,10 +511,10 @@ mod tests {
         let client = Client::unread(9);
         client.admit(&id("1")).unwrap();
         client.close_admission();
-        assert_eq!(client.admit(&id("2")), Err(Limit::Closed));
-        assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
+        assert_eq!(client.admit(&id("2")), Err(AdmissionLimit::Closed));
+        assert_eq!(client.admit(&id("1")), Err(AdmissionLimit::SameId));
         assert!(landed(&client, &id("1")));
-        assert_eq!(client.admit(&id("1")), Err(Limit::Closed));
+        assert_eq!(client.admit(&id("1")), Err(AdmissionLimit::Closed));
     }
 
     #[test]
@@ -588,13 +588,13 @@ mod tests {
     #[test]
     fn a_batch_is_answered_once_and_whole() {
         let client = Client::unread(9);
-        let batch = Batch::new(client.outbox.clone(), 3);
+        let batch = BatchAnswers::new(client.outbox.clone(), 3);
         batch.answer(Some(b"1"));
         batch.answer(None);
         assert_eq!(client.outbox.queued(), 0);
         batch.answer(Some(b"3"));
         assert_eq!(client.outbox.queued(), "[1,3]\n".len());
-        Batch::new(client.outbox.clone(), 1).answer(None);
+        BatchAnswers::new(client.outbox.clone(), 1).answer(None);
         assert_eq!(client.outbox.queued(), "[1,3]\n".len());
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use super::asked::Asked;
-use super::lasting::Lasting;
+use super::asked::ClientRequests;
+use super::lasting::SubscriptionGuard;
 use crate::peer::Outbox;
 use crate::policy::Rights;
 use colibri_protocol::logging::Level;
@@ -19,30 +19,30 @@ pub struct ClientSession {
     stays: bool,
     agreed: OnceLock<(Version, Askable)>,
     /// What it is asked.
-    pub asked: Asked,
-    view: OnceLock<View>,
+    pub asked: ClientRequests,
+    view: OnceLock<SingleServerView>,
     /// The log messages that a legacy client wants.
     log_level: Mutex<Option<Level>>,
     /// Where it is told what nobody asked for, if not where its requests are answered.
     stream: OnceLock<Arc<Outbox>>,
     /// What a legacy client subscribed to, by the URIs that it knows. `None`: it is gone.
-    subscriptions: Mutex<Option<BTreeMap<String, Lasting>>>,
+    subscriptions: Mutex<Option<BTreeMap<String, SubscriptionGuard>>>,
 }
 
 /// What a client sees that sees one server alone.
-struct View {
+struct SingleServerView {
     server: Arc<str>,
     /// What policy lets it do there.
-    rights: Lessened,
+    rights: ReducedRights,
 }
 
 /// Rights of which something is taken away, and what they were made of.
 #[derive(Default)]
-pub(super) struct Lessened {
+pub(super) struct ReducedRights {
     known: Mutex<Option<(Weak<Rights>, Arc<Rights>)>>,
 }
 
-impl Lessened {
+impl ReducedRights {
     /// What is left of these.
     pub(super) fn of(&self, rights: &Arc<Rights>, lessen: impl Fn(&Rights) -> Rights) -> Arc<Rights> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl ClientSession {
             number,
             stays: true,
             agreed: OnceLock::new(),
-            asked: Asked::default(),
+            asked: ClientRequests::default(),
             view: OnceLock::new(),
             log_level: Mutex::default(),
             stream: OnceLock::new(),
@@ -88,9 +88,9 @@ impl ClientSession {
 
     /// Of all servers it sees this one alone, under its own names, and nothing of ours; for good.
     pub fn show_only(&self, server: &str) {
-        let _ = self.view.set(View {
+        let _ = self.view.set(SingleServerView {
             server: server.into(),
-            rights: Lessened::default(),
+            rights: ReducedRights::default(),
         });
     }
 
@@ -127,12 +127,12 @@ impl ClientSession {
         self.stream.get().cloned()
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, Option<BTreeMap<String, Lasting>>> {
+    fn subscriptions(&self) -> MutexGuard<'_, Option<BTreeMap<String, SubscriptionGuard>>> {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a subscription to a resource until it is ended, or the client is gone.
-    pub fn subscribe(&self, uri: String, lasting: Lasting) {
+    pub fn subscribe(&self, uri: String, lasting: SubscriptionGuard) {
         let mut subscriptions = self.subscriptions();
         let before = match &mut *subscriptions {
             Some(all) => all.insert(uri, lasting),

@@ -6,15 +6,15 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::agent_door::AgentDoor;
-use super::asked::{PATIENCE, Unanswered};
-use super::asking::Asking;
-use super::call::{Call, Chain, Outcome, Waits};
+use super::agent_door::AgentSocket;
+use super::asked::{NoResponse, PATIENCE};
+use super::asking::ClientRequest;
+use super::call::{Call, CallOutcome, Chain, Waits};
 use super::client::Client;
-use super::held_call::HeldCall;
-use super::record::Asked;
-use super::request_state::Kind;
-use super::tickets::{Over, TICKET, TooMany, WAIT};
+use super::held_call::SuspendedCall;
+use super::record::ClientRequestRecord;
+use super::request_state::RetryPurpose;
+use super::tickets::{PendingWork, TICKET, TooMany, WAIT};
 use crate::policy::summary;
 use colibri_protocol::{Ask, Code, Failure, Said, Version, input, read_response};
 use colibri_wire::{Edits, Json};
@@ -53,7 +53,7 @@ impl Chain {
     /// # Errors
     /// Too much waits already.
     pub fn confirmed(&self, call: &Call) -> Result<[u8; TICKET], TooMany> {
-        self.ticket(&call.client, Arc::new(Allowed))
+        self.ticket(&call.client, Arc::new(AllowedTicket))
     }
 
     /// A ticket for the retry of a client's call.
@@ -71,16 +71,16 @@ impl Confirmation {
     fn ask(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         let outcome = match chain.ticket(&call.client, self.clone()) {
             Ok(ticket) => {
-                let state = chain.seal(Kind::Confirm, &call, &ticket, SystemTime::now() + WAIT);
+                let state = chain.seal(RetryPurpose::Confirm, &call, &ticket, SystemTime::now() + WAIT);
                 let question = input::Question {
                     key: KEY,
                     method: Ask::Form.method(),
                     params: Some(&self.params),
                 };
                 let result = input::input_required_result(call.version, &self.server, &[question], &state);
-                Outcome::result(result)
+                CallOutcome::result(result)
             }
-            Err(why) => Outcome::Failed(self.failure(format!("the person cannot be asked: {why}"))),
+            Err(why) => CallOutcome::Failed(self.failure(format!("the person cannot be asked: {why}"))),
         };
         chain.finish(vec![(call, outcome)]);
     }
@@ -92,7 +92,7 @@ impl Confirmation {
     }
 }
 
-impl Over for Confirmation {
+impl PendingWork for Confirmation {
     /// The client was answered already.
     fn over(&self, _: &'static str) {}
 }
@@ -110,7 +110,7 @@ impl Waits for Confirmation {
             Some("accept") => go(chain, retry),
             Some(_) => {
                 let failure = self.failure("the person who was asked by the client refused this call".to_owned());
-                chain.finish(vec![(retry, Outcome::Failed(failure))]);
+                chain.finish(vec![(retry, CallOutcome::Failed(failure))]);
             }
             None => self.ask(chain, retry),
         }
@@ -118,13 +118,13 @@ impl Waits for Confirmation {
 }
 
 /// A call that a person allowed and whose server asks something itself.
-struct Allowed;
+struct AllowedTicket;
 
-impl Over for Allowed {
+impl PendingWork for AllowedTicket {
     fn over(&self, _: &'static str) {}
 }
 
-impl Waits for Allowed {
+impl Waits for AllowedTicket {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
         go(chain, retry);
     }
@@ -168,7 +168,7 @@ impl Chain {
         );
         let waiting = match asked {
             Ok(waiting) => waiting,
-            Err(failure) => return self.finish(vec![(call, Outcome::Failed(failure))]),
+            Err(failure) => return self.finish(vec![(call, CallOutcome::Failed(failure))]),
         };
         warn!(
             server = described.server,
@@ -180,9 +180,9 @@ impl Chain {
         if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
             call.client.outbox.push(waiting.notice(token).as_bytes());
         }
-        let counted = call.client.door.as_ref().map(AgentDoor::waits);
+        let counted = call.client.door.as_ref().map(AgentSocket::waits);
         let mut person = self.ask_person(&call, &arguments);
-        let held = HeldCall::hold(self, call);
+        let held = SuspendedCall::hold(self, call);
         let chain = self.clone();
         tokio::spawn(async move {
             let said = async {
@@ -201,32 +201,32 @@ impl Chain {
             drop((person, counted));
             let Some(call) = held.take() else { return };
             match against {
-                Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
+                Some(failure) => chain.finish(vec![(call, CallOutcome::Failed(failure))]),
                 None if call.client.unsent(&call.id) => go(&chain, call),
-                None => chain.finish(vec![(call, Outcome::Cancelled)]),
+                None => chain.finish(vec![(call, CallOutcome::Cancelled)]),
             }
         });
     }
 }
 
 /// The person behind a legacy client, who is asked whether a call may be made while an operator may decide too.
-pub struct AskedPerson {
+pub struct PersonElicitation {
     chain: Arc<Chain>,
-    asking: Asking,
-    record: Asked,
+    asking: ClientRequest,
+    record: ClientRequestRecord,
     is_over: bool,
 }
 
 impl Chain {
     /// Asks the person behind a legacy client whether a call may be made. `None`: it cannot be asked.
-    pub fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<AskedPerson> {
+    pub fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<PersonElicitation> {
         if call.version.is_modern() || !call.askable().can(Ask::Form) {
             return None;
         }
         let described = call.target.describe();
-        let mut asking = Asking::begin(&call.client).ok()?;
+        let mut asking = ClientRequest::begin(&call.client).ok()?;
         let params = input::confirmation(described.server, described.operation, arguments);
-        let record = Asked {
+        let record = ClientRequestRecord {
             server: described.server.into(),
             method: Ask::Form.method(),
             client: call.client.clone(),
@@ -240,7 +240,7 @@ impl Chain {
             Ask::Form.method()
         );
         let is_sent = asking.send(&message.into(), &Edits::new(), None);
-        let mut asked = AskedPerson {
+        let mut asked = PersonElicitation {
             chain: self.clone(),
             asking,
             record,
@@ -254,7 +254,7 @@ impl Chain {
     }
 }
 
-impl AskedPerson {
+impl PersonElicitation {
     /// Waits for what the person says, for ever if that is nothing that can be read: an operator may still decide.
     pub async fn allows(&mut self) -> bool {
         let until = Instant::now() + PATIENCE;
@@ -270,7 +270,7 @@ impl AskedPerson {
         };
         let is_recorded = match said {
             Some((said, text)) => self.ends(said.name(), Some(text.as_bytes())),
-            None => self.ends(answer.as_ref().err().map_or("unreadable", Unanswered::word), None),
+            None => self.ends(answer.as_ref().err().map_or("unreadable", NoResponse::word), None),
         };
         match said {
             Some((said, _)) if is_recorded || said != Said::Accept => said == Said::Accept,
@@ -285,7 +285,7 @@ impl AskedPerson {
     }
 }
 
-impl Drop for AskedPerson {
+impl Drop for PersonElicitation {
     fn drop(&mut self) {
         if !self.is_over {
             self.asking.because("it is decided, or the call is over");

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use super::call::{Call, Outcome, Upstream};
+use super::call::{Call, CallOutcome, Upstream};
 use super::client::Client;
 use crate::policy::{Rights, Terms};
 use crate::results::MOST_COUNTED;
@@ -24,7 +24,7 @@ const UNKEPT: u64 = 1 << 20;
 
 /// How a client stands with its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct BudgetStatus {
     /// The cost mode that is set.
     pub terms: Terms,
     /// Bytes of answers: of a person on one day, of an agent's instance since its start.
@@ -35,9 +35,9 @@ pub struct Standing {
     pub most: Option<u64>,
 }
 
-impl Standing {
+impl BudgetStatus {
     /// How a client stands now whose cost mode is this.
-    pub fn of(client: &Client, terms: Terms) -> Standing {
+    pub fn of(client: &Client, terms: Terms) -> BudgetStatus {
         let (spent, before, of_entry) = match (&client.door, client.share()) {
             (Some(door), _) => {
                 let before = door.spent.before(&terms);
@@ -49,7 +49,7 @@ impl Standing {
             }
             (None, None) => (0, 0, None),
         };
-        Standing {
+        BudgetStatus {
             terms,
             spent,
             before,
@@ -84,7 +84,7 @@ pub fn terms(rights: &Rights, client: &Client) -> Terms {
 
 /// True if nothing is left of the budget of a call's client.
 pub fn is_spent(call: &Call) -> bool {
-    Standing::of(&call.client, call.terms).left() == Some(0)
+    BudgetStatus::of(&call.client, call.terms).left() == Some(0)
 }
 
 /// Whether a call still fits what its client may spend.
@@ -92,7 +92,7 @@ pub fn is_spent(call: &Call) -> bool {
 /// # Errors
 /// [`Code::BudgetSpent`].
 pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
-    let standing = Standing::of(&call.client, call.terms);
+    let standing = BudgetStatus::of(&call.client, call.terms);
     if standing.left() != Some(0) || !is_counted(call) {
         return Ok(());
     }
@@ -165,7 +165,7 @@ pub fn time_of_today(at: u64) -> Option<String> {
 
 /// What the answer of a server to a call may have, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
+pub struct AnswerLimit {
     /// The most of a result that is relayed whole.
     pub result: u64,
     /// Who says so.
@@ -179,7 +179,7 @@ pub struct Limit {
 
 /// The limit by a server's entry, by the client's cost mode, and by what is left of the client's budget; `None`: there is
 /// none.
-pub fn limit(call: &Call) -> Option<Limit> {
+pub fn limit(call: &Call) -> Option<AnswerLimit> {
     let upstream = call.target.upstream();
     if upstream.is_some_and(Upstream::relays_whole) {
         return None;
@@ -188,7 +188,7 @@ pub fn limit(call: &Call) -> Option<Limit> {
     let (of_mode, left) = match has_budget(call) {
         false => (None, None),
         true => {
-            let standing = Standing::of(&call.client, call.terms);
+            let standing = BudgetStatus::of(&call.client, call.terms);
             let of_mode = standing.mode().and_then(|mode| mode.budgets().tool_result_bytes);
             let is_free = call.client.door.is_none() && call.target.is_free(false);
             match (is_free, standing.left()) {
@@ -208,7 +208,7 @@ pub fn limit(call: &Call) -> Option<Limit> {
     let (result, of) = limits.min_by_key(|(most, _)| *most)?;
     let set = least([of_entry, of_mode]).map(|set| set.max(UNKEPT));
     let unkept = least([set, left])?;
-    Some(Limit {
+    Some(AnswerLimit {
         result,
         of,
         unkept,
@@ -227,8 +227,8 @@ pub fn weighs_media(call: &Call, length: usize) -> bool {
 
 /// Held while an answer is measured and counted that could go beyond its client's budget: of answers that come at the
 /// same time each finds what those before it have left.
-pub fn alone<'a>(call: &'a Call, outcome: &Outcome) -> Option<MutexGuard<'a, ()>> {
-    let Outcome::Relayed(relayed) = outcome else {
+pub fn alone<'a>(call: &'a Call, outcome: &CallOutcome) -> Option<MutexGuard<'a, ()>> {
+    let CallOutcome::Relayed(relayed) = outcome else {
         return None;
     };
     let (Ok(span) | Err(span)) = &relayed.outcome;
@@ -238,7 +238,7 @@ pub fn alone<'a>(call: &'a Call, outcome: &Outcome) -> Option<MutexGuard<'a, ()>
 
 /// A cost mode that has gone up because its budget is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Raised {
+pub struct CostModeRaise {
     /// What it was.
     pub from: CostMode,
     /// What it is.
@@ -248,7 +248,7 @@ pub struct Raised {
 }
 
 /// Counts a list that was answered in so many bytes, as far as lists count.
-pub fn listed(call: &Call, bytes: usize) -> Option<Raised> {
+pub fn listed(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     let share = call.client.share()?;
     let of_mode = call.terms.mode.unwrap_or_default().budgets().session_bytes;
     let of_entry = call.client.door.as_ref().and_then(|door| door.max_bytes);
@@ -258,7 +258,7 @@ pub fn listed(call: &Call, bytes: usize) -> Option<Raised> {
 }
 
 /// Counts a call that was answered in so many bytes. Of calls that end at the same time one sees the mode go up.
-pub fn answered(call: &Call, bytes: usize) -> Option<Raised> {
+pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     let bytes = bytes as u64;
     let before = match (&call.client.door, call.client.share()) {
         (Some(door), _) => {
@@ -275,7 +275,7 @@ pub fn answered(call: &Call, bytes: usize) -> Option<Raised> {
     };
     let spent = before.saturating_add(bytes);
     let (from, to) = (call.terms.in_force(before)?, call.terms.in_force(spent)?);
-    (from != to).then_some(Raised { from, to, spent })
+    (from != to).then_some(CostModeRaise { from, to, spent })
 }
 
 /// Whether a request is a call: of a tool, or of what a server has. Shaking hands and listing are none.

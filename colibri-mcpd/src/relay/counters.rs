@@ -74,7 +74,7 @@ impl Default for CallMetrics {
 
 /// What was counted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Counted {
+pub struct CounterSnapshot {
     /// Calls by latency: the bucket's upper bound in seconds, the last one infinite, and the calls in it alone.
     pub buckets: Vec<(f64, u64)>,
     /// All latencies together, seconds.
@@ -87,7 +87,7 @@ pub struct Counted {
     pub asked: u64,
 }
 
-impl Counted {
+impl CounterSnapshot {
     /// Finished calls.
     pub fn calls(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
@@ -143,7 +143,7 @@ impl CallMetrics {
     }
 
     /// What was counted until now. Calls that finish meanwhile may be in one number and not in another.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> CounterSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);
         let errors = codes().map(Cow::Borrowed).zip(self.errors.iter().map(read));
@@ -151,7 +151,7 @@ impl CallMetrics {
         let reported = reported
             .into_iter()
             .map(|(code, count)| (Cow::Owned(code.into()), count));
-        Counted {
+        CounterSnapshot {
             buckets: bounds.zip(self.buckets.iter().map(read)).collect(),
             seconds: read(&self.nanoseconds) as f64 / 1e9,
             errors: errors.filter(|(_, count)| *count > 0).chain(reported).collect(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::call::{Call, Outcome, Page, Relayed, Upstream, no_such_tool};
+use super::call::{Call, CallOutcome, ServerAnswer, SharedPage, Upstream, no_such_tool};
 use crate::policy::ReportedFailure;
 use crate::results::MediaBytes;
 use colibri_protocol::{
@@ -15,9 +15,9 @@ use colibri_protocol::{
 use colibri_wire::{Edits, Json};
 
 /// What leaves, and what is recorded of it.
-pub struct Answer {
+pub struct ExitAnswer {
     /// What the client is sent.
-    pub message: Message,
+    pub message: ClientMessage,
     /// Whether the call did what was asked.
     pub success: bool,
     /// Why not: with a code of ours, of an integration, or a server's number.
@@ -27,25 +27,25 @@ pub struct Answer {
 }
 
 /// What a client is sent.
-pub enum Message {
+pub enum ClientMessage {
     /// A message of our own.
     Own(Vec<u8>),
     /// A result of our own that many get, and the head of this message.
-    Page(Vec<u8>, Arc<Page>),
+    Page(Vec<u8>, Arc<SharedPage>),
     /// A server's message, edited; the range is what the server answered (`result` or `error`) in it.
     Edited(Bytes, Edits, Range<usize>),
     /// Nothing.
     None,
 }
 
-impl Message {
+impl ClientMessage {
     /// Its bytes.
     pub(super) fn length(&self) -> usize {
         match self {
-            Message::Own(message) => message.len(),
-            Message::Page(head, page) => head.len() + page.length() + 1,
-            Message::Edited(frame, edits, _) => edits.edited_length(frame.len()),
-            Message::None => 0,
+            ClientMessage::Own(message) => message.len(),
+            ClientMessage::Page(head, page) => head.len() + page.length() + 1,
+            ClientMessage::Edited(frame, edits, _) => edits.edited_length(frame.len()),
+            ClientMessage::None => 0,
         }
     }
 
@@ -53,25 +53,25 @@ impl Message {
     pub(super) fn uncounted(&self) -> usize {
         let of = |result: Json<'_>| MediaBytes::of(result.text().as_bytes()).uncounted;
         match self {
-            Message::Own(message) => {
+            ClientMessage::Own(message) => {
                 let message = Json::part(message, 0..message.len());
                 message.and_then(|message| message.get("result")).map_or(0, of)
             }
-            Message::Edited(frame, _, span) => {
+            ClientMessage::Edited(frame, _, span) => {
                 // What is left out for an old client is not sent.
                 let left_out = frame.len().saturating_sub(self.length());
                 let uncounted = Json::part(frame, span.clone()).map_or(0, of);
                 uncounted.saturating_sub(left_out)
             }
-            Message::Page(..) | Message::None => 0,
+            ClientMessage::Page(..) | ClientMessage::None => 0,
         }
     }
 }
 
-impl Answer {
+impl ExitAnswer {
     /// A message that ends its call, or that says how it failed.
-    fn new(message: Message, failed: Option<AttemptFailure>) -> Answer {
-        Answer {
+    fn new(message: ClientMessage, failed: Option<AttemptFailure>) -> ExitAnswer {
+        ExitAnswer {
             message,
             success: failed.is_none(),
             failed,
@@ -86,38 +86,42 @@ impl Answer {
 }
 
 /// Shapes the answer.
-pub fn shape(call: &Call, outcome: Outcome) -> Answer {
-    let own = |answer: OwnAnswer, failed| Answer::new(Message::Own(answer.to_message(Some(call.id_text()))), failed);
+pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
+    let own = |answer: OwnAnswer, failed| {
+        ExitAnswer::new(ClientMessage::Own(answer.to_message(Some(call.id_text()))), failed)
+    };
     let failed = |failure: Failure, told: Option<Failure>| {
         let attempt = FailureCause::Ours(failure.code).attempt();
         own(told.unwrap_or(failure).answer(call.method, call.version), Some(attempt))
     };
     match outcome {
-        Outcome::Own { answer, failed } => {
+        CallOutcome::Own { answer, failed } => {
             let failed = match &answer {
                 OwnAnswer::Error(error) => Some(FailureCause::Servers(error.code).attempt()),
                 OwnAnswer::Result(_) => failed.then_some(AttemptFailure::TOOL_ERROR),
             };
             own(answer, failed)
         }
-        Outcome::Page(page) => Answer::new(Message::Page(OwnAnswer::result_head(call.id_text()), page), None),
-        Outcome::Failed(failure) => failed(failure, None),
-        Outcome::Refused(failure) => {
+        CallOutcome::Page(page) => {
+            ExitAnswer::new(ClientMessage::Page(OwnAnswer::result_head(call.id_text()), page), None)
+        }
+        CallOutcome::Failed(failure) => failed(failure, None),
+        CallOutcome::Refused(failure) => {
             let told = match &call.parts.called {
                 Some(name) if failure.code == Code::PolicyDenied => Some(no_such_tool(name)),
                 _ => None,
             };
             failed(failure, told)
         }
-        Outcome::Cancelled => Answer::new(Message::None, Some(AttemptFailure::CANCELLED)),
-        Outcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
+        CallOutcome::Cancelled => ExitAnswer::new(ClientMessage::None, Some(AttemptFailure::CANCELLED)),
+        CallOutcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
             Ok(answer) => answer,
             Err(failure) => failed(failure.of_server(call.target.describe().server), None),
         },
     }
 }
 
-fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
+fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Failure> {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, relayed.id.clone(), &call.frame[call.parts.id.clone()]);
     let shape = shape_of(call, relayed);
@@ -150,15 +154,18 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
     if let Some(own) = &relayed.edits {
         edits.append_at(0, (**own).clone());
     }
-    let answer = Answer::new(Message::Edited(relayed.frame.clone(), edits, span.clone()), failed);
-    Ok(Answer {
+    let answer = ExitAnswer::new(
+        ClientMessage::Edited(relayed.frame.clone(), edits, span.clone()),
+        failed,
+    );
+    Ok(ExitAnswer {
         failed: reported.map(ReportedFailure::attempt).or(answer.failed),
         is_interim: relayed.is_interim,
         ..answer
     })
 }
 
-fn shape_of<'a>(call: &'a Call, relayed: &Relayed) -> Shape<'a> {
+fn shape_of<'a>(call: &'a Call, relayed: &ServerAnswer) -> Shape<'a> {
     Shape {
         method: call.method,
         server: relayed.version,
@@ -170,7 +177,12 @@ fn shape_of<'a>(call: &'a Call, relayed: &Relayed) -> Shape<'a> {
     }
 }
 
-fn edit_result(edits: &mut Edits, shape: &Shape<'_>, relayed: &Relayed, span: &Range<usize>) -> Result<(), Failure> {
+fn edit_result(
+    edits: &mut Edits,
+    shape: &Shape<'_>,
+    relayed: &ServerAnswer,
+    span: &Range<usize>,
+) -> Result<(), Failure> {
     if shape.may_edit(&relayed.frame[span.clone()]) {
         let result = part(&relayed.frame, span)?;
         edits.append_at(span.start, protocol::result_edits(shape, result)?);
@@ -182,7 +194,7 @@ fn edit_result(edits: &mut Edits, shape: &Shape<'_>, relayed: &Relayed, span: &R
 ///
 /// # Errors
 /// As it cannot be brought into the shape that its client can read.
-pub(super) fn result_for(call: &Call, relayed: &Relayed, span: &Range<usize>) -> Result<Vec<u8>, Failure> {
+pub(super) fn result_for(call: &Call, relayed: &ServerAnswer, span: &Range<usize>) -> Result<Vec<u8>, Failure> {
     let mut edits = Edits::new();
     edit_result(&mut edits, &shape_of(call, relayed), relayed, span)?;
     Ok(edited_result(relayed, span, edits))
@@ -190,7 +202,7 @@ pub(super) fn result_for(call: &Call, relayed: &Relayed, span: &Range<usize>) ->
 
 /// A server's result, which stands at `span`, with the edits that it needs whoever gets it, and these, all of which are
 /// within it.
-pub(super) fn edited_result(relayed: &Relayed, span: &Range<usize>, mut edits: Edits) -> Vec<u8> {
+pub(super) fn edited_result(relayed: &ServerAnswer, span: &Range<usize>, mut edits: Edits) -> Vec<u8> {
     if let Some(own) = &relayed.edits {
         edits.append_at(0, (**own).clone());
     }
@@ -206,7 +218,7 @@ fn part<'a>(frame: &'a Bytes, span: &Range<usize>) -> Result<Json<'a>, Failure> 
 }
 
 /// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that were queued for it.
-pub fn deliver(call: &Call, answer: &Answer) -> usize {
+pub fn deliver(call: &Call, answer: &ExitAnswer) -> usize {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
@@ -217,15 +229,15 @@ pub fn deliver(call: &Call, answer: &Answer) -> usize {
     let mut is_queued = false;
     call.client.land(&call.id, |waited_for| {
         is_queued = match &answer.message {
-            Message::Own(message) if waited_for => match batch {
+            ClientMessage::Own(message) if waited_for => match batch {
                 None => call.client.outbox.push(message),
                 Some(batch) => batch.answer(Some(message)),
             },
-            Message::Page(head, page) if waited_for => match batch {
+            ClientMessage::Page(head, page) if waited_for => match batch {
                 None => call.client.outbox.push_shared(head, &page.result, b"}"),
                 Some(batch) => batch.answer(Some(&[head, &page.result.bytes()[..], b"}"].concat())),
             },
-            Message::Edited(frame, edits, _) if waited_for => match batch {
+            ClientMessage::Edited(frame, edits, _) if waited_for => match batch {
                 None => call.client.outbox.push_edited(frame, edits),
                 Some(batch) => batch.answer(Some(&edits.apply(frame))),
             },

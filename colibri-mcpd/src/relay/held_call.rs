@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::call::{Call, Chain, Outcome};
-use super::client::Cancel;
+use super::call::{Call, CallOutcome, Chain};
+use super::client::CancelReason;
 
 /// A call that waits. Its cancellation ends it, whatever it waits for.
-pub struct HeldCall {
+pub struct SuspendedCall {
     chain: Arc<Chain>,
     call: Mutex<Option<Box<Call>>>,
     over: Notify,
 }
 
-impl HeldCall {
+impl SuspendedCall {
     /// Keeps a call until it is cancelled or taken.
-    pub fn hold(chain: &Arc<Chain>, call: Box<Call>) -> Arc<HeldCall> {
+    pub fn hold(chain: &Arc<Chain>, call: Box<Call>) -> Arc<SuspendedCall> {
         let (client, id) = (call.client.clone(), call.id.clone());
-        let held = Arc::new(HeldCall {
+        let held = Arc::new(SuspendedCall {
             chain: chain.clone(),
             call: Mutex::new(Some(call)),
             over: Notify::new(),
@@ -32,7 +32,7 @@ impl HeldCall {
 
     /// Holds a call until `after` is done. `None`: it was cancelled meanwhile, and has ended.
     pub async fn until(after: impl Future<Output = ()>, chain: &Arc<Chain>, call: Box<Call>) -> Option<Box<Call>> {
-        let held = HeldCall::hold(chain, call);
+        let held = SuspendedCall::hold(chain, call);
         tokio::select! {
             () = after => {}
             () = held.over() => return None,
@@ -41,7 +41,7 @@ impl HeldCall {
         if call.client.unsent(&call.id) {
             return Some(call);
         }
-        chain.finish(vec![(call, Outcome::Cancelled)]);
+        chain.finish(vec![(call, CallOutcome::Cancelled)]);
         None
     }
 
@@ -68,10 +68,10 @@ impl HeldCall {
     }
 }
 
-impl Cancel for HeldCall {
+impl CancelReason for SuspendedCall {
     fn cancel(&self, _: u64, _: Option<(&Bytes, std::ops::Range<usize>)>) {
         if let Some(call) = self.take() {
-            self.chain.finish(vec![(call, Outcome::Cancelled)]);
+            self.chain.finish(vec![(call, CallOutcome::Cancelled)]);
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::call::{Call, Chain, Outcome, Relayed};
-use super::cost::{self, Limit};
+use super::call::{Call, CallOutcome, Chain, ServerAnswer};
+use super::cost::{self, AnswerLimit};
 use super::exit;
 use super::record;
-use crate::results::{Kept, Media, MediaBytes, NotKept, Piece, beginning, media, media_spans};
+use crate::results::{Media, MediaBytes, NotStored, ResultPiece, StoredResult, beginning, media, media_spans};
 use colibri_protocol::{Answer, Code, Failure, META_KEPT, Method};
 use colibri_text::counted;
 use colibri_wire::Json;
@@ -23,44 +23,44 @@ const META: usize = 2048;
 /// The most bytes of such an answer beside its texts, images and structured content.
 const AROUND: u64 = 4096;
 /// A server's result over its limit.
-pub struct Over {
-    relayed: Relayed,
+pub struct OversizedResult {
+    relayed: ServerAnswer,
     span: Range<usize>,
-    limit: Limit,
+    limit: AnswerLimit,
 }
 
 /// What a call ends with, unless that is a result over its limit.
 ///
 /// # Errors
 /// It is one, and has to be kept.
-pub fn within_limit(call: &Call, outcome: Outcome) -> Result<Outcome, Box<Over>> {
-    let Outcome::Relayed(relayed) = outcome else {
+pub fn within_limit(call: &Call, outcome: CallOutcome) -> Result<CallOutcome, Box<OversizedResult>> {
+    let CallOutcome::Relayed(relayed) = outcome else {
         return Ok(outcome);
     };
     let Some(limit) = cost::limit(call) else {
-        return Ok(Outcome::Relayed(relayed));
+        return Ok(CallOutcome::Relayed(relayed));
     };
     let (Ok(span) | Err(span)) = relayed.outcome.clone();
     let is_result = relayed.outcome.is_ok() && !relayed.is_interim;
     let most = if is_result { limit.result } else { limit.unkept };
     if span.len() as u64 <= most || is_result && is_within(&relayed.frame[span.clone()], limit) {
-        return Ok(Outcome::Relayed(relayed));
+        return Ok(CallOutcome::Relayed(relayed));
     }
-    let over = Over { relayed, span, limit };
+    let over = OversizedResult { relayed, span, limit };
     match is_result {
         true => Err(Box::new(over)),
-        false => Ok(Outcome::Failed(over.refused(call))),
+        false => Ok(CallOutcome::Failed(over.refused(call))),
     }
 }
 
 /// True if it is images and the like that make a result long, and there is enough left for them.
-fn is_within(result: &[u8], limit: Limit) -> bool {
+fn is_within(result: &[u8], limit: AnswerLimit) -> bool {
     let media = MediaBytes::of(result);
     let (text, counted) = (result.len() - media.all, result.len() - media.uncounted);
     text as u64 <= limit.result && limit.whole.is_none_or(|whole| counted as u64 <= whole)
 }
 
-impl Over {
+impl OversizedResult {
     fn result(&self) -> &[u8] {
         &self.relayed.frame[self.span.clone()]
     }
@@ -95,13 +95,13 @@ impl Over {
 
     /// What is answered in place of the result, which its client would have had as `whole`: of a tool call its beginning,
     /// of anything else an error, since who reads a part of a resource takes it for all of it.
-    fn told(&self, call: &Call, whole: &[u8], kept: Result<&Kept, &NotKept>) -> Outcome {
+    fn told(&self, call: &Call, whole: &[u8], kept: Result<&StoredResult, &NotStored>) -> CallOutcome {
         let part = match call.method {
             Some(Method::ToolsCall) => self.part(call, whole, kept),
             _ => None,
         };
         if let Some(part) = part {
-            return Outcome::Own {
+            return CallOutcome::Own {
                 answer: Answer::Result(part),
                 failed: self.relayed.says_error,
             };
@@ -120,7 +120,7 @@ impl Over {
             }
             _ => told(call, (self.result(), done), self.limit, kept),
         };
-        Outcome::Failed(match &call.deferred {
+        CallOutcome::Failed(match &call.deferred {
             Some(deferred) => failure.deferring((**deferred).clone()),
             None => failure,
         })
@@ -128,7 +128,7 @@ impl Over {
 
     /// The beginning of a tool's result as a result of its own; `None`: it would have to have structured content, by the
     /// tool's schema, for which not enough is left of the budget.
-    fn part(&self, call: &Call, whole: &[u8], kept: Result<&Kept, &NotKept>) -> Option<Vec<u8>> {
+    fn part(&self, call: &Call, whole: &[u8], kept: Result<&StoredResult, &NotStored>) -> Option<Vec<u8>> {
         let (text, result) = (std::str::from_utf8(whole).ok()?, Json::part(whole, 0..whole.len())?);
         let mut left = self.limit.whole.map_or(u64::MAX, |whole| whole.saturating_sub(AROUND));
         let structured = match call.target.has_output_schema() {
@@ -187,10 +187,10 @@ impl Over {
         call: &Call,
         length: usize,
         (passed, missing): (&[&Media<'_>], &[&Media<'_>]),
-        piece: &Piece,
-        kept: Result<&Kept, &NotKept>,
+        piece: &ResultPiece,
+        kept: Result<&StoredResult, &NotStored>,
     ) -> String {
-        let (done, Limit { result, of, .. }, number) = (self.done(call), self.limit, call.number);
+        let (done, AnswerLimit { result, of, .. }, number) = (self.done(call), self.limit, call.number);
         let blocks = |count: usize| counted(count as u64, "data block");
         let media = match (passed, missing) {
             ([], []) => String::new(),
@@ -235,7 +235,7 @@ fn text_block(text: &str) -> String {
 }
 
 /// What programs find in `_meta` of such an answer.
-fn stored(call: &Call, length: usize, piece: &Piece, kept: Result<&Kept, &NotKept>) -> String {
+fn stored(call: &Call, length: usize, piece: &ResultPiece, kept: Result<&StoredResult, &NotStored>) -> String {
     let handle = kept.map_or_else(|_| String::new(), |kept| format!("\"handle\":\"{}\",", kept.handle));
     let line = piece.next.map_or_else(String::new, |next| format!(",\"line\":{next}"));
     let deferred = call.deferred.as_ref().and_then(|deferred| deferred.member());
@@ -266,9 +266,14 @@ fn head(result: &[u8]) -> String {
 }
 
 /// What is answered in place of a result over its limit, and of what was done.
-fn told(call: &Call, (whole, done): (&[u8], &str), limit: Limit, kept: Result<&Kept, &NotKept>) -> Failure {
+fn told(
+    call: &Call,
+    (whole, done): (&[u8], &str),
+    limit: AnswerLimit,
+    kept: Result<&StoredResult, &NotStored>,
+) -> Failure {
     let (length, head, number) = (whole.len(), head(whole), call.number);
-    let Limit { result, of, .. } = limit;
+    let AnswerLimit { result, of, .. } = limit;
     let size = format!("{done}; its result has {length} bytes, the limit is {result} ({of})");
     let has_text = std::str::from_utf8(whole).is_ok_and(|whole| !beginning(whole, HEAD as u64).text.is_empty());
     let first = if has_text { "\"lines\":1000" } else { "\"block\":0" };
@@ -295,17 +300,17 @@ fn told(call: &Call, (whole, done): (&[u8], &str), limit: Limit, kept: Result<&K
 
 impl Chain {
     /// Keeps the result of a call, away from the threads that serve clients, and ends the call when that is done.
-    pub(super) fn keep(self: &Arc<Chain>, mut call: Box<Call>, over: Box<Over>) {
+    pub(super) fn keep(self: &Arc<Chain>, mut call: Box<Call>, over: Box<OversizedResult>) {
         // Whatever becomes of it, it did what it did.
         if let Some(facts) = record::facts(&call, &over.relayed)
             && let Err(failure) = record::held_back(&self.recorder, &call, &facts)
         {
-            return self.finish(vec![(call, Outcome::Failed(failure))]);
+            return self.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         // As long as it waits for the disk, it is its client's like all that is queued.
         let length = over.relayed.frame.len();
         if !call.client.outbox.hold(length) {
-            let outcome = over.told(&call, over.result(), Err(&NotKept::Busy));
+            let outcome = over.told(&call, over.result(), Err(&NotStored::Busy));
             return self.finish(vec![(call, outcome)]);
         }
         call.held += length;
@@ -314,7 +319,7 @@ impl Chain {
             let turn = chain.results.turn(call.client.owner()).await;
             tokio::task::spawn_blocking(move || {
                 let outcome = match call.client.is_cancelled(&call.id) {
-                    true => Outcome::Cancelled,
+                    true => CallOutcome::Cancelled,
                     false => chain.kept(&call, &over),
                 };
                 drop(turn);
@@ -324,39 +329,44 @@ impl Chain {
     }
 
     /// What is answered to a call whose result is kept now, or is not.
-    fn kept(&self, call: &Call, over: &Over) -> Outcome {
+    fn kept(&self, call: &Call, over: &OversizedResult) -> CallOutcome {
         match exit::result_for(call, &over.relayed, &over.span) {
             Ok(result) => self.put(call, &result, |kept| over.told(call, &result, kept)),
-            Err(failure) => Outcome::Failed(failure.of_server(call.target.describe().server)),
+            Err(failure) => CallOutcome::Failed(failure.of_server(call.target.describe().server)),
         }
     }
 
     /// A tool's result of ours that is made of what others wrote, and kept like servers' results where the client's cost
     /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and nothing was done that
     /// could be done twice. Waits for the disk.
-    pub fn own_result(&self, call: &Call, result: Vec<u8>) -> Outcome {
+    pub fn own_result(&self, call: &Call, result: Vec<u8>) -> CallOutcome {
         let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result) else {
-            return Outcome::result(result);
+            return CallOutcome::result(result);
         };
-        let told = |kept: Result<&Kept, &NotKept>| {
+        let told = |kept: Result<&StoredResult, &NotStored>| {
             let what = (&result[..], "this tool only reads, and changed nothing");
-            Outcome::Failed(told(call, what, limit, kept))
+            CallOutcome::Failed(told(call, what, limit, kept))
         };
         match cost::is_spent(call) {
-            true => told(Err(&NotKept::Unreadable)),
+            true => told(Err(&NotStored::Unreadable)),
             false => self.put(call, &result, told),
         }
     }
 
-    fn put(&self, call: &Call, result: &[u8], told: impl Fn(Result<&Kept, &NotKept>) -> Outcome) -> Outcome {
+    fn put(
+        &self,
+        call: &Call,
+        result: &[u8],
+        told: impl Fn(Result<&StoredResult, &NotStored>) -> CallOutcome,
+    ) -> CallOutcome {
         let owner = call.client.owner();
         match self.results.keep(&owner, result) {
             Err(why) => told(Err(&why)),
             Ok(kept) => {
                 // What nobody is told of is nobody's: who has cancelled, or an agent whose results were just forgotten.
                 let is_told = match call.client.is_cancelled(&call.id) {
-                    true => Err(told(Err(&NotKept::Cancelled))),
-                    false => record::kept(&self.recorder, call, &kept).map_err(Outcome::Failed),
+                    true => Err(told(Err(&NotStored::Cancelled))),
+                    false => record::kept(&self.recorder, call, &kept).map_err(CallOutcome::Failed),
                 };
                 if is_told.is_err() {
                     self.results.remove(&owner, &kept);

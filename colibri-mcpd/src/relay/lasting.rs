@@ -3,4 +3,4 @@
 use std::any::Any;
 
 /// What lasts for as long as it is kept, and ends by being dropped: a subscription at a server.
-pub type Lasting = Box<dyn Any + Send + Sync>;
+pub type SubscriptionGuard = Box<dyn Any + Send + Sync>;

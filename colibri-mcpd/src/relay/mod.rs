@@ -29,19 +29,19 @@ pub mod tickets;
 mod undone;
 pub mod validate;
 
-pub use agent_door::{AgentDoor, Spent};
-pub use asked::{AnswerParts, Asked, MAX_ASKED, PATIENCE, Progress, Response, Unanswered};
-pub use asking::Asking;
+pub use agent_door::{AgentSocket, AgentUsage};
+pub use asked::{AnswerParts, ClientProgress, ClientRequests, ClientResponse, MAX_ASKED, NoResponse, PATIENCE};
+pub use asking::ClientRequest;
 pub use call::{
-    Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Upstream, Waits,
-    no_such_tool,
+    COLIBRI, Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage,
+    TargetDescription, Trace, Upstream, Waits, no_such_tool,
 };
-pub use client::{Batch, Cancel, Client, Limit};
+pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client};
 pub use client_session::ClientSession;
-pub use counters::{CallMetrics, Counted};
-pub use held_call::HeldCall;
-pub use lasting::Lasting;
+pub use counters::{CallMetrics, CounterSnapshot};
+pub use held_call::SuspendedCall;
+pub use lasting::SubscriptionGuard;
 pub use recorder::Recorder;
-pub use rules::Rules;
+pub use rules::CallRules;
 pub use stages::refused;
-pub use undone::{Defers, Undone};
+pub use undone::{DeferredCall, Defers};

@@ -6,13 +6,13 @@ use std::time::SystemTime;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::call::{Call, Relayed};
+use super::call::{Call, ServerAnswer};
 use super::client::Client;
-use super::exit::{Answer, Message};
+use super::exit::{ClientMessage, ExitAnswer};
 use super::recorder::Recorder;
 use super::settled::redacted;
-use crate::policy::{Fact, Facts};
-use crate::results::Kept;
+use crate::policy::{FieldFact, ResultFacts};
+use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_text::hex;
 use colibri_trail::{Attempt, Detail, Digest, Enter, Event, EventName, Exit, Record, Through, TrailError};
@@ -99,7 +99,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: none of them may be sent.
-pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Failure> {
+pub fn left(recorder: &Recorder, calls: &[(Box<Call>, ExitAnswer)]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
@@ -154,15 +154,15 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Fa
     Ok(())
 }
 
-fn answer_in_full(call: &Call, answer: &Answer) -> Option<Box<RawValue>> {
+fn answer_in_full(call: &Call, answer: &ExitAnswer) -> Option<Box<RawValue>> {
     match &answer.message {
-        Message::Edited(frame, _, span) => call.in_full(&frame[span.clone()]),
-        Message::Own(_) | Message::Page(..) | Message::None => None,
+        ClientMessage::Edited(frame, _, span) => call.in_full(&frame[span.clone()]),
+        ClientMessage::Own(_) | ClientMessage::Page(..) | ClientMessage::None => None,
     }
 }
 
 /// What the contract of its server has recorded of the result of a call that did what was asked.
-pub(super) fn facts<'a>(call: &'a Call, relayed: &Relayed) -> Option<Facts<'a>> {
+pub(super) fn facts<'a>(call: &'a Call, relayed: &ServerAnswer) -> Option<ResultFacts<'a>> {
     let answers = call
         .target
         .answers()
@@ -171,13 +171,13 @@ pub(super) fn facts<'a>(call: &'a Call, relayed: &Relayed) -> Option<Facts<'a>> 
     answers.facts(result, &|text| redacted(call, text))
 }
 
-fn facts_of<'a>(call: &'a Call, answer: &Answer) -> Option<Facts<'a>> {
+fn facts_of<'a>(call: &'a Call, answer: &ExitAnswer) -> Option<ResultFacts<'a>> {
     let answers = call.target.answers().filter(|_| answer.success && !answer.is_interim)?;
     match &answer.message {
-        Message::Edited(frame, _, span) => {
+        ClientMessage::Edited(frame, _, span) => {
             answers.facts(Json::part(frame, span.clone())?, &|text| redacted(call, text))
         }
-        Message::Own(_) | Message::Page(..) | Message::None => None,
+        ClientMessage::Own(_) | ClientMessage::Page(..) | ClientMessage::None => None,
     }
 }
 
@@ -185,7 +185,7 @@ fn facts_of<'a>(call: &'a Call, answer: &Answer) -> Option<Facts<'a>> {
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: its client may not be told of it.
-pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &Facts<'_>) -> Result<(), Failure> {
+pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &ResultFacts<'_>) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
@@ -197,7 +197,7 @@ pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &Facts<'_>) -> 
 
 /// What is recorded of a call beside its end: what its contract says, of a call that it refused too, and which task it
 /// became.
-fn more_facts<'a>(call: &'a Call, answer: &Answer) -> Vec<Facts<'a>> {
+fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
     let Some(answers) = call.target.answers() else {
         return Vec::new();
     };
@@ -205,19 +205,19 @@ fn more_facts<'a>(call: &'a Call, answer: &Answer) -> Vec<Facts<'a>> {
     let refused = || answers.refused(call.arguments(), &|text| redacted(call, text));
     let facts = if is_refused { refused() } else { facts_of(call, answer) };
     let task = call.deferred.as_ref().and_then(|deferred| deferred.task);
-    let deferred = task.map(|task| Facts {
+    let deferred = task.map(|task| ResultFacts {
         event: EventName::Deferred.name(),
-        fields: vec![("task", Fact::Number(task))],
+        fields: vec![("task", FieldFact::Number(task))],
     });
     facts.into_iter().chain(deferred).collect()
 }
 
 /// The name of a record beside a call's end, and what it says.
-fn told<'a>(call: &'a Call, facts: &'a Facts<'_>, time: SystemTime) -> (&'a str, Vec<(&'a str, Detail<'a>)>) {
+fn told<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> (&'a str, Vec<(&'a str, Detail<'a>)>) {
     (facts.event, details(call, facts, time))
 }
 
-fn details<'a>(call: &'a Call, facts: &'a Facts<'_>, time: SystemTime) -> Vec<(&'a str, Detail<'a>)> {
+fn details<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> Vec<(&'a str, Detail<'a>)> {
     let described = call.target.describe();
     let latency = time.duration_since(call.time).unwrap_or_default();
     let mut details = vec![
@@ -235,9 +235,9 @@ fn details<'a>(call: &'a Call, facts: &'a Facts<'_>, time: SystemTime) -> Vec<(&
     }
     details.extend(facts.fields.iter().map(|(name, fact)| {
         let detail = match fact {
-            Fact::Text(text) => Detail::Text(text),
-            Fact::Number(number) => Detail::Number(*number),
-            Fact::Flag(flag) => Detail::Flag(*flag),
+            FieldFact::Text(text) => Detail::Text(text),
+            FieldFact::Number(number) => Detail::Number(*number),
+            FieldFact::Flag(flag) => Detail::Flag(*flag),
         };
         (*name, detail)
     }));
@@ -248,15 +248,15 @@ fn event<'a>(event: &'a str, details: &'a [(&'a str, Detail<'a>)], time: SystemT
     Record::Event(Event { time, event, details })
 }
 
-fn exit<'a>(call: &'a Call, answer: &'a Answer, full: Option<&'a RawValue>, time: SystemTime) -> Record<'a> {
+fn exit<'a>(call: &'a Call, answer: &'a ExitAnswer, full: Option<&'a RawValue>, time: SystemTime) -> Record<'a> {
     Record::Exit(Exit {
         attempt: attempt(call, time, answer.failed.as_ref()),
         success: answer.success,
         output: match &answer.message {
-            Message::Own(message) => Some(Digest::of(message)),
-            Message::Page(_, page) => Some(page.digest()),
-            Message::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
-            Message::None => None,
+            ClientMessage::Own(message) => Some(Digest::of(message)),
+            ClientMessage::Page(_, page) => Some(page.digest()),
+            ClientMessage::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
+            ClientMessage::None => None,
         },
         output_full: full,
     })
@@ -291,7 +291,7 @@ pub fn retried(recorder: &Recorder, call: &Call, failed: &AttemptFailure) {
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: its client may not be told where it is.
-pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &Kept) -> Result<(), Failure> {
+pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
@@ -309,7 +309,7 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &Kept) -> Result<(), 
 }
 
 /// A request of a server, or of the daemon, towards a client.
-pub struct Asked {
+pub struct ClientRequestRecord {
     /// Who asks.
     pub server: Arc<str>,
     /// The request's method.
@@ -322,7 +322,7 @@ pub struct Asked {
     pub request: u64,
 }
 
-impl Asked {
+impl ClientRequestRecord {
     fn event(&self, recorder: &Recorder, event: EventName, more: &[(&str, Detail<'_>)]) -> Result<(), Failure> {
         if matches!(recorder, Recorder::Off) {
             return Ok(());

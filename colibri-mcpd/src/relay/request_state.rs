@@ -34,7 +34,7 @@ const FORMAT: u8 = 1;
 
 /// What a retry is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RetryPurpose {
     /// The server's own state, as JSON, or nothing: the server starts again with it.
     Server,
     /// A ticket: a call that is held goes on.
@@ -47,23 +47,29 @@ pub enum Kind {
     Again,
 }
 
-impl Kind {
-    const ALL: [Kind; 5] = [Kind::Server, Kind::Held, Kind::Confirm, Kind::Again, Kind::Confirmed];
+impl RetryPurpose {
+    const ALL: [RetryPurpose; 5] = [
+        RetryPurpose::Server,
+        RetryPurpose::Held,
+        RetryPurpose::Confirm,
+        RetryPurpose::Again,
+        RetryPurpose::Confirmed,
+    ];
 
     fn number(self) -> u8 {
         match self {
-            Kind::Server => 1,
-            Kind::Held => 2,
-            Kind::Confirm => 3,
-            Kind::Again => 4,
-            Kind::Confirmed => 5,
+            RetryPurpose::Server => 1,
+            RetryPurpose::Held => 2,
+            RetryPurpose::Confirm => 3,
+            RetryPurpose::Again => 4,
+            RetryPurpose::Confirmed => 5,
         }
     }
 }
 
 /// What a call is, as far as its retry has to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound<'a> {
+pub struct RetryBinding<'a> {
     /// Whose call it is.
     pub uid: u32,
     /// Who answers it.
@@ -74,9 +80,9 @@ pub struct Bound<'a> {
 
 /// What a retry says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resumed {
+pub struct ResumedCall {
     /// What it is for.
-    pub kind: Kind,
+    pub kind: RetryPurpose,
     /// The number of the record of the call that it continues.
     pub record: u64,
     /// What the kind says.
@@ -87,34 +93,34 @@ pub struct Resumed {
     pub rounds: u32,
 }
 
-impl Resumed {
+impl ResumedCall {
     /// The ticket, where it says one.
     pub fn ticket(&self) -> Option<[u8; TICKET]> {
         match self.kind {
-            Kind::Held | Kind::Confirm | Kind::Confirmed => self.inner.first_chunk().copied(),
-            Kind::Server | Kind::Again => None,
+            RetryPurpose::Held | RetryPurpose::Confirm | RetryPurpose::Confirmed => self.inner.first_chunk().copied(),
+            RetryPurpose::Server | RetryPurpose::Again => None,
         }
     }
 
     /// What the server wants to be told again: JSON, or nothing.
     pub fn state(&self) -> Option<&str> {
         let state = match self.kind {
-            Kind::Server => &self.inner[..],
-            Kind::Confirmed => self.inner.get(TICKET..)?,
-            Kind::Held | Kind::Confirm | Kind::Again => return None,
+            RetryPurpose::Server => &self.inner[..],
+            RetryPurpose::Confirmed => self.inner.get(TICKET..)?,
+            RetryPurpose::Held | RetryPurpose::Confirm | RetryPurpose::Again => return None,
         };
         str::from_utf8(state).ok().filter(|state| !state.is_empty())
     }
 
     /// Whether it is the server that asked, and gets the answers.
     pub fn is_servers(&self) -> bool {
-        matches!(self.kind, Kind::Server | Kind::Confirmed)
+        matches!(self.kind, RetryPurpose::Server | RetryPurpose::Confirmed)
     }
 }
 
 /// Why a retry is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RetryRefusal {
     /// Not as it was sent, or not from here.
     #[error("it is not one that this daemon sent, or it was changed on the way")]
     Forged,
@@ -135,8 +141,8 @@ pub enum Refused {
     Used,
 }
 
-impl From<Refused> for RpcError {
-    fn from(refused: Refused) -> RpcError {
+impl From<RetryRefusal> for RpcError {
+    fn from(refused: RetryRefusal) -> RpcError {
         RpcError::invalid_params(format!(
             "params.requestState is refused: {refused}; send the call again without requestState and inputResponses"
         ))
@@ -240,7 +246,14 @@ impl RequestStates {
     }
 
     /// The `requestState` for the client of a call that entered under this record.
-    pub fn seal(&self, kind: Kind, bound: &Bound<'_>, record: u64, inner: &[u8], until: SystemTime) -> String {
+    pub fn seal(
+        &self,
+        kind: RetryPurpose,
+        bound: &RetryBinding<'_>,
+        record: u64,
+        inner: &[u8],
+        until: SystemTime,
+    ) -> String {
         let server = bound.server.as_bytes();
         let mut sealed = Vec::with_capacity(HEAD + server.len() + inner.len() + MAC);
         sealed.extend([FORMAT, kind.number()]);
@@ -261,32 +274,32 @@ impl RequestStates {
     ///
     /// # Errors
     /// Why it is not taken. Of what was not sealed here nothing is read.
-    pub fn unseal(&self, state: &str, bound: &Bound<'_>, now: SystemTime) -> Result<Resumed, Refused> {
-        let sealed = BASE64.decode(state).map_err(|_| Refused::Forged)?;
-        let end = sealed.len().checked_sub(MAC).ok_or(Refused::Forged)?;
+    pub fn unseal(&self, state: &str, bound: &RetryBinding<'_>, now: SystemTime) -> Result<ResumedCall, RetryRefusal> {
+        let sealed = BASE64.decode(state).map_err(|_| RetryRefusal::Forged)?;
+        let end = sealed.len().checked_sub(MAC).ok_or(RetryRefusal::Forged)?;
         let (sealed, mac) = sealed.split_at(end);
         // In constant time.
-        self.mac(sealed).verify_slice(mac).map_err(|_| Refused::Forged)?;
+        self.mac(sealed).verify_slice(mac).map_err(|_| RetryRefusal::Forged)?;
         let mut rest = sealed;
         let [format, kind] = take(&mut rest)?;
-        let kind = Kind::ALL.into_iter().find(|known| known.number() == kind);
-        let kind = kind.filter(|_| format == FORMAT).ok_or(Refused::Forged)?;
+        let kind = RetryPurpose::ALL.into_iter().find(|known| known.number() == kind);
+        let kind = kind.filter(|_| format == FORMAT).ok_or(RetryRefusal::Forged)?;
         let uid = u32::from_be_bytes(take(&mut rest)?);
         let until = u64::from_be_bytes(take(&mut rest)?);
         let record = u64::from_be_bytes(take(&mut rest)?);
         let digest: [u8; 32] = take(&mut rest)?;
         let [length] = take(&mut rest)?;
-        let (server, inner) = rest.split_at_checked(usize::from(length)).ok_or(Refused::Forged)?;
+        let (server, inner) = rest.split_at_checked(usize::from(length)).ok_or(RetryRefusal::Forged)?;
         if uid != bound.uid {
-            Err(Refused::OtherUser)
+            Err(RetryRefusal::OtherUser)
         } else if until <= seconds(now) {
-            Err(Refused::Expired)
+            Err(RetryRefusal::Expired)
         } else if server != bound.server.as_bytes() {
-            Err(Refused::OtherServer)
+            Err(RetryRefusal::OtherServer)
         } else if digest != bound.digest {
-            Err(Refused::OtherCall)
+            Err(RetryRefusal::OtherCall)
         } else {
-            Ok(Resumed {
+            Ok(ResumedCall {
                 kind,
                 record,
                 inner: inner.to_vec(),
@@ -297,8 +310,8 @@ impl RequestStates {
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Refused> {
-    let (taken, after) = rest.split_first_chunk::<N>().ok_or(Refused::Forged)?;
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], RetryRefusal> {
+    let (taken, after) = rest.split_first_chunk::<N>().ok_or(RetryRefusal::Forged)?;
     *rest = after;
     Ok(*taken)
 }
@@ -339,7 +352,7 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-    const CALL: Bound<'static> = Bound {
+    const CALL: RetryBinding<'static> = RetryBinding {
         uid: 1001,
         server: "notes",
         digest: [7; 32],
@@ -360,9 +373,9 @@ mod tests {
     #[test]
     fn what_was_sealed_is_read_by_the_same_call_alone() {
         let states = RequestStates::of_this_process().unwrap();
-        let state = states.seal(Kind::Server, &CALL, 12, b"\"s\"", later(10));
-        let resumed = Resumed {
-            kind: Kind::Server,
+        let state = states.seal(RetryPurpose::Server, &CALL, 12, b"\"s\"", later(10));
+        let resumed = ResumedCall {
+            kind: RetryPurpose::Server,
             record: 12,
             inner: b"\"s\"".to_vec(),
             responses: None,
@@ -370,48 +383,52 @@ mod tests {
         };
         assert_eq!(states.unseal(&state, &CALL, now()), Ok(resumed));
         for (bound, at, expected) in [
-            (Bound { uid: 1002, ..CALL }, now(), Refused::OtherUser),
+            (RetryBinding { uid: 1002, ..CALL }, now(), RetryRefusal::OtherUser),
             (
-                Bound {
+                RetryBinding {
                     server: "other",
                     ..CALL
                 },
                 now(),
-                Refused::OtherServer,
+                RetryRefusal::OtherServer,
             ),
-            (Bound { server: "note", ..CALL }, now(), Refused::OtherServer),
             (
-                Bound {
+                RetryBinding { server: "note", ..CALL },
+                now(),
+                RetryRefusal::OtherServer,
+            ),
+            (
+                RetryBinding {
                     digest: [8; 32],
                     ..CALL
                 },
                 now(),
-                Refused::OtherCall,
+                RetryRefusal::OtherCall,
             ),
-            (CALL, later(10), Refused::Expired),
+            (CALL, later(10), RetryRefusal::Expired),
         ] {
             assert_eq!(states.unseal(&state, &bound, at), Err(expected));
         }
         // Another daemon's key.
         let other = RequestStates::of_this_process().unwrap();
-        assert_eq!(other.unseal(&state, &CALL, now()), Err(Refused::Forged));
+        assert_eq!(other.unseal(&state, &CALL, now()), Err(RetryRefusal::Forged));
     }
 
     #[test]
     fn a_changed_state_is_refused_at_every_byte() {
         let states = RequestStates::of_this_process().unwrap();
-        let state = states.seal(Kind::Held, &CALL, 1, &[3; TICKET], later(10));
+        let state = states.seal(RetryPurpose::Held, &CALL, 1, &[3; TICKET], later(10));
         let sealed = BASE64.decode(&state).unwrap();
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
             assert_eq!(
                 states.unseal(&BASE64.encode(&changed), &CALL, now()),
-                Err(Refused::Forged)
+                Err(RetryRefusal::Forged)
             );
             assert_eq!(
                 states.unseal(&BASE64.encode(&sealed[..at]), &CALL, now()),
-                Err(Refused::Forged)
+                Err(RetryRefusal::Forged)
             );
         }
         for text in [
@@ -423,7 +440,7 @@ mod tests {
             &format!("{state}A"),
             &format!("{state}="),
         ] {
-            assert_eq!(states.unseal(text, &CALL, now()), Err(Refused::Forged), "{text}");
+            assert_eq!(states.unseal(text, &CALL, now()), Err(RetryRefusal::Forged), "{text}");
         }
     }
 
@@ -434,7 +451,7 @@ mod tests {
         let first = RequestStates::open(directory.path()).unwrap();
         let facts = std::fs::metadata(&path).unwrap();
         assert_eq!((facts.mode() & 0o7777, facts.len()), (0o600, KEY as u64));
-        let state = first.seal(Kind::Server, &CALL, 1, b"", later(10));
+        let state = first.seal(RetryPurpose::Server, &CALL, 1, b"", later(10));
         let second = RequestStates::open(directory.path()).unwrap();
         assert!(second.unseal(&state, &CALL, now()).is_ok());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
@@ -498,11 +515,11 @@ mod tests {
             other_uid: u32, other_server in "[a-z][a-z0-9-]{0,31}", at in any::<proptest::sample::Index>(), byte: u8,
         ) {
             let states = RequestStates::of_this_process().unwrap();
-            let bound = Bound { uid, server: &server, digest };
-            let state = states.seal(Kind::ALL[kind], &bound, record, &inner, later(1));
+            let bound = RetryBinding { uid, server: &server, digest };
+            let state = states.seal(RetryPurpose::ALL[kind], &bound, record, &inner, later(1));
             let resumed = states.unseal(&state, &bound, now()).unwrap();
-            prop_assert_eq!((resumed.kind, resumed.record, &resumed.inner), (Kind::ALL[kind], record, &inner));
-            let other = Bound { uid: other_uid, server: &other_server, digest };
+            prop_assert_eq!((resumed.kind, resumed.record, &resumed.inner), (RetryPurpose::ALL[kind], record, &inner));
+            let other = RetryBinding { uid: other_uid, server: &other_server, digest };
             prop_assert_eq!(states.unseal(&state, &other, now()).is_ok(), other == bound);
             let mut changed = state.clone().into_bytes();
             let at = at.index(changed.len());
@@ -515,7 +532,7 @@ mod tests {
         #[test]
         fn whatever_a_client_sends_as_state_is_refused(state in ".{0,400}") {
             let states = RequestStates::of_this_process().unwrap();
-            prop_assert_eq!(states.unseal(&state, &CALL, now()), Err(Refused::Forged));
+            prop_assert_eq!(states.unseal(&state, &CALL, now()), Err(RetryRefusal::Forged));
         }
     }
 }

@@ -8,14 +8,14 @@ use super::client::Client;
 use crate::policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
 
 /// What calls are checked against.
-pub struct Rules {
+pub struct CallRules {
     /// The daemon's gates.
     pub gates: ArcSwap<Gates>,
     /// The client policy.
     pub clients: ArcSwap<Clients>,
 }
 
-impl Rules {
+impl CallRules {
     /// What policy lets a client do.
     pub fn rights(&self, client: &Client) -> Arc<Rights> {
         client.lessened(self.clients.load().rights(&client.caller))

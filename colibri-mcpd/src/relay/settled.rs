@@ -4,17 +4,17 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
-use super::call::{Call, Chain, Outcome, Relayed};
+use super::call::{Call, CallOutcome, Chain, ServerAnswer};
 use super::exit;
-use super::undone::{Defers, Undone};
-use crate::policy::{Answers, Left, ReportedFailure};
+use super::undone::{DeferredCall, Defers};
+use crate::policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
 use colibri_protocol::{Code, Deferred};
 use colibri_wire::{Edits, Json};
 
 /// What a call ends with: a result that is not as its contract says, or one within a question, is replaced whole.
-pub(super) fn checked(call: &Call, outcome: Outcome) -> Outcome {
-    let Outcome::Relayed(Relayed {
+pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
+    let CallOutcome::Relayed(ServerAnswer {
         frame,
         outcome: Ok(span),
         says_error,
@@ -33,12 +33,12 @@ pub(super) fn checked(call: &Call, outcome: Outcome) -> Outcome {
     };
     match checked {
         Ok(()) => outcome,
-        Err(failure) => Outcome::Failed(failure.of_server(call.target.describe().server)),
+        Err(failure) => CallOutcome::Failed(failure.of_server(call.target.describe().server)),
     }
 }
 
 /// What a call leaves to the board, and the code with which it ended.
-pub(super) fn left(call: &Call, outcome: &Outcome) -> Option<(String, Left)> {
+pub(super) fn left(call: &Call, outcome: &CallOutcome) -> Option<(String, Left)> {
     if call.deferred.is_some() {
         return None;
     }
@@ -49,13 +49,13 @@ pub(super) fn left(call: &Call, outcome: &Outcome) -> Option<(String, Left)> {
 }
 
 /// A failure of a tool whose calls may be left to the board, which this one was not: it names no task.
-pub(super) fn taskless(call: &Call, outcome: Outcome) -> Outcome {
-    let Outcome::Relayed(mut relayed) = outcome else {
+pub(super) fn taskless(call: &Call, outcome: CallOutcome) -> CallOutcome {
+    let CallOutcome::Relayed(mut relayed) = outcome else {
         return outcome;
     };
     if relayed.says_error
         && call.deferred.is_none()
-        && call.target.answers().is_some_and(Answers::leaves_calls)
+        && call.target.answers().is_some_and(AnswerContract::leaves_calls)
         && let Ok(span) = relayed.outcome.clone()
         && let Some(result) = Json::part(&relayed.frame, span.clone())
     {
@@ -64,7 +64,7 @@ pub(super) fn taskless(call: &Call, outcome: Outcome) -> Outcome {
             relayed.edits.get_or_insert_default().append_at(span.start, edits);
         }
     }
-    Outcome::Relayed(relayed)
+    CallOutcome::Relayed(relayed)
 }
 
 /// Text without the values of secrets.
@@ -75,11 +75,11 @@ pub(super) fn redacted(call: &Call, text: &str) -> String {
 }
 
 /// The code with which a call ended that its contract let pass, or refused.
-fn code(outcome: &Outcome) -> Option<Cow<'_, str>> {
+fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
     match outcome {
-        Outcome::Failed(failure) => Some(failure.code.name().into()),
-        Outcome::Refused(failure) if failure.code == Code::ContractDenied => Some(failure.code.name().into()),
-        Outcome::Relayed(relayed) if relayed.says_error && !relayed.is_interim => {
+        CallOutcome::Failed(failure) => Some(failure.code.name().into()),
+        CallOutcome::Refused(failure) if failure.code == Code::ContractDenied => Some(failure.code.name().into()),
+        CallOutcome::Relayed(relayed) if relayed.says_error && !relayed.is_interim => {
             let result = Json::part(&relayed.frame, relayed.outcome.clone().ok()?)?;
             ReportedFailure::read(result).map(|failure| failure.code.into())
         }
@@ -102,10 +102,10 @@ impl Chain {
     }
 
     /// Leaves a call to the board, away from the threads that serve clients, and ends it when that is done.
-    pub(super) fn defer(self: &Arc<Chain>, mut call: Box<Call>, outcome: Outcome, (code, left): (String, Left)) {
+    pub(super) fn defer(self: &Arc<Chain>, mut call: Box<Call>, outcome: CallOutcome, (code, left): (String, Left)) {
         // As long as it waits for the disk, it is its client's like all that is queued.
         let length = match &outcome {
-            Outcome::Relayed(relayed) => relayed.frame.len(),
+            CallOutcome::Relayed(relayed) => relayed.frame.len(),
             _ => 0,
         };
         if !call.client.outbox.hold(length) {
@@ -119,9 +119,9 @@ impl Chain {
             tokio::task::spawn_blocking(move || {
                 let deferred = chain.deferred(&call, &code, &left);
                 let outcome = match outcome {
-                    Outcome::Relayed(relayed) => Outcome::Relayed(telling(relayed, &deferred)),
-                    Outcome::Failed(failure) => Outcome::Failed(failure.deferring(deferred.clone())),
-                    Outcome::Refused(failure) => Outcome::Refused(failure.deferring(deferred.clone())),
+                    CallOutcome::Relayed(relayed) => CallOutcome::Relayed(telling(relayed, &deferred)),
+                    CallOutcome::Failed(failure) => CallOutcome::Failed(failure.deferring(deferred.clone())),
+                    CallOutcome::Refused(failure) => CallOutcome::Refused(failure.deferring(deferred.clone())),
                     outcome => outcome,
                 };
                 drop(turn);
@@ -133,7 +133,7 @@ impl Chain {
 
     fn deferred(&self, call: &Call, code: &str, left: &Left) -> Deferred {
         let described = call.target.describe();
-        let undone = Undone {
+        let undone = DeferredCall {
             server: described.server,
             tool: described.operation,
             call: call.number,
@@ -175,7 +175,7 @@ fn not(why: &str) -> Deferred {
 }
 
 /// A failed result that says which task its call became.
-fn telling(relayed: Relayed, deferred: &Deferred) -> Relayed {
+fn telling(relayed: ServerAnswer, deferred: &Deferred) -> ServerAnswer {
     let Ok(span) = relayed.outcome.clone() else {
         return relayed;
     };
@@ -189,7 +189,7 @@ fn telling(relayed: Relayed, deferred: &Deferred) -> Relayed {
     let (head, end) = (&br#"{"jsonrpc":"2.0","id":0,"result":"#[..], b"}");
     let id = head.len() - br#"0,"result":"#.len();
     let span = head.len()..head.len() + result.len();
-    Relayed {
+    ServerAnswer {
         frame: [head, &result, end].concat().into(),
         id: id..id + 1,
         outcome: Ok(span),

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::call::{Call, Chain, Outcome, Target, Upstream};
+use super::call::{Call, CallOutcome, CallTarget, Chain, Upstream};
 use super::charge::{self, charge};
 use super::client::Client;
-use super::keeping::{self, Over};
+use super::keeping::{self, OversizedResult};
 use super::recorder::Recorder;
-use super::request_state::{self, Bound, Refused};
+use super::request_state::{self, RetryBinding, RetryRefusal};
 use super::{cost, exit, record, settled, validate};
 use crate::peer::together;
 use crate::policy::Rights;
@@ -47,7 +47,7 @@ impl Chain {
                 if call.against.is_none() && call.target.tells_own_state() {
                     self.dispatch(call);
                 } else {
-                    let answer = self.shape(&call, Outcome::Failed(failure.clone()));
+                    let answer = self.shape(&call, CallOutcome::Failed(failure.clone()));
                     refused.push((call, answer));
                 }
             }
@@ -57,7 +57,7 @@ impl Chain {
         for mut call in calls.drain(..) {
             match call.against.take() {
                 None => self.dispatch(call),
-                Some(failure) => refused.push((call, Outcome::Refused(*failure))),
+                Some(failure) => refused.push((call, CallOutcome::Refused(*failure))),
             }
         }
         self.finish(refused);
@@ -69,7 +69,7 @@ impl Chain {
         if let Some(ticket) = call.resumes.as_ref().and_then(|resumed| resumed.ticket()) {
             return match self.tickets.take(&ticket) {
                 Some(waits) => waits.resume(self, call),
-                None => self.finish(vec![(call, refused(Refused::Used))]),
+                None => self.finish(vec![(call, refused(RetryRefusal::Used))]),
             };
         }
         let target = call.target.clone();
@@ -77,12 +77,12 @@ impl Chain {
     }
 
     /// The `requestState` that asks the client of a call for a retry of it.
-    pub fn seal(&self, kind: request_state::Kind, call: &Call, inner: &[u8], until: SystemTime) -> String {
+    pub fn seal(&self, kind: request_state::RetryPurpose, call: &Call, inner: &[u8], until: SystemTime) -> String {
         let described = call.target.describe();
         let params = call.parts.params.clone();
         let params = params.and_then(|params| Json::part(&call.frame, params));
         let method = call.method.map_or(described.operation, |method| method.as_str());
-        let bound = Bound {
+        let bound = RetryBinding {
             uid: call.client.caller.uid,
             server: described.server,
             digest: request_state::digest(method, params, call.client.asker().session),
@@ -92,7 +92,7 @@ impl Chain {
 
     /// Sends a call that has entered to another target than it was entered for: what it named is known only now. It
     /// enters again, under the name of the one that gets it, in a record that says which one it continues.
-    pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<dyn Target>) {
+    pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<dyn CallTarget>) {
         call.target = target;
         self.accept(&mut vec![call]);
     }
@@ -120,13 +120,13 @@ impl Chain {
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.
     /// A result over its limit is kept first, and what a contract leaves to the board is left there: such a call ends when
     /// that is done.
-    pub fn finish(self: &Arc<Chain>, mut calls: Vec<(Box<Call>, Outcome)>) {
-        let shaped = |(call, outcome): (Box<Call>, Outcome)| {
+    pub fn finish(self: &Arc<Chain>, mut calls: Vec<(Box<Call>, CallOutcome)>) {
+        let shaped = |(call, outcome): (Box<Call>, CallOutcome)| {
             let outcome = match outcome {
-                Outcome::Cancelled if call.client.is_given_up(&call.id) => Outcome::Failed(given_up()),
+                CallOutcome::Cancelled if call.client.is_given_up(&call.id) => CallOutcome::Failed(given_up()),
                 outcome => outcome,
             };
-            if let Outcome::Relayed(relayed) = &outcome
+            if let CallOutcome::Relayed(relayed) = &outcome
                 && let Some(facts) = record::facts(&call, relayed)
             {
                 charge::model(&self.ledger, &call, &facts);
@@ -153,10 +153,10 @@ impl Chain {
         });
     }
 
-    fn end(&self, answers: &mut [(Box<Call>, exit::Answer)]) {
+    fn end(&self, answers: &mut [(Box<Call>, exit::ExitAnswer)]) {
         if let Err(failure) = record::left(&self.recorder, answers) {
             for (call, answer) in answers.iter_mut().filter(|(call, _)| !call.target.tells_own_state()) {
-                *answer = exit::shape(call, Outcome::Failed(failure.clone()));
+                *answer = exit::shape(call, CallOutcome::Failed(failure.clone()));
             }
         }
         self.leave(answers);
@@ -166,13 +166,13 @@ impl Chain {
     ///
     /// # Errors
     /// It is one, and has to be kept.
-    fn measure(&self, call: &Call, outcome: Outcome) -> Result<exit::Answer, Box<Over>> {
+    fn measure(&self, call: &Call, outcome: CallOutcome) -> Result<exit::ExitAnswer, Box<OversizedResult>> {
         let _alone = cost::alone(call, &outcome);
         Ok(self.shape(call, keeping::within_limit(call, outcome)?))
     }
 
     /// Shapes an answer and counts it at once, so that what is shaped next, be it together with it, sees what is left.
-    fn shape(&self, call: &Call, outcome: Outcome) -> exit::Answer {
+    fn shape(&self, call: &Call, outcome: CallOutcome) -> exit::ExitAnswer {
         let answer = exit::shape(call, outcome);
         let length = answer.message.length();
         let uncounted = match cost::weighs_media(call, length) {
@@ -180,7 +180,7 @@ impl Chain {
             false => 0,
         };
         let raised = match &answer.message {
-            exit::Message::Page(..) => cost::listed(call, length),
+            exit::ClientMessage::Page(..) => cost::listed(call, length),
             _ => cost::answered(call, length - uncounted),
         };
         if let Some(raised) = raised {
@@ -190,7 +190,7 @@ impl Chain {
     }
 
     /// Records that a cost mode has gone up. The call itself is recorded, whatever becomes of this.
-    fn note_raised(&self, call: &Call, raised: cost::Raised) {
+    fn note_raised(&self, call: &Call, raised: cost::CostModeRaise) {
         let mut details = vec![
             ("uid", Detail::Number(call.client.caller.uid.into())),
             ("from", Detail::Text(raised.from.name())),
@@ -207,7 +207,7 @@ impl Chain {
     }
 
     /// Counts calls and delivers their answers. Every call passes here once, at its end.
-    fn leave(&self, calls: &[(Box<Call>, exit::Answer)]) {
+    fn leave(&self, calls: &[(Box<Call>, exit::ExitAnswer)]) {
         let now = Instant::now();
         for (call, answer) in calls {
             let metrics = call.target.upstream().map_or(&self.metrics, Upstream::metrics);
@@ -220,8 +220,8 @@ impl Chain {
 }
 
 /// The answer to a retry that is not taken.
-pub fn refused(why: Refused) -> Outcome {
-    Outcome::error(why.into())
+pub fn refused(why: RetryRefusal) -> CallOutcome {
+    CallOutcome::error(why.into())
 }
 
 fn given_up() -> Failure {

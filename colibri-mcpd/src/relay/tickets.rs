@@ -15,12 +15,12 @@ pub const WAIT: Duration = Duration::from_secs(600);
 pub const MAX_OF_ONE: usize = 16;
 
 /// Something that waits for a retry.
-pub trait Over: Send + Sync {
+pub trait PendingWork: Send + Sync {
     /// Nobody will retry: why. Told once, and not to what was taken.
     fn over(&self, why: &'static str);
 }
 
-struct Waiting<W: ?Sized> {
+struct TicketEntry<W: ?Sized> {
     uid: u32,
     until: Instant,
     /// Whether it outlives the connections of its user: a client over HTTP has none to keep.
@@ -31,7 +31,7 @@ struct Waiting<W: ?Sized> {
 /// What waits for retries.
 pub struct Tickets<W: ?Sized> {
     /// The oldest first.
-    waiting: Mutex<BTreeMap<[u8; TICKET], Waiting<W>>>,
+    waiting: Mutex<BTreeMap<[u8; TICKET], TicketEntry<W>>>,
     issued: AtomicU64,
 }
 
@@ -49,8 +49,8 @@ impl<W: ?Sized> Default for Tickets<W> {
 #[error("{MAX_OF_ONE} calls of this user wait for a retry already")]
 pub struct TooMany;
 
-impl<W: Over + ?Sized> Tickets<W> {
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; TICKET], Waiting<W>>> {
+impl<W: PendingWork + ?Sized> Tickets<W> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; TICKET], TicketEntry<W>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl<W: Over + ?Sized> Tickets<W> {
         let until = Instant::now() + WAIT;
         waiting.insert(
             ticket,
-            Waiting {
+            TicketEntry {
                 uid,
                 until,
                 stays,
@@ -113,7 +113,7 @@ impl<W: Over + ?Sized> Tickets<W> {
         self.end("its client is gone", |waits| waits.uid == uid && !waits.stays);
     }
 
-    fn end(&self, why: &'static str, ends: impl Fn(&Waiting<W>) -> bool) {
+    fn end(&self, why: &'static str, ends: impl Fn(&TicketEntry<W>) -> bool) {
         let ended: Vec<_> = {
             let mut waiting = self.waiting();
             let over = waiting.iter().filter(|(_, waits)| ends(waits));
@@ -135,7 +135,7 @@ mod tests {
     #[derive(Default)]
     struct Told(Mutex<Vec<&'static str>>);
 
-    impl Over for Told {
+    impl PendingWork for Told {
         fn over(&self, why: &'static str) {
             self.0.lock().unwrap().push(why);
         }

@@ -9,14 +9,14 @@ pub trait Defers: Send + Sync {
     ///
     /// # Errors
     /// Why there is none.
-    fn defer(&self, client: &Client, call: &Undone<'_>) -> Result<u64, String>;
+    fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> Result<u64, String>;
 
     /// True if a person has claimed this task. Waits for nothing.
     fn has_claimed(&self, uid: u32, task: u64) -> bool;
 }
 
 /// What a call did not do.
-pub struct Undone<'a> {
+pub struct DeferredCall<'a> {
     /// The server.
     pub server: &'a str,
     /// Its own name of the tool.

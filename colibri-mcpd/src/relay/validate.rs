@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::cost;
-use super::rules::Rules;
+use super::rules::CallRules;
 use crate::policy::{Gate, Rights};
 use colibri_protocol::Failure;
 
@@ -10,7 +10,7 @@ use colibri_protocol::Failure;
 ///
 /// # Errors
 /// What stands against the call.
-pub fn validate(rules: &Rules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
+pub fn validate(rules: &CallRules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
     let described = target.describe();
     call.terms = cost::terms(rights, &call.client);

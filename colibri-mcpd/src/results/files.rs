@@ -15,7 +15,7 @@ use nix::unistd::Uid;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
-use super::kept::{Handle, Owner};
+use super::kept::{Handle, ResultOwner};
 use colibri_trail::reserve::{Reserve, Use, is_same};
 
 /// What the first line begins with.
@@ -29,14 +29,14 @@ const UNFINISHED: &str = ".new";
 
 /// The directory; none by default.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct ResultFiles {
     directory: PathBuf,
     reserve: Reserve,
 }
 
 /// A result that an earlier daemon kept for a person.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct EarlierResult {
     pub(super) handle: Handle,
     pub(super) uid: u32,
     pub(super) created: SystemTime,
@@ -44,7 +44,7 @@ pub(super) struct Found {
 }
 
 /// What the first line says.
-struct Head {
+struct ResultFileHead {
     uid: u32,
     session: String,
     created: SystemTime,
@@ -56,14 +56,14 @@ struct Head {
 
 /// A result that is open to be read.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenResult {
     file: File,
     begins: u64,
     /// Bytes of the result.
     pub(super) length: u64,
 }
 
-impl Opened {
+impl OpenResult {
     /// The bytes from `from` on, at most so many.
     ///
     /// # Errors
@@ -90,9 +90,9 @@ pub(super) fn damaged() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the file is damaged")
 }
 
-impl Files {
-    pub(super) fn open(state_dir: &Path) -> io::Result<Files> {
-        let files = Files {
+impl ResultFiles {
+    pub(super) fn open(state_dir: &Path) -> io::Result<ResultFiles> {
+        let files = ResultFiles {
             directory: state_dir.join("results"),
             reserve: Reserve::of(state_dir),
         };
@@ -145,7 +145,7 @@ impl Files {
     }
 
     /// What people have here, the oldest first. Everything else is removed.
-    pub(super) fn scan(&self) -> io::Result<Vec<Found>> {
+    pub(super) fn scan(&self) -> io::Result<Vec<EarlierResult>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
@@ -164,11 +164,11 @@ impl Files {
     }
 
     /// A file that is whole and a person's.
-    fn look(&self, handle: Handle) -> io::Result<Option<Found>> {
+    fn look(&self, handle: Handle) -> io::Result<Option<EarlierResult>> {
         let file = self.open_file(&handle)?;
-        let head = Head::read(&file)?;
+        let head = ResultFileHead::read(&file)?;
         let is_whole = file.metadata()?.len() == head.bytes + head.length;
-        Ok((is_whole && head.session == PERSON).then_some(Found {
+        Ok((is_whole && head.session == PERSON).then_some(EarlierResult {
             handle,
             uid: head.uid,
             created: head.created,
@@ -193,7 +193,13 @@ impl Files {
         }
     }
 
-    pub(super) fn write(&self, handle: &Handle, owner: &Owner, now: SystemTime, result: &[u8]) -> io::Result<[u8; 32]> {
+    pub(super) fn write(
+        &self,
+        handle: &Handle,
+        owner: &ResultOwner,
+        now: SystemTime,
+        result: &[u8],
+    ) -> io::Result<[u8; 32]> {
         let since = now
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default()
@@ -220,10 +226,10 @@ impl Files {
     }
 
     /// Opens a result of this length. One that is not known to be as it was written is compared with its digest first.
-    pub(super) fn read(&self, handle: &Handle, length: u64, verified: bool) -> io::Result<Opened> {
+    pub(super) fn read(&self, handle: &Handle, length: u64, verified: bool) -> io::Result<OpenResult> {
         let file = self.open_file(handle)?;
-        let head = Head::read(&file)?;
-        let opened = Opened {
+        let head = ResultFileHead::read(&file)?;
+        let opened = OpenResult {
             begins: head.bytes,
             length,
             file,
@@ -255,16 +261,16 @@ fn remove(path: &Path) {
     }
 }
 
-impl Head {
-    fn read(file: &File) -> io::Result<Head> {
+impl ResultFileHead {
+    fn read(file: &File) -> io::Result<ResultFileHead> {
         let mut line = String::new();
         let count = BufReader::new(file.take(MAX_HEAD)).read_line(&mut line)?;
-        Head::of(line.strip_suffix('\n').unwrap_or_default(), count as u64).ok_or_else(damaged)
+        ResultFileHead::of(line.strip_suffix('\n').unwrap_or_default(), count as u64).ok_or_else(damaged)
     }
 
-    fn of(line: &str, bytes: u64) -> Option<Head> {
+    fn of(line: &str, bytes: u64) -> Option<ResultFileHead> {
         let mut words = line.strip_prefix(FORMAT)?.strip_prefix(' ')?.split(' ');
-        let head = Head {
+        let head = ResultFileHead {
             uid: words.next()?.parse().ok()?,
             session: words.next()?.to_owned(),
             created: SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(words.next()?.parse().ok()?))?,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
-use super::files::Found;
-use super::kept::{Handle, KEPT_FOR, Limits, NotKept, Owner};
+use super::files::EarlierResult;
+use super::kept::{Handle, KEPT_FOR, NotStored, ResultLimits, ResultOwner};
 
 /// What a result counts for at least: a block of the disk. It bounds how many there can be.
 const BLOCK: u64 = 4096;
@@ -12,10 +12,10 @@ const BLOCK: u64 = 4096;
 /// All that is kept, without the files.
 #[derive(Debug)]
 pub(super) struct Index {
-    limits: Limits,
+    limits: ResultLimits,
     /// By owner first: what is another's is not found, and for nobody is it found out why.
-    kept: HashMap<(Owner, Handle), Entry>,
-    owners: HashMap<Owner, Owned>,
+    kept: HashMap<(ResultOwner, Handle), IndexEntry>,
+    owners: HashMap<ResultOwner, OwnerIndex>,
     /// Bytes of each user, those that are being written included.
     users: HashMap<u32, u64>,
     total: u64,
@@ -23,7 +23,7 @@ pub(super) struct Index {
 }
 
 #[derive(Debug, Default)]
-struct Owned {
+struct OwnerIndex {
     bytes: u64,
     /// The oldest first.
     order: BTreeMap<u64, Handle>,
@@ -31,7 +31,7 @@ struct Owned {
 
 /// One of them.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) length: u64,
     /// Whether it is known to be as it was written.
     pub(super) verified: bool,
@@ -39,7 +39,7 @@ pub(super) struct Entry {
     number: u64,
 }
 
-impl Entry {
+impl IndexEntry {
     fn is_over(&self, now: SystemTime) -> bool {
         // A clock that was set back makes nobody younger than new.
         now.duration_since(self.created).is_ok_and(|age| age >= KEPT_FOR)
@@ -51,7 +51,7 @@ fn counts(length: u64) -> u64 {
 }
 
 impl Index {
-    pub(super) fn new(limits: Limits) -> Index {
+    pub(super) fn new(limits: ResultLimits) -> Index {
         Index {
             limits,
             kept: HashMap::new(),
@@ -67,21 +67,26 @@ impl Index {
     ///
     /// # Errors
     /// There cannot be room for it.
-    pub(super) fn reserve(&mut self, owner: &Owner, length: u64, gone: &mut Vec<Handle>) -> Result<(), NotKept> {
+    pub(super) fn reserve(
+        &mut self,
+        owner: &ResultOwner,
+        length: u64,
+        gone: &mut Vec<Handle>,
+    ) -> Result<(), NotStored> {
         let (more, limits) = (counts(length), self.limits);
         let most = limits.per_user.min(limits.total);
         if more > most {
-            return Err(NotKept::TooLong(length, most));
+            return Err(NotStored::TooLong(length, most));
         }
         while self
             .users
             .get(&owner.uid)
             .is_some_and(|bytes| bytes + more > limits.per_user)
         {
-            gone.push(self.give_up((owner, more)).ok_or(NotKept::Busy)?);
+            gone.push(self.give_up((owner, more)).ok_or(NotStored::Busy)?);
         }
         while self.total + more > limits.total {
-            gone.push(self.give_up_of_all(Some((owner.uid, more))).ok_or(NotKept::Busy)?);
+            gone.push(self.give_up_of_all(Some((owner.uid, more))).ok_or(NotStored::Busy)?);
         }
         *self.users.entry(owner.uid).or_default() += more;
         self.total += more;
@@ -89,7 +94,7 @@ impl Index {
     }
 
     /// What was reserved for a result is used, since it is written, or free again.
-    pub(super) fn settle(&mut self, owner: &Owner, handle: Handle, length: u64, written: Option<SystemTime>) {
+    pub(super) fn settle(&mut self, owner: &ResultOwner, handle: Handle, length: u64, written: Option<SystemTime>) {
         match written {
             Some(created) => self.insert(owner.clone(), handle, length, created, true),
             None => self.give_back(owner.uid, counts(length)),
@@ -97,8 +102,8 @@ impl Index {
     }
 
     /// Takes over a result that an earlier daemon kept. What goes for it is given back.
-    pub(super) fn adopt(&mut self, found: Found) -> Vec<Handle> {
-        let (owner, mut gone) = (Owner::person(found.uid), Vec::new());
+    pub(super) fn adopt(&mut self, found: EarlierResult) -> Vec<Handle> {
+        let (owner, mut gone) = (ResultOwner::person(found.uid), Vec::new());
         match self.reserve(&owner, found.length, &mut gone) {
             Ok(()) => self.insert(owner, found.handle, found.length, found.created, false),
             Err(_) => gone.push(found.handle),
@@ -106,13 +111,13 @@ impl Index {
         gone
     }
 
-    fn insert(&mut self, owner: Owner, handle: Handle, length: u64, created: SystemTime, verified: bool) {
+    fn insert(&mut self, owner: ResultOwner, handle: Handle, length: u64, created: SystemTime, verified: bool) {
         let number = self.next;
         self.next += 1;
         let owned = self.owners.entry(owner.clone()).or_default();
         owned.bytes += counts(length);
         owned.order.insert(number, handle);
-        let entry = Entry {
+        let entry = IndexEntry {
             length,
             verified,
             created,
@@ -139,12 +144,12 @@ impl Index {
         let owners = self.owners.keys().map(|owner| owner.uid);
         let uids = owners.chain(asks.map(|(uid, _)| uid));
         let most = uids.max_by_key(|uid| self.users.get(uid).unwrap_or(&0) + more(*uid))?;
-        self.give_up((&Owner::person(most), more(most)))
+        self.give_up((&ResultOwner::person(most), more(most)))
     }
 
     /// Gives up the oldest of the user's owners who has most; `owner` has what it asks for already.
-    fn give_up(&mut self, (owner, more): (&Owner, u64)) -> Option<Handle> {
-        let has = |of: &Owner, owned: &Owned| owned.bytes + if of == owner { more } else { 0 };
+    fn give_up(&mut self, (owner, more): (&ResultOwner, u64)) -> Option<Handle> {
+        let has = |of: &ResultOwner, owned: &OwnerIndex| owned.bytes + if of == owner { more } else { 0 };
         let owners = self.owners.iter().filter(|(of, _)| of.uid == owner.uid);
         let (of, owned) = owners.max_by_key(|(of, owned)| has(of, owned))?;
         let (of, handle) = (of.clone(), *owned.order.first_key_value()?.1);
@@ -179,7 +184,7 @@ impl Index {
     }
 
     /// Gives one up.
-    pub(super) fn remove(&mut self, owner: &Owner, handle: Handle) {
+    pub(super) fn remove(&mut self, owner: &ResultOwner, handle: Handle) {
         let Some(entry) = self.kept.remove(&(owner.clone(), handle)) else {
             return;
         };
@@ -194,13 +199,13 @@ impl Index {
     }
 
     /// The result that this owner has under a handle, if its time is not over.
-    pub(super) fn find(&self, owner: &Owner, handle: Handle, now: SystemTime) -> Option<Entry> {
+    pub(super) fn find(&self, owner: &ResultOwner, handle: Handle, now: SystemTime) -> Option<IndexEntry> {
         let entry = self.kept.get(&(owner.clone(), handle));
         entry.filter(|entry| !entry.is_over(now)).cloned()
     }
 
     /// It was seen to be as it was written.
-    pub(super) fn verified(&mut self, owner: &Owner, handle: Handle) {
+    pub(super) fn verified(&mut self, owner: &ResultOwner, handle: Handle) {
         if let Some(entry) = self.kept.get_mut(&(owner.clone(), handle)) {
             entry.verified = true;
         }
@@ -218,7 +223,7 @@ impl Index {
     }
 
     /// Gives up all that an owner has.
-    pub(super) fn forget(&mut self, owner: &Owner) -> Vec<Handle> {
+    pub(super) fn forget(&mut self, owner: &ResultOwner) -> Vec<Handle> {
         let owned = self.owners.get(owner);
         let gone: Vec<_> = owned
             .into_iter()
@@ -248,15 +253,15 @@ mod tests {
         Handle(bytes)
     }
 
-    fn agent(uid: u32, session: &str) -> Owner {
-        Owner {
+    fn agent(uid: u32, session: &str) -> ResultOwner {
+        ResultOwner {
             uid,
             session: Some(session.into()),
         }
     }
 
     /// Keeps so many blocks under a number; what went for it.
-    fn keep(index: &mut Index, owner: &Owner, number: u32, blocks: u64) -> Vec<Handle> {
+    fn keep(index: &mut Index, owner: &ResultOwner, number: u32, blocks: u64) -> Vec<Handle> {
         let mut gone = Vec::new();
         index.reserve(owner, blocks * BLOCK, &mut gone).unwrap();
         index.settle(owner, handle(number), blocks * BLOCK, Some(SystemTime::UNIX_EPOCH));
@@ -264,7 +269,7 @@ mod tests {
     }
 
     fn index(per_user: u64, total: u64) -> Index {
-        Index::new(Limits {
+        Index::new(ResultLimits {
             per_user: per_user * BLOCK,
             total: total * BLOCK,
         })
@@ -273,7 +278,7 @@ mod tests {
     #[test]
     fn the_oldest_of_who_has_most_goes_first() {
         let mut index = index(10, 15);
-        let (one, two) = (Owner::person(1), Owner::person(2));
+        let (one, two) = (ResultOwner::person(1), ResultOwner::person(2));
         assert_eq!(keep(&mut index, &one, 1, 4), []);
         assert_eq!(keep(&mut index, &one, 2, 4), []);
         assert_eq!(keep(&mut index, &one, 3, 4), [handle(1)]);
@@ -290,7 +295,7 @@ mod tests {
     #[test]
     fn an_agent_takes_no_more_than_half_of_what_its_person_has() {
         let mut index = index(10, 100);
-        let (person, agent) = (Owner::person(1), agent(1, "a"));
+        let (person, agent) = (ResultOwner::person(1), agent(1, "a"));
         for number in 0..5 {
             keep(&mut index, &person, number, 1);
         }
@@ -305,7 +310,7 @@ mod tests {
     #[test]
     fn small_ones_count_for_a_block_so_that_there_are_not_too_many() {
         let mut index = index(3, 100);
-        let (owner, mut gone) = (Owner::person(1), Vec::new());
+        let (owner, mut gone) = (ResultOwner::person(1), Vec::new());
         for number in 0..10 {
             index.reserve(&owner, 1, &mut gone).unwrap();
             index.settle(&owner, handle(number), 1, Some(SystemTime::UNIX_EPOCH));
@@ -317,22 +322,22 @@ mod tests {
     #[test]
     fn what_is_being_written_counts_and_makes_no_room_for_others() {
         let mut index = index(10, 12);
-        let (owner, mut gone) = (Owner::person(1), Vec::new());
+        let (owner, mut gone) = (ResultOwner::person(1), Vec::new());
         index.reserve(&owner, 8 * BLOCK, &mut gone).unwrap();
         assert!(matches!(
             index.reserve(&owner, 3 * BLOCK, &mut gone),
-            Err(NotKept::Busy)
+            Err(NotStored::Busy)
         ));
-        let other = Owner::person(2);
+        let other = ResultOwner::person(2);
         assert!(matches!(
             index.reserve(&other, 5 * BLOCK, &mut gone),
-            Err(NotKept::Busy)
+            Err(NotStored::Busy)
         ));
         index.settle(&owner, handle(1), 8 * BLOCK, None);
         assert_eq!((index.counted(), index.users.len()), ((0, 0), 0));
         assert!(matches!(
             index.reserve(&owner, 11 * BLOCK, &mut gone),
-            Err(NotKept::TooLong(..))
+            Err(NotStored::TooLong(..))
         ));
         assert_eq!(gone, []);
     }
@@ -340,11 +345,11 @@ mod tests {
     #[test]
     fn nobody_loses_a_result_to_a_user_who_has_more() {
         let mut index = index(10, 12);
-        let (one, two) = (Owner::person(1), Owner::person(2));
+        let (one, two) = (ResultOwner::person(1), ResultOwner::person(2));
         keep(&mut index, &one, 1, 4);
         let mut gone = Vec::new();
         let refused = index.reserve(&two, 9 * BLOCK, &mut gone);
-        assert!(matches!(refused, Err(NotKept::Busy)));
+        assert!(matches!(refused, Err(NotStored::Busy)));
         keep(&mut index, &two, 2, 5);
         assert_eq!(keep(&mut index, &two, 3, 5), [handle(2)], "their own goes");
         // So it is for space on the disk.
@@ -362,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_day_is_over_for_each_in_its_turn() {
-        let (mut index, owner, start) = (index(10, 10), Owner::person(1), SystemTime::UNIX_EPOCH);
+        let (mut index, owner, start) = (index(10, 10), ResultOwner::person(1), SystemTime::UNIX_EPOCH);
         for (number, after) in [(1, 0), (2, 10), (3, 20)] {
             index.reserve(&owner, 1, &mut Vec::new()).unwrap();
             index.settle(&owner, handle(number), 1, Some(start + Duration::from_secs(after)));

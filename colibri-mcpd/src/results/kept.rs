@@ -11,7 +11,7 @@ use colibri_text::{hex, unhex_into};
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ResultLimits {
     /// Bytes of one user, with the user's agents.
     pub per_user: u64,
     /// Bytes in all.
@@ -20,17 +20,17 @@ pub struct Limits {
 
 /// Who called: a person, or one instance of an agent that runs for them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owner {
+pub struct ResultOwner {
     /// The person.
     pub uid: u32,
     /// The instance, by its door.
     pub session: Option<Arc<str>>,
 }
 
-impl Owner {
+impl ResultOwner {
     /// A person themselves.
-    pub(super) fn person(uid: u32) -> Owner {
-        Owner { uid, session: None }
+    pub(super) fn person(uid: u32) -> ResultOwner {
+        ResultOwner { uid, session: None }
     }
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Handle {
 
 /// A result that is kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept {
+pub struct StoredResult {
     /// Under which it is read.
     pub handle: Handle,
     /// How many.
@@ -71,7 +71,7 @@ pub struct Kept {
 
 /// Why a result is not kept.
 #[derive(Debug, thiserror::Error)]
-pub enum NotKept {
+pub enum NotStored {
     /// It is longer than all that may be kept.
     #[error("a result of {0} bytes is more than may be kept of one user ({1})")]
     TooLong(u64, u64),

@@ -14,6 +14,6 @@ mod shelf;
 mod text;
 
 pub use blocks::{MOST_COUNTED, Media, MediaBytes, media, media_spans};
-pub use kept::{Kept, Limits, NotKept, NotRead, Owner};
-pub use pieces::{Piece, Request, What, beginning};
+pub use kept::{NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
+pub use pieces::{PieceRequest, PieceSelector, ResultPiece, beginning};
 pub use shelf::Results;

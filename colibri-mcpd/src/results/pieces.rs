@@ -12,7 +12,7 @@ use regex_automata::Input;
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
-use super::files::{Opened, damaged};
+use super::files::{OpenResult, damaged};
 use super::kept::NotRead;
 use super::text::{MAX_LINE, fitting, floor, lines, text_of, written};
 
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is asked for.
 #[derive(Debug)]
-pub struct Request {
+pub struct PieceRequest {
     /// Where it begins: at a line of the text, or at a byte of the JSON, from 0.
     pub offset: u64,
     /// The most bytes of the piece, if one character or line is no more.
@@ -35,12 +35,12 @@ pub struct Request {
     /// The most bytes that the piece may cost in its answer, likewise.
     pub room: u64,
     /// What of the result.
-    pub what: What,
+    pub what: PieceSelector,
 }
 
 /// What of a result is asked for.
 #[derive(Debug)]
-pub enum What {
+pub enum PieceSelector {
     /// Its text, or its JSON where it has none.
     All,
     /// Its JSON.
@@ -55,19 +55,19 @@ pub enum What {
 
 /// A piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct ResultPiece {
     /// The text.
     pub text: String,
     /// The offset at which the next begins; `None`: there is none.
     pub next: Option<u64>,
 }
 
-impl What {
+impl PieceSelector {
     /// The value at a JSON pointer (RFC 6901).
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn value(pointer: &str) -> Result<What, String> {
+    pub fn value(pointer: &str) -> Result<PieceSelector, String> {
         let mut parts = pointer.split('/');
         if parts.next() != Some("") {
             return Err("must be empty or begin with / (RFC 6901)".to_owned());
@@ -79,14 +79,14 @@ impl What {
                 false => Err("has a ~ that is neither ~0 nor ~1 (RFC 6901)".to_owned()),
             }
         };
-        Ok(What::Value(parts.map(part).collect::<Result<_, _>>()?))
+        Ok(PieceSelector::Value(parts.map(part).collect::<Result<_, _>>()?))
     }
 
     /// The lines that a regular expression matches.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn matching(pattern: &str) -> Result<What, String> {
+    pub fn matching(pattern: &str) -> Result<PieceSelector, String> {
         if pattern.len() > MAX_PATTERN {
             return Err(format!("has {} bytes, allowed are {MAX_PATTERN}", pattern.len()));
         }
@@ -107,29 +107,29 @@ impl What {
             }
             None => "is too large once its repetitions are counted".to_owned(),
         })?;
-        Ok(What::Matching(Box::new(regex)))
+        Ok(PieceSelector::Matching(Box::new(regex)))
     }
 }
 
 /// The first lines of a result's text that cost no more than this in an answer; `next` counts lines.
-pub fn beginning(result: &str, room: u64) -> Piece {
-    let request = Request {
+pub fn beginning(result: &str, room: u64) -> ResultPiece {
+    let request = PieceRequest {
         offset: 0,
         most: room,
         room,
-        what: What::Json,
+        what: PieceSelector::Json,
     };
     // From the first line on there is always a piece.
-    request.lines(&text_of(result), u64::MAX).unwrap_or(Piece {
+    request.lines(&text_of(result), u64::MAX).unwrap_or(ResultPiece {
         text: String::new(),
         next: None,
     })
 }
 
-impl Request {
-    pub(super) fn answer(&self, opened: &Opened) -> Result<Piece, NotRead> {
+impl PieceRequest {
+    pub(super) fn answer(&self, opened: &OpenResult) -> Result<ResultPiece, NotRead> {
         match &self.what {
-            What::All => match text_of(&opened.whole()?) {
+            PieceSelector::All => match text_of(&opened.whole()?) {
                 Cow::Borrowed(_) => self.json(opened),
                 Cow::Owned(text) if text.is_empty() => {
                     let why = "it has no text: read an image, sound or file of it with block, from 0 on";
@@ -137,10 +137,10 @@ impl Request {
                 }
                 Cow::Owned(text) => self.lines(&text, u64::MAX),
             },
-            What::Json => self.json(opened),
-            What::Value(pointer) => self.value(&opened.whole()?, pointer, MAX_WALKED),
-            What::Lines(count) => self.lines(&text_of(&opened.whole()?), *count),
-            What::Matching(regex) => {
+            PieceSelector::Json => self.json(opened),
+            PieceSelector::Value(pointer) => self.value(&opened.whole()?, pointer, MAX_WALKED),
+            PieceSelector::Lines(count) => self.lines(&text_of(&opened.whole()?), *count),
+            PieceSelector::Matching(regex) => {
                 let until = Instant::now() + PATIENCE;
                 self.matching(&text_of(&opened.whole()?), regex, || Instant::now() >= until)
             }
@@ -155,7 +155,7 @@ impl Request {
     }
 
     /// Only what is asked for is read of the file.
-    fn json(&self, opened: &Opened) -> Result<Piece, NotRead> {
+    fn json(&self, opened: &OpenResult) -> Result<ResultPiece, NotRead> {
         if self.offset > opened.length {
             return Err(self.beyond(opened.length, "bytes"));
         }
@@ -172,13 +172,13 @@ impl Request {
         let mut text = String::from_utf8(bytes[start..end].to_vec()).map_err(|_| damaged())?;
         text.truncate(fitting(&text, self.room));
         let next = from + (start + text.len()) as u64;
-        Ok(Piece {
+        Ok(ResultPiece {
             text,
             next: (next < opened.length).then_some(next),
         })
     }
 
-    fn value(&self, json: &str, pointer: &[String], most: usize) -> Result<Piece, NotRead> {
+    fn value(&self, json: &str, pointer: &[String], most: usize) -> Result<ResultPiece, NotRead> {
         let mut walked = 0;
         let mut value = Json::parse(json.as_bytes()).map_err(|_| damaged())?;
         for (depth, part) in pointer.iter().enumerate() {
@@ -221,13 +221,13 @@ impl Request {
         let first = json[start..span.end].chars().next().map_or(0, char::len_utf8);
         let end = floor(json, end).max(start + first);
         let end = start + fitting(&json[start..end], self.room);
-        Ok(Piece {
+        Ok(ResultPiece {
             text: json[start..end].to_owned(),
             next: (end < span.end).then_some(end as u64),
         })
     }
 
-    fn lines(&self, text: &str, count: u64) -> Result<Piece, NotRead> {
+    fn lines(&self, text: &str, count: u64) -> Result<ResultPiece, NotRead> {
         let (mut number, mut cost) = (0, 0);
         let mut piece = None::<Range<usize>>;
         for line in lines(text) {
@@ -237,7 +237,7 @@ impl Request {
                 cost += written(&text[end..line.span.end]);
                 let room = cost <= self.room && (line.span.end - start) as u64 <= self.most;
                 if number > self.offset && !room || number - self.offset >= count {
-                    return Ok(Piece {
+                    return Ok(ResultPiece {
                         text: text[start..end].to_owned(),
                         next: Some(number),
                     });
@@ -250,20 +250,20 @@ impl Request {
     }
 
     /// Nothing comes after these lines, of which there are so many.
-    fn ended(&self, text: String, count: u64) -> Result<Piece, NotRead> {
+    fn ended(&self, text: String, count: u64) -> Result<ResultPiece, NotRead> {
         match self.offset > count {
             true => Err(self.beyond(count, "lines")),
-            false => Ok(Piece { text, next: None }),
+            false => Ok(ResultPiece { text, next: None }),
         }
     }
 
-    fn matching(&self, text: &str, regex: &Regex, is_over: impl Fn() -> bool) -> Result<Piece, NotRead> {
+    fn matching(&self, text: &str, regex: &Regex, is_over: impl Fn() -> bool) -> Result<ResultPiece, NotRead> {
         let mut piece = String::new();
         let (mut number, mut cost) = (0, 0);
         for line in lines(text) {
             if number >= self.offset {
                 if number > self.offset && is_over() {
-                    return Ok(Piece {
+                    return Ok(ResultPiece {
                         text: piece,
                         next: Some(number),
                     });
@@ -279,7 +279,7 @@ impl Request {
                     cost += written(&told);
                     let room = cost <= self.room && (piece.len() + told.len()) as u64 <= self.most;
                     if !piece.is_empty() && !room {
-                        return Ok(Piece {
+                        return Ok(ResultPiece {
                             text: piece,
                             next: Some(number),
                         });
@@ -298,8 +298,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    fn request(offset: u64, most: u64, what: What) -> Request {
-        Request {
+    fn request(offset: u64, most: u64, what: PieceSelector) -> PieceRequest {
+        PieceRequest {
             offset,
             most,
             room: u64::MAX,
@@ -307,8 +307,8 @@ mod tests {
         }
     }
 
-    fn piece(text: &str, next: Option<u64>) -> Piece {
-        Piece {
+    fn piece(text: &str, next: Option<u64>) -> ResultPiece {
+        ResultPiece {
             text: text.to_owned(),
             next,
         }
@@ -318,10 +318,10 @@ mod tests {
     fn a_value_is_found_by_its_pointer_wherever_it_stands() {
         let json = r#"{"a":{"b~/c":[10,{"é":"ü\n"}],"":1},"a":2}"#;
         let read = |pointer: &str, offset, most| {
-            let What::Value(parts) = What::value(pointer).unwrap() else {
+            let PieceSelector::Value(parts) = PieceSelector::value(pointer).unwrap() else {
                 panic!("it is a pointer");
             };
-            let request = request(offset, most, What::Json);
+            let request = request(offset, most, PieceSelector::Json);
             request.value(json, &parts, 1000).map_err(|error| error.to_string())
         };
         let is = |pointer: &str, text: &str| assert_eq!(read(pointer, 0, 100).unwrap(), piece(text, None), "{pointer}");
@@ -353,17 +353,17 @@ mod tests {
         }
         assert!(read("/a/", 40, 10).unwrap_err().contains("beyond the value"));
         for wrong in ["a", "~", "/~", "/~2", "/a~"] {
-            assert!(What::value(wrong).is_err(), "{wrong}");
+            assert!(PieceSelector::value(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_pointer_leads_through_so_many_bytes_and_no_more() {
         let json = format!("{}7{}", "[".repeat(100), "]".repeat(100));
-        let What::Value(parts) = What::value(&"/0".repeat(100)).unwrap() else {
+        let PieceSelector::Value(parts) = PieceSelector::value(&"/0".repeat(100)).unwrap() else {
             panic!("it is a pointer");
         };
-        let read = |most| request(0, 10, What::Json).value(&json, &parts, most);
+        let read = |most| request(0, 10, PieceSelector::Json).value(&json, &parts, most);
         // 201 + 199 + … + 3
         assert_eq!(read(100 * 102).unwrap(), piece("7", None));
         assert!(read(100 * 102 - 1).unwrap_err().to_string().contains("too deep"));
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn lines_are_counted_from_the_offset_and_one_is_always_given() {
         let text = "zero\none\n\nthree\n";
-        let read = |offset, most, count| request(offset, most, What::Json).lines(text, count);
+        let read = |offset, most, count| request(offset, most, PieceSelector::Json).lines(text, count);
         assert_eq!(read(0, 100, 2).unwrap(), piece("zero\none", Some(2)));
         assert_eq!(read(2, 100, 9).unwrap(), piece("\nthree", None));
         assert_eq!(read(0, 1, 9).unwrap(), piece("zero", Some(1)));
@@ -381,11 +381,11 @@ mod tests {
         assert!(read(5, 8, 9).unwrap_err().to_string().contains("there are 4 lines"));
     }
 
-    fn grep(text: &str, pattern: &str, offset: u64, most: u64) -> Piece {
-        let What::Matching(regex) = What::matching(pattern).unwrap() else {
+    fn grep(text: &str, pattern: &str, offset: u64, most: u64) -> ResultPiece {
+        let PieceSelector::Matching(regex) = PieceSelector::matching(pattern).unwrap() else {
             panic!("it is a pattern");
         };
-        request(offset, most, What::Json)
+        request(offset, most, PieceSelector::Json)
             .matching(text, &regex, || false)
             .unwrap()
     }
@@ -447,14 +447,14 @@ mod tests {
             r"(a)\1",
             "(?=a)",
         ] {
-            let error = What::matching(too_large).unwrap_err();
+            let error = PieceSelector::matching(too_large).unwrap_err();
             assert!(!error.contains('\n') && error.len() < 300, "{error}");
         }
     }
 
     #[test]
     fn a_search_that_takes_too_long_goes_on_where_it_ended() {
-        let What::Matching(regex) = What::matching("x").unwrap() else {
+        let PieceSelector::Matching(regex) = PieceSelector::matching("x").unwrap() else {
             panic!("it is a pattern");
         };
         let text = "x\n".repeat(10);
@@ -462,7 +462,9 @@ mod tests {
         while let Some(at) = offset {
             let steps = Cell::new(0);
             let is_over = || steps.replace(steps.get() + 1) >= 2;
-            let piece = request(at, 1000, What::Json).matching(&text, &regex, is_over).unwrap();
+            let piece = request(at, 1000, PieceSelector::Json)
+                .matching(&text, &regex, is_over)
+                .unwrap();
             found.push_str(&piece.text);
             (offset, pieces) = (piece.next, pieces + 1);
         }

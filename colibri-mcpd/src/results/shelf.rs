@@ -12,11 +12,11 @@ use colibri_wire::Json;
 use tracing::{info, warn};
 
 use super::blocks;
-use super::files::{Files, Opened, damaged};
+use super::files::{OpenResult, ResultFiles, damaged};
 use super::index::Index;
-use super::kept::{Handle, Kept, Limits, NotKept, NotRead, Owner};
-use super::pieces::{Piece, Request};
-use crate::policy::{Turn, Turns};
+use super::kept::{Handle, NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
+use super::pieces::{PieceRequest, ResultPiece};
+use crate::policy::{UserSlot, UserSlots};
 
 /// How many users have results written or read at once. Each may hold a few times the bytes of a result.
 const AT_ONCE: usize = 4;
@@ -26,9 +26,9 @@ const SWEPT_EVERY: Duration = Duration::from_secs(60);
 /// All that are kept.
 #[derive(Debug)]
 pub struct Results {
-    files: Files,
+    files: ResultFiles,
     index: Mutex<Index>,
-    turns: Turns,
+    turns: UserSlots,
     /// The last one could not be written.
     failing: AtomicBool,
 }
@@ -36,11 +36,11 @@ pub struct Results {
 /// Some that keep nothing.
 impl Default for Results {
     fn default() -> Results {
-        let nothing = Limits { per_user: 0, total: 0 };
+        let nothing = ResultLimits { per_user: 0, total: 0 };
         Results {
-            files: Files::default(),
+            files: ResultFiles::default(),
             index: Mutex::new(Index::new(nothing)),
-            turns: Turns::new(AT_ONCE),
+            turns: UserSlots::new(AT_ONCE),
             failing: AtomicBool::default(),
         }
     }
@@ -52,8 +52,8 @@ impl Results {
     ///
     /// # Errors
     /// The directory cannot be made or read, or is not ours alone.
-    pub fn open(state_dir: &Path, limits: Limits) -> io::Result<Results> {
-        let files = Files::open(state_dir)?;
+    pub fn open(state_dir: &Path, limits: ResultLimits) -> io::Result<Results> {
+        let files = ResultFiles::open(state_dir)?;
         let mut index = Index::new(limits);
         for found in files.scan()? {
             for gone in index.adopt(found) {
@@ -63,7 +63,7 @@ impl Results {
         let results = Results {
             files,
             index: Mutex::new(index),
-            turns: Turns::new(AT_ONCE),
+            turns: UserSlots::new(AT_ONCE),
             failing: AtomicBool::default(),
         };
         results.tidy(SystemTime::now());
@@ -75,7 +75,7 @@ impl Results {
     }
 
     /// This owner's turn to have something written or read here. It is over when it is dropped.
-    pub async fn turn(&self, owner: Owner) -> Turn {
+    pub async fn turn(&self, owner: ResultOwner) -> UserSlot {
         self.turns.of(owner.uid, owner.session).await
     }
 
@@ -83,11 +83,11 @@ impl Results {
     ///
     /// # Errors
     /// Why it is not kept. Nothing of it is left then.
-    pub fn keep(&self, owner: &Owner, result: &[u8]) -> Result<Kept, NotKept> {
+    pub fn keep(&self, owner: &ResultOwner, result: &[u8]) -> Result<StoredResult, NotStored> {
         self.keep_at(owner, result, SystemTime::now())
     }
 
-    fn keep_at(&self, owner: &Owner, result: &[u8], now: SystemTime) -> Result<Kept, NotKept> {
+    fn keep_at(&self, owner: &ResultOwner, result: &[u8], now: SystemTime) -> Result<StoredResult, NotStored> {
         let handle = Handle::new()?;
         let length = result.len() as u64;
         let mut gone = Vec::new();
@@ -96,7 +96,7 @@ impl Results {
         reserved?;
         if !self.make_room(owner.uid) {
             self.index().settle(owner, handle, length, None);
-            return Err(NotKept::NoRoom(self.files.directory().to_owned()));
+            return Err(NotStored::NoRoom(self.files.directory().to_owned()));
         }
         let written = self.files.write(&handle, owner, now, result);
         self.index()
@@ -111,7 +111,7 @@ impl Results {
             Ok(_) if self.failing.swap(false, Ordering::Relaxed) => info!("results over their limit are kept again"),
             _ => {}
         }
-        Ok(Kept {
+        Ok(StoredResult {
             handle,
             bytes: length,
             sha256: written?,
@@ -136,7 +136,7 @@ impl Results {
     }
 
     /// Gives a result up that was just kept.
-    pub fn remove(&self, owner: &Owner, kept: &Kept) {
+    pub fn remove(&self, owner: &ResultOwner, kept: &StoredResult) {
         self.index().remove(owner, kept.handle);
         self.files.remove(&kept.handle);
     }
@@ -145,15 +145,21 @@ impl Results {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn read(&self, owner: &Owner, handle: &str, request: &Request) -> Result<Piece, NotRead> {
+    pub fn read(&self, owner: &ResultOwner, handle: &str, request: &PieceRequest) -> Result<ResultPiece, NotRead> {
         self.read_at(owner, handle, request, SystemTime::now())
     }
 
-    fn read_at(&self, owner: &Owner, handle: &str, request: &Request, now: SystemTime) -> Result<Piece, NotRead> {
+    fn read_at(
+        &self,
+        owner: &ResultOwner,
+        handle: &str,
+        request: &PieceRequest,
+        now: SystemTime,
+    ) -> Result<ResultPiece, NotRead> {
         request.answer(&self.open_at(owner, handle, now)?)
     }
 
-    fn open_at(&self, owner: &Owner, handle: &str, now: SystemTime) -> Result<Opened, NotRead> {
+    fn open_at(&self, owner: &ResultOwner, handle: &str, now: SystemTime) -> Result<OpenResult, NotRead> {
         // What is no handle at all is looked for like one.
         let handle = Handle::read(handle).unwrap_or(Handle([0; 16]));
         let found = self.index().find(owner, handle, now);
@@ -177,7 +183,7 @@ impl Results {
     ///
     /// # Errors
     /// Why there is none; it counts for more than so many bytes.
-    pub fn block(&self, owner: &Owner, handle: &str, place: usize, most: u64) -> Result<String, NotRead> {
+    pub fn block(&self, owner: &ResultOwner, handle: &str, place: usize, most: u64) -> Result<String, NotRead> {
         let opened = self.open_at(owner, handle, SystemTime::now())?;
         let whole = opened.whole()?;
         let result = Json::parse(whole.as_bytes()).map_err(|_| damaged())?;
@@ -202,7 +208,7 @@ impl Results {
     }
 
     /// Removes all that an owner has, who does not come again.
-    pub fn forget(&self, owner: &Owner) {
+    pub fn forget(&self, owner: &ResultOwner) {
         let gone = self.index().forget(owner);
         self.remove_all(gone);
     }

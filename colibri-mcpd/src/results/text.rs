@@ -51,7 +51,7 @@ fn push(texts: &mut String, value: &Json<'_>) {
 
 /// A line, or a part of a long one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct TextLine {
     /// Where it stands in the text, without its line end.
     pub(super) span: Range<usize>,
     /// Where the whole line ends of which it may be a part.
@@ -59,7 +59,7 @@ pub(super) struct Line {
 }
 
 /// The lines of a text, none of more than [`MAX_LINE`] bytes.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = Line> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = TextLine> {
     let mut at = 0;
     let mut whole_ends = None;
     std::iter::from_fn(move || {
@@ -76,7 +76,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = Line> {
             true => at + fitting(&text[at..end], MAX_WRITTEN),
             false => end,
         };
-        let line = Line {
+        let line = TextLine {
             span: at..end,
             whole_ends: ends,
         };

@@ -9,9 +9,9 @@ mod words;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::catalog::{Item, Table};
-use crate::store::{Error, ToolIndex};
-use crate::summaries::Summaries;
+use crate::catalog::{CatalogTable, Item};
+use crate::store::{StoreError, ToolIndex};
+use crate::summaries::SummaryTable;
 use colibri_protocol::Feature;
 
 /// What a word is worth that stands for one of the query.
@@ -26,14 +26,14 @@ const LOOKS: f64 = 0.2;
 /// The tools that can be found.
 #[derive(Default)]
 pub struct Search {
-    inner: Mutex<Inner>,
+    inner: Mutex<SearchInner>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct SearchInner {
     index: Option<ToolIndex>,
     /// What the index is of.
-    table: Weak<Table>,
+    table: Weak<CatalogTable>,
     /// Which summaries are in it: the number that [`Summaries::come`] had.
     summaries: u64,
     /// Its tools by their numbers, with the summaries that they have there.
@@ -44,7 +44,7 @@ struct Inner {
 
 /// What was found.
 #[derive(Default)]
-pub struct Found {
+pub struct SearchHits {
     /// The tools that fit at all, the best first.
     pub tools: Vec<Arc<Item>>,
     /// Words of the query that were not looked for, because there were too many.
@@ -57,7 +57,12 @@ impl Search {
     ///
     /// # Errors
     /// What SQLite says.
-    pub fn find(&self, table: &Arc<Table>, summaries: &Summaries, query: &str) -> Result<Found, Error> {
+    pub fn find(
+        &self,
+        table: &Arc<CatalogTable>,
+        summaries: &SummaryTable,
+        query: &str,
+    ) -> Result<SearchHits, StoreError> {
         let (words, left_out) = words::asked(query);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let index = inner.current(table, summaries)?;
@@ -91,16 +96,16 @@ impl Search {
             .collect();
         // What is worth the same stands in the order of lists.
         found.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.exposed.cmp(&b.exposed)));
-        Ok(Found {
+        Ok(SearchHits {
             tools: found.into_iter().map(|(_, item)| item).collect(),
             left_out,
         })
     }
 }
 
-impl Inner {
+impl SearchInner {
     /// The index of this table with these summaries: what has changed since it was last looked at is changed in it.
-    fn current(&mut self, table: &Arc<Table>, summaries: &Summaries) -> Result<&ToolIndex, Error> {
+    fn current(&mut self, table: &Arc<CatalogTable>, summaries: &SummaryTable) -> Result<&ToolIndex, StoreError> {
         let index = match &mut self.index {
             Some(index) => index,
             none => none.insert(ToolIndex::new()?),

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::Context;
-use crate::oauth::{self, Account, Owner};
-use crate::registry::{Entry, Transport};
+use super::context::ServerContext;
+use crate::oauth::{self, OauthAccount, TokenOwner};
+use crate::registry::{EntryTransport, ServerSpec};
 use colibri_http::Client;
 
 /// The logins at one server.
-pub(super) struct Accounts {
-    server: Arc<oauth::Server>,
-    of: Mutex<BTreeMap<Owner, Arc<Account>>>,
+pub(super) struct ServerAccounts {
+    server: Arc<oauth::OauthServer>,
+    of: Mutex<BTreeMap<TokenOwner, Arc<OauthAccount>>>,
 }
 
-impl Accounts {
+impl ServerAccounts {
     /// Those at a server; `None` if nobody logs in there.
-    pub(super) fn at(id: &str, entry: &Entry, context: &Context) -> Option<Accounts> {
-        let Transport::Http {
+    pub(super) fn at(id: &str, entry: &ServerSpec, context: &ServerContext) -> Option<ServerAccounts> {
+        let EntryTransport::Http {
             url,
             rules,
             oauth: Some(settings),
@@ -26,7 +26,7 @@ impl Accounts {
         else {
             return None;
         };
-        let server = oauth::Server {
+        let server = oauth::OauthServer {
             id: id.to_owned(),
             url: url.parse().ok()?,
             settings: (**settings).clone(),
@@ -34,17 +34,17 @@ impl Accounts {
             store: context.parts.tokens.clone(),
             vault: context.parts.secrets.clone(),
         };
-        Some(Accounts {
+        Some(ServerAccounts {
             server: Arc::new(server),
             of: Mutex::default(),
         })
     }
 
     /// A user's, or everybody's.
-    pub(super) fn of(&self, uid: u32) -> Arc<Account> {
+    pub(super) fn of(&self, uid: u32) -> Arc<OauthAccount> {
         let owner = self.server.owner(uid);
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Account::new(self.server.clone(), owner));
+        let new = || Arc::new(OauthAccount::new(self.server.clone(), owner));
         of.entry(owner).or_insert_with(new).clone()
     }
 }

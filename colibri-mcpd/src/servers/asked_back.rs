@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::instance::Session;
+use super::instance::ServerSession;
 use crate::relay::Call;
-use crate::relay::record::Asked as Record;
-use crate::relay::request_state::{self, Kind};
+use crate::relay::record::ClientRequestRecord as Record;
+use crate::relay::request_state::{self, RetryPurpose};
 use colibri_protocol::input::{self, InputRequest, Question, REQUESTS_LIMIT};
 use colibri_protocol::rpc_error::URL_ELICITATION_REQUIRED;
 use colibri_protocol::{self as protocol, Ask, Code, Failure, Method};
 use colibri_wire::{Edits, Json};
 
-impl Session {
+impl ServerSession {
     /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the
     /// server wants to be told again is sealed for the retry.
     ///
@@ -32,9 +32,9 @@ impl Session {
             let ticket = self.chain.confirmed(call);
             let ticket = ticket.map_err(|why| self.failure(Code::LimitUser, why.to_string()))?;
             self.chain
-                .seal(Kind::Confirmed, call, &[&ticket, inner].concat(), until)
+                .seal(RetryPurpose::Confirmed, call, &[&ticket, inner].concat(), until)
         } else {
-            self.chain.seal(Kind::Server, call, inner, until)
+            self.chain.seal(RetryPurpose::Server, call, inner, until)
         };
         let mut edits = input::wrapped_state_edits(result, &state);
         edits.append_at(0, questions);
@@ -141,7 +141,7 @@ impl Session {
             })
             .collect();
         let until = SystemTime::now() + request_state::TTL;
-        let state = self.chain.seal(Kind::Again, call, b"", until);
+        let state = self.chain.seal(RetryPurpose::Again, call, b"", until);
         Ok(input::input_required_result(
             call.version,
             &self.server,
@@ -185,7 +185,7 @@ impl Session {
         let Some(resumed) = call.resumes.as_ref().filter(|_| call.version.is_modern()) else {
             return Ok(());
         };
-        if resumed.kind == Kind::Held || resumed.kind == Kind::Confirm {
+        if resumed.kind == RetryPurpose::Held || resumed.kind == RetryPurpose::Confirm {
             return Ok(());
         }
         let params = call.parts.params.clone();

@@ -13,19 +13,19 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::held::Asked;
-use super::instance::{Keeper, MAX_UNREAD, Pending, Session, State};
-use super::open_asks::{NotTaken, Over, failed};
+use super::held::HeldElicitation;
+use super::instance::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionObserver};
+use super::open_asks::{ElicitationEnd, NotTaken, failed};
 use super::tap::Direction;
-use super::turns::Whose;
-use crate::relay::record::Asked as Record;
-use crate::relay::{Asking, Client, PATIENCE, Response};
+use super::turns::SlotHolder;
+use crate::relay::record::ClientRequestRecord as Record;
+use crate::relay::{Client, ClientRequest, ClientResponse, PATIENCE};
 use colibri_protocol::rpc_error::{INVALID_REQUEST, METHOD_NOT_FOUND};
 use colibri_protocol::{self as protocol, Answer, Ask, Askable, Failure, RpcError, Said, upstream};
 use colibri_wire::{Edits, Id, Json};
 
 /// Who is asked.
-struct Whom {
+struct ElicitationTarget {
     client: Arc<Client>,
     /// The number of the call towards the server; 0 for none.
     number: u64,
@@ -38,11 +38,11 @@ struct Whom {
     is_held: bool,
 }
 
-impl Whom {
-    fn whose(&self) -> Whose {
+impl ElicitationTarget {
+    fn whose(&self) -> SlotHolder {
         match self.version.is_modern() {
-            true => Whose::Call,
-            false => Whose::Client(self.client.session.number),
+            true => SlotHolder::Call,
+            false => SlotHolder::Client(self.client.session.number),
         }
     }
 }
@@ -52,13 +52,13 @@ const AMBIGUOUS: &str = "nothing says which of several calls in flight this is a
                          processes of their own from now on, as many as --max-processes-per-user allows: those that wait for \
                          a person have to be answered first";
 
-impl Session {
+impl ServerSession {
     /// Takes a request of the server's, which is not answered yet.
     pub(super) fn asks_for(
         self: &Arc<Self>,
         frame: &Bytes,
         (id, method, params): (Json<'_>, &str, Option<Json<'_>>),
-        keeper: &Arc<dyn Keeper>,
+        keeper: &Arc<dyn SessionObserver>,
     ) {
         let version = self.version();
         let ask = Ask::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
@@ -135,9 +135,9 @@ impl Session {
     }
 
     /// Whom a request is about.
-    fn whom(&self, state: &State, ask: Ask) -> Result<Whom, RpcError> {
+    fn whom(&self, state: &ServerSessionState, ask: Ask) -> Result<ElicitationTarget, RpcError> {
         let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
-            Pending::Call { call, total, .. } => Some(Whom {
+            PendingReply::Call { call, total, .. } => Some(ElicitationTarget {
                 client: call.client.clone(),
                 number,
                 call: Some((call.number, call.entered)),
@@ -147,7 +147,7 @@ impl Session {
                 can: call.askable(),
                 is_held: false,
             }),
-            Pending::Held(held) => Some(Whom {
+            PendingReply::Held(held) => Some(ElicitationTarget {
                 client: held.client.clone(),
                 number,
                 call: Some(held.call),
@@ -156,16 +156,16 @@ impl Session {
                 can: held.can,
                 is_held: true,
             }),
-            Pending::Internal { .. } => None,
+            PendingReply::Internal { .. } => None,
         });
         // A call that is held is asked about already: if others are in flight, it is one of these.
-        let rank = |whom: &Whom| (!whom.is_held, whom.can.can(ask), whom.call.map(|(_, entered)| entered));
-        let mut calls: Vec<Whom> = calls.collect();
+        let rank = |whom: &ElicitationTarget| (!whom.is_held, whom.can.can(ask), whom.call.map(|(_, entered)| entered));
+        let mut calls: Vec<ElicitationTarget> = calls.collect();
         calls.sort_by_key(rank);
         if let Some(whom) = calls.pop() {
             let whose = whom.whose();
-            let left = || state.left.values().filter(|left| **left != Whose::Nobody);
-            let is_others = |other: &Whom| other.can.can(ask) && !other.whose().is_as(whose);
+            let left = || state.left.values().filter(|left| **left != SlotHolder::Nobody);
+            let is_others = |other: &ElicitationTarget| other.can.can(ask) && !other.whose().is_as(whose);
             if whom.can.can(ask) && (calls.iter().any(is_others) || left().any(|left| !left.is_as(whose))) {
                 return Err(failed(AMBIGUOUS.to_owned()));
             }
@@ -182,7 +182,7 @@ impl Session {
                 "no call is in flight that this could be about, and the client cannot be asked without one".to_owned(),
             ));
         };
-        Ok(Whom {
+        Ok(ElicitationTarget {
             number: 0,
             call: None,
             until: Instant::now() + self.limits.total,
@@ -196,7 +196,7 @@ impl Session {
     /// Asks a modern client for something in answer to its call, which is held until the retry.
     fn ask_in_answer_to(
         self: &Arc<Self>,
-        whom: Whom,
+        whom: ElicitationTarget,
         (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
     ) -> Result<(), RpcError> {
         let how = self.wording(&whom, whom.number);
@@ -210,7 +210,7 @@ impl Session {
         let record = self.record_of(ask, &whom, whom.number);
         self.begin_record(&record, text.as_bytes())
             .map_err(|failure| failed(failure.message))?;
-        let asked = Asked {
+        let asked = HeldElicitation {
             id: id.text().into(),
             ask,
             params: params.into(),
@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// How a request is worded for who is asked, under this number.
-    fn wording(&self, whom: &Whom, number: u64) -> protocol::Wording<'_> {
+    fn wording(&self, whom: &ElicitationTarget, number: u64) -> protocol::Wording<'_> {
         protocol::Wording {
             server: &self.server,
             client: whom.version,
@@ -235,7 +235,7 @@ impl Session {
         }
     }
 
-    fn record_of(&self, ask: Ask, whom: &Whom, request: u64) -> Record {
+    fn record_of(&self, ask: Ask, whom: &ElicitationTarget, request: u64) -> Record {
         Record {
             server: self.server.clone(),
             method: ask.method(),
@@ -250,9 +250,9 @@ impl Session {
         self: &Arc<Self>,
         frame: &Bytes,
         (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
-        whom: &Whom,
-    ) -> Result<Asking, RpcError> {
-        let mut asking = Asking::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
+        whom: &ElicitationTarget,
+    ) -> Result<ClientRequest, RpcError> {
+        let mut asking = ClientRequest::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
         let number = asking.number();
         let how = self.wording(whom, number);
         let mut edits = Edits::new();
@@ -278,7 +278,7 @@ impl Session {
                     session.progress_of_client(frame, params, &token);
                 }
             };
-            Box::new(forward) as crate::relay::Progress
+            Box::new(forward) as crate::relay::ClientProgress
         });
         if ask == Ask::Url
             && let Some(id) = params.and_then(|params| params.get("elicitationId")?.as_str())
@@ -317,8 +317,8 @@ impl Session {
     /// Waits until a request is answered or over, and tells the server.
     async fn wait(
         self: Arc<Self>,
-        (mut asking, over): (Asking, oneshot::Receiver<Over>),
-        whom: Whom,
+        (mut asking, over): (ClientRequest, oneshot::Receiver<ElicitationEnd>),
+        whom: ElicitationTarget,
         (ask, id): (Ask, String),
         (key, count): (Id, u64),
         record: Record,
@@ -331,11 +331,11 @@ impl Session {
         let (outcome, answered) = match &answer {
             Ok(Ok(response)) => self.read_answer(ask, response, &id),
             Ok(Err(why)) => (why.word(), Err(failed(why.to_string()))),
-            Err(Some(Over::TakenBack)) => {
+            Err(Some(ElicitationEnd::TakenBack)) => {
                 asking.because("the server does not want it any more");
                 ("taken back", Err(failed(String::new())))
             }
-            Err(Some(Over::CallOver)) => {
+            Err(Some(ElicitationEnd::CallOver)) => {
                 asking.because("the call that it was about is over");
                 (
                     "call over",
@@ -359,7 +359,7 @@ impl Session {
             self.start_clocks(&mut state, whom.client.session.number);
         }
         self.attention.notify_one();
-        if matches!(answer, Err(None | Some(Over::TakenBack))) {
+        if matches!(answer, Err(None | Some(ElicitationEnd::TakenBack))) {
             return;
         }
         let answered = match recorded {
@@ -389,7 +389,7 @@ impl Session {
     }
 
     /// What became of a request by the client's answer, and the edits that the answer needs for the server.
-    fn read_answer(&self, ask: Ask, response: &Response, id: &str) -> (&'static str, Result<Edits, RpcError>) {
+    fn read_answer(&self, ask: Ask, response: &ClientResponse, id: &str) -> (&'static str, Result<Edits, RpcError>) {
         let mut edits = Edits::new();
         protocol::id_edit(&mut edits, response.id.clone(), id.as_bytes());
         let result = match &response.outcome {
@@ -418,7 +418,7 @@ impl Session {
     /// While a person is asked, no time runs for the calls of the client that it is about, but for all that they have.
     fn stop_clocks(&self, session: u64) {
         for pending in self.state().pending.values_mut() {
-            if let Pending::Call { call, deadline, total } = pending
+            if let PendingReply::Call { call, deadline, total } = pending
                 && call.client.session.number == session
             {
                 *deadline = *total;
@@ -427,13 +427,13 @@ impl Session {
     }
 
     /// The client was asked: time runs again, unless it is asked something else.
-    fn start_clocks(&self, state: &mut State, session: u64) {
+    fn start_clocks(&self, state: &mut ServerSessionState, session: u64) {
         if state.asks.waits_for(session) {
             return;
         }
         let again = Instant::now() + self.limits.call;
         for pending in state.pending.values_mut() {
-            if let Pending::Call { call, deadline, .. } = pending
+            if let PendingReply::Call { call, deadline, .. } = pending
                 && call.client.session.number == session
             {
                 *deadline = again;
@@ -442,7 +442,7 @@ impl Session {
     }
 
     /// A call is over: so is what was asked about it, unless the same client has another one here.
-    pub(super) fn settle_asks(&self, state: &mut State) {
+    pub(super) fn settle_asks(&self, state: &mut ServerSessionState) {
         if state.asks.is_empty() {
             return;
         }
@@ -450,8 +450,8 @@ impl Session {
             .pending
             .iter()
             .filter_map(|(_, pending)| match pending {
-                Pending::Call { call, .. } => Some(call.client.session.number),
-                Pending::Held(_) | Pending::Internal { .. } => None,
+                PendingReply::Call { call, .. } => Some(call.client.session.number),
+                PendingReply::Held(_) | PendingReply::Internal { .. } => None,
             })
             .collect();
         state.asks.settle(|session| sessions.contains(&session));

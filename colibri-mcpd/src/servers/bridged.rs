@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::instance::{Keeper, Session};
-use crate::relay::record::Asked;
-use crate::relay::request_state::{Kind, Resumed};
-use crate::relay::{Asking, Call, HeldCall, Outcome, PATIENCE, Response, Unanswered};
+use super::instance::{ServerSession, SessionObserver};
+use crate::relay::record::ClientRequestRecord;
+use crate::relay::request_state::{ResumedCall, RetryPurpose};
+use crate::relay::{Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall};
 use colibri_protocol::input::{self, InputRequired};
 use colibri_protocol::{self as protocol, Ask, Code, Failure, Method, Version};
 use colibri_wire::{Edits, Json};
@@ -19,15 +19,15 @@ use colibri_wire::{Edits, Json};
 const MAX_ROUNDS: u32 = 10;
 
 /// One thing that the client is asked.
-struct Question {
+struct BridgedQuestion {
     /// The server's key of it, as it was written.
     key: String,
     ask: Ask,
-    record: Asked,
+    record: ClientRequestRecord,
     is_over: bool,
 }
 
-impl Session {
+impl ServerSession {
     /// Asks the client of a call what the server's answer asks for, and calls the server again with what was answered.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Session {
         self: &Arc<Self>,
         call: Box<Call>,
         result: Json<'_>,
-        keeper: &Arc<dyn Keeper>,
+        keeper: &Arc<dyn SessionObserver>,
     ) -> Result<(), (Box<Call>, Failure)> {
         let asked =
             input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
@@ -46,7 +46,7 @@ impl Session {
         };
         let state = required.state.map(|state| state.text().to_owned()).unwrap_or_default();
         let until = call.entered + self.limits.total;
-        let held = HeldCall::hold(&self.chain, call);
+        let held = SuspendedCall::hold(&self.chain, call);
         let (session, keeper) = (self.clone(), keeper.clone());
         tokio::spawn(async move {
             let responses = session.answers(asked, &held, until).await;
@@ -54,16 +54,16 @@ impl Session {
             let responses = match responses {
                 Ok(responses) => responses,
                 Err(failure) => {
-                    let outcome = Outcome::Failed(failure.of_server(&*session.server));
+                    let outcome = CallOutcome::Failed(failure.of_server(&*session.server));
                     return session.chain.finish(vec![(call, outcome)]);
                 }
             };
             if !call.client.unsent(&call.id) {
-                return session.chain.finish(vec![(call, Outcome::Cancelled)]);
+                return session.chain.finish(vec![(call, CallOutcome::Cancelled)]);
             }
             let rounds = call.resumes.as_ref().map_or(0, |resumed| resumed.rounds) + 1;
-            call.resumes = Some(Box::new(Resumed {
-                kind: Kind::Server,
+            call.resumes = Some(Box::new(ResumedCall {
+                kind: RetryPurpose::Server,
                 record: call.number,
                 inner: state.into_bytes(),
                 responses: Some(responses.into()),
@@ -79,7 +79,7 @@ impl Session {
         self: &Arc<Self>,
         call: &Call,
         required: &InputRequired<'_>,
-    ) -> Result<Vec<(Question, Asking)>, Failure> {
+    ) -> Result<Vec<(BridgedQuestion, ClientRequest)>, Failure> {
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";
             return Err(self.failure(Code::ServerAnswerInvalid, message));
@@ -96,7 +96,8 @@ impl Session {
         let mut asked = Vec::new();
         for request in &required.requests {
             self.may_be_asked(call, request.ask)?;
-            let asking = Asking::begin(&call.client).map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
+            let asking =
+                ClientRequest::begin(&call.client).map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
             let wording = protocol::Wording {
                 server: &self.server,
                 client: call.version,
@@ -116,14 +117,14 @@ impl Session {
                 request.ask.method(),
                 String::from_utf8_lossy(&edits.apply(params.as_bytes()))
             );
-            let record = Asked {
+            let record = ClientRequestRecord {
                 server: self.server.clone(),
                 method: request.ask.method(),
                 client: call.client.clone(),
                 call: call.number,
                 request: asking.number(),
             };
-            let question = Question {
+            let question = BridgedQuestion {
                 key: request.key.text().to_owned(),
                 ask: request.ask,
                 record,
@@ -146,8 +147,8 @@ impl Session {
     /// Waits until everything is answered: `inputResponses`.
     async fn answers(
         &self,
-        asked: Vec<(Question, Asking)>,
-        held: &HeldCall,
+        asked: Vec<(BridgedQuestion, ClientRequest)>,
+        held: &SuspendedCall,
         until: Instant,
     ) -> Result<String, Failure> {
         let mut waiting = JoinSet::new();
@@ -182,7 +183,11 @@ impl Session {
     }
 
     /// The member of `inputResponses` that a client's answer becomes.
-    fn response(&self, question: &mut Question, answer: Result<Response, Unanswered>) -> Result<String, Failure> {
+    fn response(
+        &self,
+        question: &mut BridgedQuestion,
+        answer: Result<ClientResponse, NoResponse>,
+    ) -> Result<String, Failure> {
         question.is_over = true;
         let method = question.ask.method();
         let failed = |why: String| self.failure(Code::AskFailed, format!("{method}: {why}"));

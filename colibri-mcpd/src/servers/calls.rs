@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::instance::Session;
+use super::instance::ServerSession;
 use super::retry::{self, Health};
-use super::server::Server;
+use super::server::HostedServer;
 use super::state::ProcessKey;
-use super::turns::Whose;
-use crate::relay::{Call, HeldCall, Outcome};
+use super::turns::SlotHolder;
+use crate::relay::{Call, CallOutcome, SuspendedCall};
 use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Version};
 
 /// How much longer a call waits for a start than it may take, so that the start says why it failed.
 const SAYING: Duration = Duration::from_millis(100);
 
-impl Server {
+impl HostedServer {
     /// Sends a call to a process for its caller, started if need be, unless the breaker is open. A call of which no byte
     /// was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
@@ -25,7 +25,11 @@ impl Server {
             return self.subscription(call);
         }
         match self.held_off(&call) {
-            Some(failure) => self.context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]),
+            Some(failure) => self
+                .context
+                .parts
+                .chain
+                .finish(vec![(call, CallOutcome::Failed(failure))]),
             None => self.send(call),
         }
     }
@@ -62,15 +66,15 @@ impl Server {
     /// Whether it matters who else has calls in the process of a call: nothing else says which call a legacy server's
     /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients
     /// always, for others once the server was seen to ask.
-    fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<Whose> {
+    fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<SlotHolder> {
         let is_modern = || {
             let version = self.version.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             version.is_some_and(Version::is_modern)
         };
-        let whose = Whose::of(call, self.may_ask());
+        let whose = SlotHolder::of(call, self.may_ask());
         let matters = match (key, whose) {
-            (ProcessKey::Uid(_) | ProcessKey::Connection(..), Whose::Call) => true,
-            (ProcessKey::Uid(_), _) | (ProcessKey::Connection(..), Whose::Nobody) => self.offer.asks(),
+            (ProcessKey::Uid(_) | ProcessKey::Connection(..), SlotHolder::Call) => true,
+            (ProcessKey::Uid(_), _) | (ProcessKey::Connection(..), SlotHolder::Nobody) => self.offer.asks(),
             _ => false,
         };
         (matters && !is_modern()).then_some(whose)
@@ -78,7 +82,7 @@ impl Server {
 
     /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it
     /// goes to one that is for all of these: there nobody is asked if it matters.
-    fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: Whose, mut call: Box<Call>) {
+    fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: SlotHolder, mut call: Box<Call>) {
         let most = self.context.shares().limits().processes_per_user.max(1);
         let take = || self.turns.take(key, most - 1, whose);
         let turn = take().or_else(|| {
@@ -138,7 +142,7 @@ impl Server {
 
     /// Gives a call to a process, unless the process says something of what is asked for that is not approved. The call
     /// is given back if the process takes no more.
-    fn give(&self, session: &Arc<Session>, call: Box<Call>) -> Result<(), Box<Call>> {
+    fn give(&self, session: &Arc<ServerSession>, call: Box<Call>) -> Result<(), Box<Call>> {
         let described = call.target.describe();
         let (feature, name) = (described.feature, described.operation);
         let is_defined = matches!(
@@ -156,7 +160,10 @@ impl Server {
         if self.offer.definitions().1.of(feature, name).is_approved() {
             session.drain();
         }
-        self.context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);
+        self.context
+            .parts
+            .chain
+            .finish(vec![(call, CallOutcome::Failed(failure))]);
         Ok(())
     }
 
@@ -174,14 +181,14 @@ impl Server {
         self: Arc<Self>,
         key: ProcessKey,
         mut call: Box<Call>,
-        then: impl Fn(&Arc<Session>, Box<Call>) -> Result<(), Box<Call>>,
+        then: impl Fn(&Arc<ServerSession>, Box<Call>) -> Result<(), Box<Call>>,
     ) {
         let chain = &self.context.parts.chain;
         let until = Instant::now() + self.limits.start;
         let is_half_open = call.attempt == 1 && self.inner().health.contains_key(&key.uid());
         loop {
             if call.client.is_cancelled(&call.id) {
-                return chain.finish(vec![(call, Outcome::Cancelled)]);
+                return chain.finish(vec![(call, CallOutcome::Cancelled)]);
             }
             // A start that ends at its own limit says why.
             let opened = timeout_at(until + SAYING, self.open(key, &call.client)).await;
@@ -208,10 +215,10 @@ impl Server {
                 || self.is_over()
                 || !retry::goes_on(&call, FailureCause::Ours(failure.code), self.entry.attempts)
             {
-                return chain.finish(vec![(call, Outcome::Failed(failure))]);
+                return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
             }
             chain.retry(&mut call, FailureCause::Ours(failure.code).attempt(), wait);
-            match HeldCall::until(tokio::time::sleep(wait), chain, call).await {
+            match SuspendedCall::until(tokio::time::sleep(wait), chain, call).await {
                 Some(back) => call = back,
                 None => return,
             }

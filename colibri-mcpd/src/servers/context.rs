@@ -7,34 +7,34 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-use super::instance::{Limits, Session};
+use super::instance::{ServerLimits, ServerSession};
 use super::listing::Catalogue;
-use super::tasks::Tasks;
+use super::tasks::ServerTasks;
 use crate::confine::Spawner;
 use crate::oauth;
-use crate::peer::Budget;
-use crate::policy::{Judgement, Pins, Shares};
-use crate::registry::Entry;
-use crate::registry::secrets::{Redactor, Secrets};
+use crate::peer::ByteBudget;
+use crate::policy::{PinCheck, Pins, UserQuotas};
+use crate::registry::ServerSpec;
+use crate::registry::secrets::{Redactor, SecretStore};
 use crate::relay::Chain;
-use crate::store::Store;
+use crate::store::Database;
 
 /// What servers need from the daemon.
-pub struct Parts {
+pub struct ServerDependencies {
     /// How processes are started.
     pub spawner: Arc<dyn Spawner>,
     /// Where catalogues are kept between runs.
-    pub store: Arc<Store>,
+    pub store: Arc<Database>,
     /// The chain that every call passes.
     pub chain: Arc<Chain>,
     /// The bytes queued in the whole daemon.
-    pub budget: Arc<Budget>,
+    pub budget: Arc<ByteBudget>,
     /// The most bytes of one message.
     pub max_frame: usize,
     /// The secrets of host servers.
-    pub secrets: Arc<Secrets>,
+    pub secrets: Arc<SecretStore>,
     /// Where logins at servers behind a URL are kept.
-    pub tokens: Arc<oauth::Store>,
+    pub tokens: Arc<oauth::TokenStore>,
     /// The registry's path, as refusals name it.
     pub registry: String,
     /// The call limit of entries that set none.
@@ -42,28 +42,28 @@ pub struct Parts {
     /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
     pub pins: Option<Arc<Pins>>,
     /// What each user may take of what all have in common.
-    pub shares: Arc<Shares>,
+    pub shares: Arc<UserQuotas>,
 }
 
 /// Told when a start is over: whether what a server offers has changed.
-type Learned = Box<dyn Fn(bool) + Send + Sync>;
+type DiscoveryObserver = Box<dyn Fn(bool) + Send + Sync>;
 
 /// What all servers have in common.
-pub struct Context {
-    pub(super) parts: Parts,
-    tasks: Arc<Tasks<Session>>,
+pub struct ServerContext {
+    pub(super) parts: ServerDependencies,
+    tasks: Arc<ServerTasks<ServerSession>>,
     processes: watch::Sender<usize>,
     /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
     freed: Notify,
     next_process: AtomicU64,
     retries: AtomicU64,
-    learned: OnceLock<Learned>,
+    learned: OnceLock<DiscoveryObserver>,
 }
 
-impl Context {
+impl ServerContext {
     /// What is made of these.
-    pub fn new(parts: Parts) -> Arc<Context> {
-        Arc::new(Context {
+    pub fn new(parts: ServerDependencies) -> Arc<ServerContext> {
+        Arc::new(ServerContext {
             parts,
             tasks: Arc::default(),
             processes: watch::Sender::new(0),
@@ -87,7 +87,7 @@ impl Context {
     }
 
     /// The tasks that servers have.
-    pub fn tasks(&self) -> &Arc<Tasks<Session>> {
+    pub fn tasks(&self) -> &Arc<ServerTasks<ServerSession>> {
         &self.tasks
     }
 
@@ -97,18 +97,18 @@ impl Context {
     }
 
     /// What each user has taken of what all have in common.
-    pub fn shares(&self) -> &Arc<Shares> {
+    pub fn shares(&self) -> &Arc<UserQuotas> {
         &self.parts.shares
     }
 
     /// How what a server says stands to its pins. What was never said is nothing.
-    pub(super) fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
+    pub(super) fn judge(&self, id: &str, said: &Catalogue) -> PinCheck {
         match &self.parts.pins {
             Some(pins) if said.seen => {
                 let definitions = said.all().map(|(feature, of)| (feature, &*of.name, &*of.raw));
                 pins.judge(id, said.instructions.as_deref(), definitions)
             }
-            _ => Judgement::NOTHING,
+            _ => PinCheck::NOTHING,
         }
     }
 
@@ -153,7 +153,7 @@ impl Context {
     }
 
     /// What a server with this entry and executable said when it last ran.
-    pub fn recall(&self, id: &str, entry: &Entry, executable: &str) -> Option<Arc<Catalogue>> {
+    pub fn recall(&self, id: &str, entry: &ServerSpec, executable: &str) -> Option<Arc<Catalogue>> {
         match Catalogue::kept(&self.parts.store, id, &entry.digest, executable) {
             Ok(catalogue) => catalogue.map(Arc::new),
             Err(error) => {
@@ -164,8 +164,8 @@ impl Context {
     }
 
     /// The limits of an entry, defaults filled in.
-    pub(super) fn limits(&self, entry: &Entry) -> Limits {
-        Limits {
+    pub(super) fn limits(&self, entry: &ServerSpec) -> ServerLimits {
+        ServerLimits {
             start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
             call: entry.limits.call.unwrap_or(self.parts.call_timeout),
             idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),

@@ -3,35 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::instance::{Keeper, Pending, Session};
-use crate::outbound::{Fault, FaultKind};
-use crate::relay::Outcome;
+use super::instance::{PendingReply, ServerSession, SessionObserver};
+use crate::outbound::{SendError, SendErrorKind};
+use crate::relay::CallOutcome;
 use colibri_protocol::{Code, FailureCause};
 
 /// How long a server is left alone that refuses a call unprocessed and does not say when to come back.
 const BUSY: Duration = Duration::from_secs(30);
 
-impl Session {
+impl ServerSession {
     /// A request has no answer that could be relayed.
-    pub(super) fn fault(self: &Arc<Self>, fault: Fault, keeper: &Arc<dyn Keeper>) {
-        if fault.kind == FaultKind::Forgotten {
+    pub(super) fn fault(self: &Arc<Self>, fault: SendError, keeper: &Arc<dyn SessionObserver>) {
+        if fault.kind == SendErrorKind::Forgotten {
             // What comes next opens a session of its own.
             self.drain();
         }
         let Some(number) = fault.id else { return };
         let text = self.redact(&fault.message);
         let failure = match fault.kind {
-            FaultKind::Unsent | FaultKind::Forgotten | FaultKind::Busy(_) => {
+            SendErrorKind::Unsent | SendErrorKind::Forgotten | SendErrorKind::Busy(_) => {
                 self.failure(Code::IntegrationUnavailable, text)
             }
-            FaultKind::Impossible => self.failure(Code::ServerUnstartable, text),
-            FaultKind::Denied => self.failure(Code::ServerDenied, text),
-            FaultKind::Failed => self.failure(Code::ServerFailed, text),
-            FaultKind::Status | FaultKind::Mismatched | FaultKind::Invalid => {
+            SendErrorKind::Impossible => self.failure(Code::ServerUnstartable, text),
+            SendErrorKind::Denied => self.failure(Code::ServerDenied, text),
+            SendErrorKind::Failed => self.failure(Code::ServerFailed, text),
+            SendErrorKind::Status | SendErrorKind::Mismatched | SendErrorKind::Invalid => {
                 self.failure(Code::ServerAnswerInvalid, text)
             }
-            FaultKind::Lost => self.failure(Code::ServerDied, format!("the call was lost: {text}")),
-            FaultKind::TooLong => self.failure(Code::FrameTooLong, text),
+            SendErrorKind::Lost => self.failure(Code::ServerDied, format!("the call was lost: {text}")),
+            SendErrorKind::TooLong => self.failure(Code::FrameTooLong, text),
         };
         let mut state = self.state();
         let Some(pending) = state.pending.remove(number) else {
@@ -44,19 +44,19 @@ impl Session {
         self.rest(&mut state);
         drop(state);
         match pending {
-            Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
-            Pending::Held(held) => self.end_held(*held, "the server gave no answer", Some(&failure)),
-            Pending::Call { call, .. } => match fault.kind {
-                FaultKind::Unsent => keeper.unsent(call, failure, None),
-                FaultKind::Forgotten => keeper.unsent(call, failure, Some(Duration::ZERO)),
-                FaultKind::Busy(after) => keeper.unsent(call, failure, Some(after.unwrap_or(BUSY))),
-                FaultKind::Mismatched => keeper.mismatched(self, call, failure),
-                FaultKind::Lost | FaultKind::Invalid | FaultKind::Failed => {
+            PendingReply::Internal { answer, .. } => drop(answer.send(Err(failure))),
+            PendingReply::Held(held) => self.end_held(*held, "the server gave no answer", Some(&failure)),
+            PendingReply::Call { call, .. } => match fault.kind {
+                SendErrorKind::Unsent => keeper.unsent(call, failure, None),
+                SendErrorKind::Forgotten => keeper.unsent(call, failure, Some(Duration::ZERO)),
+                SendErrorKind::Busy(after) => keeper.unsent(call, failure, Some(after.unwrap_or(BUSY))),
+                SendErrorKind::Mismatched => keeper.mismatched(self, call, failure),
+                SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => {
                     if let Err(call) = keeper.spoiled(call, FailureCause::Ours(failure.code)) {
-                        self.chain.finish(vec![(call, Outcome::Failed(failure))]);
+                        self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
                 }
-                _ => self.chain.finish(vec![(call, Outcome::Failed(failure))]),
+                _ => self.chain.finish(vec![(call, CallOutcome::Failed(failure))]),
             },
         }
     }

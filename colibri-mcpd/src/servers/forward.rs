@@ -2,7 +2,7 @@
 //! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
 //! `colibri-protocol`'s.
 
-use crate::relay::{Arguments, Call};
+use crate::relay::{Call, CallArguments};
 use colibri_protocol::input::{RetryWith, retry_edits};
 use colibri_protocol::{self as protocol, Askable, Towards, Version};
 use colibri_wire::{Edits, Json};
@@ -62,7 +62,7 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
         };
         edits.append_at(params.start, retry_edits(object, with));
     }
-    if let Arguments::Within { outer, .. } = &call.parts.arguments {
+    if let CallArguments::Within { outer, .. } = &call.parts.arguments {
         edits.replace(outer.clone(), call.arguments());
     }
     edits

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{debug, info, warn};
 
-use super::instance::{Answered, PeerInfo, Session};
+use super::instance::{OwnReply, PeerInfo, ServerSession};
 use super::launch::{Launch, NotStarted, Opening};
-use super::listing::{Catalogue, Definition, Listing};
-use crate::outbound::Transport as Spoken;
-use crate::registry::Transport;
+use super::listing::{Catalogue, ServerDefinition, ServerList};
+use crate::outbound::EndpointTransport as Spoken;
+use crate::registry::EntryTransport;
 use colibri_protocol::rpc_error::METHOD_NOT_FOUND;
 use colibri_protocol::upstream::{self, Page, Probe, ServerSays, Walk};
 use colibri_protocol::{Code, Failure, Feature, Features, Mirrored, Version};
@@ -54,7 +54,7 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     }
     if matches!(
         &launch.entry.transport,
-        Transport::Http {
+        EntryTransport::Http {
             spoken: Spoken::Events,
             ..
         }
@@ -118,7 +118,7 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
 }
 
 /// Whether an answer to the probe is none that can be used.
-fn contradicts_itself(answered: &Answered) -> bool {
+fn contradicts_itself(answered: &OwnReply) -> bool {
     let outcome = match answered.outcome() {
         Ok(result) => result.map(Ok),
         Err(error) => error.map(Err),
@@ -127,7 +127,7 @@ fn contradicts_itself(answered: &Answered) -> bool {
 }
 
 /// The handshake of a version's era.
-async fn greet(launch: &Launch, session: &Session, version: Version) -> Result<(), Failure> {
+async fn greet(launch: &Launch, session: &ServerSession, version: Version) -> Result<(), Failure> {
     let may_ask = launch.may_ask.what;
     let message = |number| match version.is_modern() {
         true => upstream::discover(number),
@@ -156,7 +156,7 @@ async fn greet(launch: &Launch, session: &Session, version: Version) -> Result<(
     Ok(())
 }
 
-fn learn(launch: &Launch, session: &Session, says: &ServerSays<'_>) {
+fn learn(launch: &Launch, session: &ServerSession, says: &ServerSays<'_>) {
     session.set_version(says.version);
     session.set_says(PeerInfo {
         can: says.can,
@@ -179,7 +179,7 @@ fn learn(launch: &Launch, session: &Session, says: &ServerSays<'_>) {
 }
 
 /// What a process says in its handshake, and of these lists.
-fn introduced(session: &Session, lists: [Arc<Listing>; Feature::COUNT]) -> Catalogue {
+fn introduced(session: &ServerSession, lists: [Arc<ServerList>; Feature::COUNT]) -> Catalogue {
     let said = session.says();
     Catalogue {
         seen: true,
@@ -194,7 +194,7 @@ fn introduced(session: &Session, lists: [Arc<Listing>; Feature::COUNT]) -> Catal
 
 /// Reads a server's lists when it starts. Without its tools there is no start; the others are waited for a little
 /// while, and those that do not come are what they were known to be: they are read once more later.
-async fn read_first(session: &Session, known: &Catalogue, limit: Duration) -> Result<Catalogue, Failure> {
+async fn read_first(session: &ServerSession, known: &Catalogue, limit: Duration) -> Result<Catalogue, Failure> {
     let others = async |feature| match timeout(OTHERS, walk(session, feature, limit)).await {
         Ok(Ok(list)) => Some(list),
         Ok(Err(failure)) => {
@@ -212,7 +212,7 @@ async fn read_first(session: &Session, known: &Catalogue, limit: Duration) -> Re
         others(Feature::Resource),
         others(Feature::Template),
     );
-    let or_known = |feature: Feature, read: Option<Listing>| match read {
+    let or_known = |feature: Feature, read: Option<ServerList>| match read {
         Some(list) => Arc::new(list),
         None => known.lists[feature.index()].clone(),
     };
@@ -226,7 +226,7 @@ async fn read_first(session: &Session, known: &Catalogue, limit: Duration) -> Re
 }
 
 /// Reads these lists of a process again; one that cannot be read stays as it was.
-pub(super) async fn read_again(session: &Session, features: Features, limit: Duration) -> Catalogue {
+pub(super) async fn read_again(session: &ServerSession, features: Features, limit: Duration) -> Catalogue {
     let said = session.definitions.said().unwrap_or_default();
     let mut lists = said.lists.clone();
     for feature in features.iter() {
@@ -238,7 +238,7 @@ pub(super) async fn read_again(session: &Session, features: Features, limit: Dur
     introduced(session, lists)
 }
 
-fn warn_of(session: &Session, feature: Feature, failure: &Failure) {
+fn warn_of(session: &ServerSession, feature: Feature, failure: &Failure) {
     let noun = feature.noun();
     warn!(
         server = &*session.server,
@@ -247,8 +247,8 @@ fn warn_of(session: &Session, feature: Feature, failure: &Failure) {
 }
 
 /// Reads all pages of a server's list.
-async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Listing, Failure> {
-    let mut list = Listing::default();
+async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Result<ServerList, Failure> {
+    let mut list = ServerList::default();
     if !session.says().can.of(feature).offered {
         return Ok(list);
     }
@@ -287,10 +287,11 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
         }
         list.left_out.extend(page.reasons.iter().map(|why| session.redact(why)));
         list.left_out.truncate(MAX_LEFT_OUT);
-        list.definitions.extend(page.entries.iter().map(|entry| Definition {
-            name: entry.name.clone().into_owned(),
-            raw: Bytes::copy_from_slice(entry.definition.text().as_bytes()),
-        }));
+        list.definitions
+            .extend(page.entries.iter().map(|entry| ServerDefinition {
+                name: entry.name.clone().into_owned(),
+                raw: Bytes::copy_from_slice(entry.definition.text().as_bytes()),
+            }));
         list.ttl_ms = match (list.ttl_ms, page.ttl_ms) {
             (Some(least), Some(ttl)) => Some(least.min(ttl)),
             (least, ttl) => least.or(ttl),
@@ -333,7 +334,7 @@ fn is_not_found(error: Json<'_>) -> bool {
     code == Some(METHOD_NOT_FOUND)
 }
 
-fn broken(session: &Session, what: &str) -> Failure {
+fn broken(session: &ServerSession, what: &str) -> Failure {
     // What a server says of itself may hold what it was given.
     let what = session.redact(what);
     Failure::new(Code::IntegrationUnavailable, what).of_server(&*session.server)

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::open_asks::failed;
 use crate::relay::Client;
-use crate::relay::record::Asked as Record;
+use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::tickets::TICKET;
 use colibri_protocol::input::{Question, REQUESTS_LIMIT, input_required_result};
 use colibri_protocol::{Ask, Askable, Failure, RpcError, Version};
 
 /// Something that a server asked about a call of a modern client.
-pub(super) struct Asked {
+pub(super) struct HeldElicitation {
     /// The server's id of it, as it wrote it.
     pub id: Box<str>,
     /// What it asks for.
@@ -26,7 +26,7 @@ pub(super) struct Asked {
 }
 
 /// A call that is held.
-pub(super) struct Held {
+pub(super) struct SuspendedServerCall {
     /// What its retry finds.
     pub ticket: Arc<Ticket>,
     /// Under which the retry finds it; none while it is given out.
@@ -36,7 +36,7 @@ pub(super) struct Held {
     /// What the call's clocks have left: without progress, and in all.
     pub left: (Duration, Duration),
     /// What is asked and not answered, by our keys.
-    pub asked: Vec<(String, Asked)>,
+    pub asked: Vec<(String, HeldElicitation)>,
     /// How much was asked in all.
     pub count: usize,
     /// The server's answer, which came all the same.
@@ -53,7 +53,7 @@ pub(super) struct Held {
     pub place: Option<Box<dyn Send + Sync>>,
 }
 
-impl Held {
+impl SuspendedServerCall {
     /// Whether something more can be asked about it.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Held {
     ///
     /// # Errors
     /// What to answer the server: too much is asked already.
-    pub(super) fn ask(&mut self, asked: Asked) -> Result<(), RpcError> {
+    pub(super) fn ask(&mut self, asked: HeldElicitation) -> Result<(), RpcError> {
         self.has_room()?;
         self.count += 1;
         self.asked.push((self.count.to_string(), asked));

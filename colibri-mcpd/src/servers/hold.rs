@@ -10,12 +10,12 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::held::{Asked, Held, Ticket};
-use super::instance::{Pending, Session};
+use super::held::{HeldElicitation, SuspendedServerCall, Ticket};
+use super::instance::{PendingReply, ServerSession};
 use super::open_asks::failed;
-use crate::relay::request_state::{Kind as State, Refused};
-use crate::relay::tickets::{MAX_OF_ONE, Over, TICKET, TooMany, WAIT};
-use crate::relay::{Call, Chain, Client, Outcome, Waits, refused};
+use crate::relay::request_state::{RetryPurpose as State, RetryRefusal};
+use crate::relay::tickets::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
+use crate::relay::{Call, CallOutcome, Chain, Client, Waits, refused};
 use colibri_protocol::{self as protocol, Answer, Code, Failure, RpcError, Said, upstream};
 use colibri_wire::{Envelope, Json, Kind};
 
@@ -26,12 +26,12 @@ pub(super) const EXPIRED: &str = "nobody answered in time";
 const MUTE: &str = "the retry of the call neither answers it nor declares that the client can be asked for it";
 
 /// What waits for the retry of a held call.
-struct Retry {
-    session: Weak<Session>,
+struct SuspendedRetry {
+    session: Weak<ServerSession>,
     ticket: Arc<Ticket>,
 }
 
-impl Over for Retry {
+impl PendingWork for SuspendedRetry {
     fn over(&self, why: &'static str) {
         if let Some(session) = self.session.upgrade() {
             session.give_up(&self.ticket, why, None);
@@ -39,7 +39,7 @@ impl Over for Retry {
     }
 }
 
-impl Waits for Retry {
+impl Waits for SuspendedRetry {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
         match self.session.upgrade() {
             Some(session) => session.resume(&self.ticket, retry),
@@ -51,8 +51,8 @@ impl Waits for Retry {
 /// Answers a retry whose call is not held any more.
 fn is_lost(ticket: &Ticket, chain: &Arc<Chain>, retry: Box<Call>) {
     let outcome = match ticket.lost.get() {
-        Some(failure) => Outcome::Failed(failure.clone()),
-        None => refused(Refused::Used),
+        Some(failure) => CallOutcome::Failed(failure.clone()),
+        None => refused(RetryRefusal::Used),
     };
     chain.finish(vec![(retry, outcome)]);
 }
@@ -64,9 +64,9 @@ fn ticket(number: u64) -> Arc<Ticket> {
     })
 }
 
-impl Session {
-    fn retry(self: &Arc<Self>, ticket: &Arc<Ticket>) -> Arc<Retry> {
-        Arc::new(Retry {
+impl ServerSession {
+    fn retry(self: &Arc<Self>, ticket: &Arc<Ticket>) -> Arc<SuspendedRetry> {
+        Arc::new(SuspendedRetry {
             session: Arc::downgrade(self),
             ticket: ticket.clone(),
         })
@@ -77,7 +77,7 @@ impl Session {
     /// # Errors
     /// What to answer the server: there is none.
     pub(super) fn may_hold(&self, number: u64, client: &Client) -> Result<(), RpcError> {
-        if let Some(Pending::Held(held)) = self.state().pending.get_mut(number) {
+        if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(number) {
             return held.has_room();
         }
         match self.chain.tickets.of(client.caller.uid) {
@@ -90,11 +90,11 @@ impl Session {
     ///
     /// # Errors
     /// What to answer the server: nobody is asked.
-    pub(super) fn hold(self: &Arc<Self>, number: u64, asked: Asked) -> Result<(), RpcError> {
+    pub(super) fn hold(self: &Arc<Self>, number: u64, asked: HeldElicitation) -> Result<(), RpcError> {
         let client = match self.state().pending.get_mut(number) {
-            Some(Pending::Held(held)) => return held.ask(asked),
-            Some(Pending::Call { call, .. }) => call.client.clone(),
-            Some(Pending::Internal { .. }) | None => return Err(over()),
+            Some(PendingReply::Held(held)) => return held.ask(asked),
+            Some(PendingReply::Call { call, .. }) => call.client.clone(),
+            Some(PendingReply::Internal { .. }) | None => return Err(over()),
         };
         let ticket = ticket(number);
         let id = self.chain.ticket(&client, self.retry(&ticket));
@@ -102,8 +102,8 @@ impl Session {
         let mut state = self.state();
         let now = Instant::now();
         let held = match state.pending.get_mut(number) {
-            Some(Pending::Call { call, deadline, total }) => {
-                let mut held = Held {
+            Some(PendingReply::Call { call, deadline, total }) => {
+                let mut held = SuspendedServerCall {
                     ticket,
                     id: Some(id),
                     until: now + WAIT,
@@ -130,9 +130,9 @@ impl Session {
             }
         };
         let pending = state.pending.get_mut(number);
-        let replaced = pending.map(|pending| std::mem::replace(pending, Pending::Held(held)));
+        let replaced = pending.map(|pending| std::mem::replace(pending, PendingReply::Held(held)));
         drop(state);
-        if let Some(Pending::Call { call, .. }) = replaced {
+        if let Some(PendingReply::Call { call, .. }) = replaced {
             self.ask_in_answer(call, number, &id);
         }
         self.attention.notify_one();
@@ -143,13 +143,13 @@ impl Session {
     fn ask_in_answer(&self, call: Box<Call>, number: u64, id: &[u8; TICKET]) {
         let state = self.chain.seal(State::Held, &call, id, SystemTime::now() + WAIT);
         let result = match self.state().pending.get_mut(number) {
-            Some(Pending::Held(held)) => Some(held.result(&self.server, &state)),
+            Some(PendingReply::Held(held)) => Some(held.result(&self.server, &state)),
             _ => None,
         };
         let outcome = match result {
-            Some(result) => Outcome::result(result),
+            Some(result) => CallOutcome::result(result),
             // It was cancelled just now.
-            None => Outcome::Cancelled,
+            None => CallOutcome::Cancelled,
         };
         self.chain.finish(vec![(call, outcome)]);
     }
@@ -158,7 +158,8 @@ impl Session {
     fn resume(self: &Arc<Self>, of: &Arc<Ticket>, retry: Box<Call>) {
         let mut state = self.state();
         let version = state.version;
-        let Some(Pending::Held(held)) = state.pending.get_mut(of.number).filter(|pending| is_of(pending, of)) else {
+        let Some(PendingReply::Held(held)) = state.pending.get_mut(of.number).filter(|pending| is_of(pending, of))
+        else {
             drop(state);
             return is_lost(of, &self.chain, retry);
         };
@@ -166,7 +167,7 @@ impl Session {
         if !retry.client.sent(&retry.id, self.clone(), of.number) {
             drop(state);
             self.give_up(of, "its retry was cancelled", None);
-            return self.chain.finish(vec![(retry, Outcome::Cancelled)]);
+            return self.chain.finish(vec![(retry, CallOutcome::Cancelled)]);
         }
         held.can = retry.askable();
         let (mut told, mut mute) = (Vec::new(), Vec::new());
@@ -194,13 +195,13 @@ impl Session {
         let mut call = Some(retry);
         let mut answered = None;
         if let Some(pending) = state.pending.get_mut(of.number)
-            && let Pending::Held(held) = pending
+            && let PendingReply::Held(held) = pending
         {
             answered = held.answered.take();
             let (left, total) = held.left;
             if let Some(mut call) = call.take() {
                 call.place = held.place.take();
-                *pending = Pending::Call {
+                *pending = PendingReply::Call {
                     call,
                     deadline: now + left,
                     total: now + total,
@@ -224,10 +225,10 @@ impl Session {
             Err(why) => {
                 self.give_up(ticket, "the client cannot be asked again", None);
                 let failure = self.failure(Code::LimitUser, why.to_string());
-                return self.chain.finish(vec![(retry, Outcome::Failed(failure))]);
+                return self.chain.finish(vec![(retry, CallOutcome::Failed(failure))]);
             }
         };
-        if let Some(Pending::Held(held)) = self.state().pending.get_mut(ticket.number)
+        if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(ticket.number)
             && Arc::ptr_eq(&held.ticket, ticket)
         {
             held.id = Some(id);
@@ -237,7 +238,7 @@ impl Session {
     }
 
     /// Tells the server what it asked for.
-    fn tell_answers(&self, told: Vec<(Asked, Said, Vec<u8>)>) {
+    fn tell_answers(&self, told: Vec<(HeldElicitation, Said, Vec<u8>)>) {
         for (asked, said, result) in told {
             let answer = match asked.record.ends(&self.chain.recorder, said.name(), Some(&result)) {
                 Ok(()) => Answer::Result(result),
@@ -248,7 +249,7 @@ impl Session {
     }
 
     /// Tells the server that what it asked for comes to nothing.
-    fn tell_nothing(&self, asked: impl IntoIterator<Item = Asked>, why: &str) {
+    fn tell_nothing(&self, asked: impl IntoIterator<Item = HeldElicitation>, why: &str) {
         for asked in asked {
             // Where that cannot be recorded, there is no answer that may not be told.
             let _ = asked.record.ends(&self.chain.recorder, "given up", None);
@@ -257,7 +258,7 @@ impl Session {
     }
 
     /// The answer to a held call came before its retry: it waits.
-    pub(super) fn keep_answer(&self, held: &mut Held, frame: Bytes) {
+    pub(super) fn keep_answer(&self, held: &mut SuspendedServerCall, frame: Bytes) {
         if held.answered.is_none() && self.outbox.hold(frame.len()) {
             held.answered = Some(frame);
         }
@@ -281,7 +282,7 @@ impl Session {
     pub(super) fn oldest_held(&self) -> Option<(Instant, Arc<Ticket>)> {
         let state = self.state();
         let held = state.pending.iter().filter_map(|(_, pending)| match pending {
-            Pending::Held(held) if held.id.is_some() => Some((held.until - WAIT, held.ticket.clone())),
+            PendingReply::Held(held) if held.id.is_some() => Some((held.until - WAIT, held.ticket.clone())),
             _ => None,
         });
         held.min_by_key(|(since, _)| *since)
@@ -290,7 +291,7 @@ impl Session {
     /// A held call is not waited for any more: the server is told. `lost`: what its retry is answered with.
     pub(super) fn give_up(&self, of: &Ticket, why: &str, lost: Option<&Failure>) {
         let mut state = self.state();
-        let is_its = |pending: &&mut Pending| matches!(pending, Pending::Held(held) if std::ptr::eq(&*held.ticket, of));
+        let is_its = |pending: &&mut PendingReply| matches!(pending, PendingReply::Held(held) if std::ptr::eq(&*held.ticket, of));
         if state.pending.get_mut(of.number).filter(is_its).is_none() {
             return;
         }
@@ -298,14 +299,14 @@ impl Session {
         self.push(&upstream::cancelled(of.number, why));
         self.rest(&mut state);
         drop(state);
-        if let Some(Pending::Held(held)) = pending {
+        if let Some(PendingReply::Held(held)) = pending {
             self.end_held(*held, why, lost);
         }
         self.attention.notify_one();
     }
 
     /// What a held call asked for comes to nothing. `lost`: what its retry is answered with.
-    pub(super) fn end_held(&self, held: Held, why: &str, lost: Option<&Failure>) {
+    pub(super) fn end_held(&self, held: SuspendedServerCall, why: &str, lost: Option<&Failure>) {
         if let Some(frame) = &held.answered {
             self.outbox.let_go(frame.len());
         }
@@ -321,7 +322,7 @@ impl Session {
         let mut state = self.state();
         let mut taken = None;
         for pending in state.pending.values_mut() {
-            if let Pending::Held(held) = pending
+            if let PendingReply::Held(held) = pending
                 && let Some(at) = held.asked.iter().position(|(_, asked)| *asked.id == *id.text())
             {
                 taken = Some(held.asked.remove(at).1);
@@ -335,8 +336,8 @@ impl Session {
     }
 }
 
-fn is_of(pending: &Pending, of: &Arc<Ticket>) -> bool {
-    matches!(pending, Pending::Held(held) if Arc::ptr_eq(&held.ticket, of))
+fn is_of(pending: &PendingReply, of: &Arc<Ticket>) -> bool {
+    matches!(pending, PendingReply::Held(held) if Arc::ptr_eq(&held.ticket, of))
 }
 
 /// What a server is told that asks about a call that is over.

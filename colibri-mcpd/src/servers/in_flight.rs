@@ -10,10 +10,12 @@ use tokio::time::Instant;
 
 use super::forward;
 use super::hold::EXPIRED;
-use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session, State};
+use super::instance::{
+    MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd, SessionObserver,
+};
 use super::tap::Direction;
-use super::turns::Whose;
-use crate::relay::{Call, Cancel, Outcome, Relayed};
+use super::turns::SlotHolder;
+use crate::relay::{Call, CallOutcome, CancelReason, ServerAnswer};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
 use colibri_protocol::tasks::{self, Task};
@@ -23,7 +25,7 @@ use colibri_wire::{Edits, Json};
 /// The most calls that are over and unanswered that are remembered of a process; of more, the latest.
 const MAX_LEFT: usize = 1024;
 
-impl Session {
+impl ServerSession {
     /// Sends a call. It is given back if the process takes no more. What is about a task that it has it takes as long
     /// as it is there.
     ///
@@ -32,7 +34,7 @@ impl Session {
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_about_task = call.method.is_some_and(Method::is_about_task);
         if let Err(failure) = self.record_responses(&call) {
-            self.chain.finish(vec![(call, Outcome::Failed(failure))]);
+            self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
             return Ok(());
         }
         let mut state = self.state();
@@ -50,7 +52,7 @@ impl Session {
             drop(state);
             let failure = Failure::new(Code::IntegrationUnavailable, against);
             self.chain
-                .finish(vec![(call, Outcome::Failed(failure.of_server(&*self.server)))]);
+                .finish(vec![(call, CallOutcome::Failed(failure.of_server(&*self.server)))]);
             return Ok(());
         }
         let Some(number) = state.pending.reserve() else {
@@ -61,7 +63,7 @@ impl Session {
         if !call.client.sent(&call.id, self.clone(), number) {
             state.pending.give_back(number);
             drop(state);
-            self.chain.finish(vec![(call, Outcome::Cancelled)]);
+            self.chain.finish(vec![(call, CallOutcome::Cancelled)]);
             return Ok(());
         }
         self.level_for(&mut state, &call);
@@ -83,7 +85,7 @@ impl Session {
         // The time of a call that is made again, for what its server asked, began with its first time.
         let again = call.resumes.as_ref().is_some_and(|resumed| resumed.rounds > 0);
         let total = if again { call.entered } else { now } + self.limits.total;
-        state.pending.put(number, Pending::Call { call, deadline, total });
+        state.pending.put(number, PendingReply::Call { call, deadline, total });
         Ok(())
     }
 
@@ -96,7 +98,7 @@ impl Session {
         message: impl FnOnce(u64) -> Vec<u8>,
         limit: Duration,
         code: Code,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<OwnReply, Failure> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.state();
@@ -109,7 +111,7 @@ impl Session {
             self.push(&message(number));
             state.pending.put(
                 number,
-                Pending::Internal {
+                PendingReply::Internal {
                     answer: sender,
                     deadline: Instant::now() + limit,
                 },
@@ -137,12 +139,12 @@ impl Session {
     }
 
     /// Takes out a call whose answer is not waited for any more: its server may still be at it.
-    pub(super) fn leave(&self, state: &mut State, number: u64) -> Option<Pending> {
+    pub(super) fn leave(&self, state: &mut ServerSessionState, number: u64) -> Option<PendingReply> {
         let pending = state.pending.remove(number)?;
         let whose = match &pending {
-            Pending::Call { call, .. } => Whose::of(call, self.may_ask.what),
-            Pending::Held(_) => Whose::Call,
-            Pending::Internal { .. } => return Some(pending),
+            PendingReply::Call { call, .. } => SlotHolder::of(call, self.may_ask.what),
+            PendingReply::Held(_) => SlotHolder::Call,
+            PendingReply::Internal { .. } => return Some(pending),
         };
         state.left.insert(number, whose);
         if state.left.len() > MAX_LEFT {
@@ -152,12 +154,12 @@ impl Session {
     }
 
     /// Whether the server may still be at a call that is over, about which somebody else would be asked.
-    pub(super) fn has_left(&self, whose: Whose) -> bool {
+    pub(super) fn has_left(&self, whose: SlotHolder) -> bool {
         self.state().left.values().any(|left| !left.is_as(whose))
     }
 
     /// Answers the calls whose time is up.
-    pub(super) fn expire(self: &Arc<Self>, keeper: &dyn Keeper) {
+    pub(super) fn expire(self: &Arc<Self>, keeper: &dyn SessionObserver) {
         let now = Instant::now();
         let (mut over, mut given_up) = (Vec::new(), Vec::new());
         let mut state = self.state();
@@ -172,7 +174,7 @@ impl Session {
         }
         for number in late {
             match self.leave(&mut state, number) {
-                Some(Pending::Call { call, total, .. }) => {
+                Some(PendingReply::Call { call, total, .. }) => {
                     let (code, limit, name) = if total <= now {
                         (Code::TimeoutTotal, self.limits.total, "total_timeout_ms")
                     } else {
@@ -182,11 +184,11 @@ impl Session {
                     self.push(&upstream::cancelled(number, &message));
                     over.push((call, self.failure(code, message)));
                 }
-                Some(Pending::Held(held)) => {
+                Some(PendingReply::Held(held)) => {
                     self.push(&upstream::cancelled(number, EXPIRED));
                     given_up.push(held);
                 }
-                Some(Pending::Internal { answer, .. }) => {
+                Some(PendingReply::Internal { answer, .. }) => {
                     let _ = answer.send(Err(self.failure(Code::TimeoutCall, "no answer in time")));
                 }
                 None => {}
@@ -197,7 +199,7 @@ impl Session {
         drop(state);
         let over = over.into_iter().filter_map(|(call, failure)| {
             let call = keeper.spoiled(call, FailureCause::Ours(failure.code)).err()?;
-            Some((call, Outcome::Failed(failure)))
+            Some((call, CallOutcome::Failed(failure)))
         });
         self.chain.finish(over.collect());
         given_up
@@ -206,26 +208,26 @@ impl Session {
     }
 
     /// Answers everything in flight with the process's end; what we asked ourselves, with this code.
-    pub(super) fn fail_all(&self, reason: &str, ours: Code, keeper: &dyn Keeper) {
+    pub(super) fn fail_all(&self, reason: &str, ours: Code, keeper: &dyn SessionObserver) {
         let mut state = self.state();
-        state.ending.get_or_insert(End::Broken(reason.to_owned()));
+        state.ending.get_or_insert(SessionEnd::Broken(reason.to_owned()));
         let pending = state.pending.take_all();
         state.asks.end();
         drop(state);
         for pending in pending {
             let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
-                Pending::Call { call, .. } => {
+                PendingReply::Call { call, .. } => {
                     if let Err(call) = keeper.spoiled(call, FailureCause::Ours(Code::ServerDied)) {
                         let failure = failure(format!("the call was lost: {reason}"));
-                        self.chain.finish(vec![(call, Outcome::Failed(failure))]);
+                        self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
                 }
-                Pending::Held(held) => {
+                PendingReply::Held(held) => {
                     let lost = failure(format!("the call was lost while its client was asked: {reason}"));
                     self.end_held(*held, reason, Some(&lost));
                 }
-                Pending::Internal { answer, .. } => drop(answer.send(Err(self.failure(ours, reason)))),
+                PendingReply::Internal { answer, .. } => drop(answer.send(Err(self.failure(ours, reason)))),
             }
         }
     }
@@ -235,8 +237,8 @@ impl Session {
         frame: Bytes,
         number: Option<(Range<usize>, u64)>,
         outcome: Result<Json<'_>, Json<'_>>,
-        keeper: Option<&Arc<dyn Keeper>>,
-        finished: &mut Vec<(Box<Call>, Outcome)>,
+        keeper: Option<&Arc<dyn SessionObserver>>,
+        finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let Some((id, number)) = number else {
             self.metrics.count_stray();
@@ -244,7 +246,7 @@ impl Session {
             return;
         };
         let mut state = self.state();
-        if let Some(Pending::Held(held)) = state.pending.get_mut(number) {
+        if let Some(PendingReply::Held(held)) = state.pending.get_mut(number) {
             return self.keep_answer(held, frame);
         }
         let Some(pending) = state.pending.remove(number) else {
@@ -266,7 +268,7 @@ impl Session {
         self.rest(&mut state);
         drop(state);
         match pending {
-            Pending::Call { mut call, .. } => {
+            PendingReply::Call { mut call, .. } => {
                 let inspect = |result| protocol::inspect_result(result, version);
                 let mut inspected = outcome.map(inspect).unwrap_or_default();
                 if let Ok(result) = outcome
@@ -274,15 +276,15 @@ impl Session {
                 {
                     match self.task_edits(&call, result, inspected.is_task) {
                         Ok(edits) => inspected.edits.append_at(0, edits),
-                        Err(failure) => return finished.push((call, Outcome::Failed(failure))),
+                        Err(failure) => return finished.push((call, CallOutcome::Failed(failure))),
                     }
                 }
                 if let Err(error) = outcome
                     && let Some(asked) = self.url_required(&call, error)
                 {
                     let outcome = match asked {
-                        Ok(result) => Outcome::result(result),
-                        Err(failure) => Outcome::Failed(failure),
+                        Ok(result) => CallOutcome::result(result),
+                        Err(failure) => CallOutcome::Failed(failure),
                     };
                     return finished.push((call, outcome));
                 }
@@ -297,7 +299,7 @@ impl Session {
                 if let Err(error) = outcome {
                     match self.urls_named(&call, error) {
                         Ok(edits) => inspected.edits.append_at(0, edits),
-                        Err(failure) => return finished.push((call, Outcome::Failed(failure))),
+                        Err(failure) => return finished.push((call, CallOutcome::Failed(failure))),
                     }
                 }
                 if inspected.asks
@@ -307,14 +309,14 @@ impl Session {
                         && let Some(keeper) = keeper
                     {
                         if let Err((call, failure)) = self.bridge(call, result, keeper) {
-                            finished.push((call, Outcome::Failed(failure)));
+                            finished.push((call, CallOutcome::Failed(failure)));
                         }
                         return;
                     }
                     match self.asked_back(&call, result) {
                         Ok(edits) => inspected.edits.append_at(0, edits),
                         Err(failure) => {
-                            return finished.push((call, Outcome::Failed(failure.of_server(&*self.server))));
+                            return finished.push((call, CallOutcome::Failed(failure.of_server(&*self.server))));
                         }
                     }
                 }
@@ -334,7 +336,7 @@ impl Session {
                 let edits = inspected.edits;
                 finished.push((
                     call,
-                    Outcome::Relayed(Relayed {
+                    CallOutcome::Relayed(ServerAnswer {
                         frame,
                         id,
                         outcome,
@@ -346,10 +348,10 @@ impl Session {
                 ));
             }
             // Its answer is kept above.
-            Pending::Held(_) => {}
-            Pending::Internal { answer, .. } => {
+            PendingReply::Held(_) => {}
+            PendingReply::Internal { answer, .. } => {
                 let outcome = spans(outcome);
-                drop(answer.send(Ok(Answered { frame, outcome })));
+                drop(answer.send(Ok(OwnReply { frame, outcome })));
             }
         }
     }
@@ -401,8 +403,8 @@ impl Session {
         &self,
         number: u64,
         failure: Failure,
-        keeper: &dyn Keeper,
-        finished: &mut Vec<(Box<Call>, Outcome)>,
+        keeper: &dyn SessionObserver,
+        finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(number) else {
@@ -411,13 +413,13 @@ impl Session {
         self.rest(&mut state);
         drop(state);
         match pending {
-            Pending::Call { call, .. } => {
+            PendingReply::Call { call, .. } => {
                 if let Err(call) = keeper.spoiled(call, FailureCause::Ours(failure.code)) {
-                    finished.push((call, Outcome::Failed(failure)));
+                    finished.push((call, CallOutcome::Failed(failure)));
                 }
             }
-            Pending::Held(held) => self.end_held(*held, &failure.message, Some(&failure)),
-            Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
+            PendingReply::Held(held) => self.end_held(*held, &failure.message, Some(&failure)),
+            PendingReply::Internal { answer, .. } => drop(answer.send(Err(failure))),
         }
     }
 
@@ -432,8 +434,8 @@ impl Session {
         };
         let state = self.state();
         let calls = state.pending.iter().filter_map(|(_, pending)| match pending {
-            Pending::Call { call, .. } => Some(call),
-            Pending::Held(_) | Pending::Internal { .. } => None,
+            PendingReply::Call { call, .. } => Some(call),
+            PendingReply::Held(_) | PendingReply::Internal { .. } => None,
         });
         let calls: Vec<&Call> = calls.map(|call| &**call).collect();
         let mut uids = calls.iter().map(|call| call.client.caller.uid);
@@ -458,7 +460,8 @@ impl Session {
     /// Passes progress on to the client whose call it is about, and restarts the call's clock.
     pub(super) fn progress(&self, frame: &Bytes, params: Option<Json<'_>>, number: u64) {
         let mut state = self.state();
-        let (Some(params), Some(Pending::Call { call, deadline, .. })) = (params, state.pending.get_mut(number)) else {
+        let (Some(params), Some(PendingReply::Call { call, deadline, .. })) = (params, state.pending.get_mut(number))
+        else {
             return;
         };
         let Some(token) = call.parts.progress_token.clone() else {
@@ -483,7 +486,7 @@ fn spans(outcome: Result<Json<'_>, Json<'_>>) -> Result<Range<usize>, Range<usiz
     outcome.map(|result| result.span()).map_err(|error| error.span())
 }
 
-impl Cancel for Session {
+impl CancelReason for ServerSession {
     fn cancel(&self, number: u64, notification: Option<(&Bytes, Range<usize>)>) {
         let mut state = self.state();
         let Some(pending) = self.leave(&mut state, number) else {
@@ -505,10 +508,10 @@ impl Cancel for Session {
         self.rest(&mut state);
         drop(state);
         match pending {
-            Pending::Call { call, .. } => self.chain.finish(vec![(call, Outcome::Cancelled)]),
+            PendingReply::Call { call, .. } => self.chain.finish(vec![(call, CallOutcome::Cancelled)]),
             // Cancelled as it was about to be held.
-            Pending::Held(held) => self.end_held(*held, "the call was cancelled", None),
-            Pending::Internal { .. } => {}
+            PendingReply::Held(held) => self.end_held(*held, "the call was cancelled", None),
+            PendingReply::Internal { .. } => {}
         }
         self.attention.notify_one();
     }

@@ -11,17 +11,17 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::held::Held;
+use super::held::SuspendedServerCall;
 use super::judged::Definitions;
-use super::open_asks::{Asks, MayAsk};
+use super::open_asks::{ElicitationRights, OpenElicitations};
 use super::stderr::{Allowance, StderrExcerpt};
-use super::tap::{Asker, Direction, Seen, Taps};
-use super::tasks::Tasks;
-use super::turns::Whose;
-use super::watching::Watching;
-use crate::confine::Process;
+use super::tap::{Direction, TapCaller, TappedFrame, Taps};
+use super::tasks::ServerTasks;
+use super::turns::SlotHolder;
+use super::watching::ProcessSubscriptions;
+use crate::confine::ServerProcess;
 use crate::peer::{Outbox, Slab};
-use crate::registry::secrets::Secrets;
+use crate::registry::secrets::SecretStore;
 use crate::relay::{Call, CallMetrics, Chain};
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream::Capabilities;
@@ -35,7 +35,7 @@ const MAX_COMPLAINTS: u32 = 20;
 
 /// The time limits of one server, defaults filled in.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ServerLimits {
     /// From starting the process to the end of its handshake.
     pub start: Duration,
     /// From sending a call, or its last progress, to the answer.
@@ -55,24 +55,24 @@ pub(super) struct Crash {
 }
 
 /// What a session tells the one who keeps it.
-pub(super) trait Keeper: Send + Sync {
+pub(super) trait SessionObserver: Send + Sync {
     /// The server says that its lists of these changed.
-    fn lists_changed(&self, session: &Arc<Session>, changed: Features);
+    fn lists_changed(&self, session: &Arc<ServerSession>, changed: Features);
 
     /// The server says that a resource was updated, by this URI of its own.
     fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str);
 
     /// The server wrote a log message of this level.
-    fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level);
+    fn logged(&self, session: &Arc<ServerSession>, frame: &Bytes, level: Level);
 
     /// The server asks for something that it may ask people for.
     fn asks(&self);
 
     /// The server ended what it tells without being asked.
-    fn unheard(&self, session: &Arc<Session>);
+    fn unheard(&self, session: &Arc<ServerSession>);
 
     /// The process is gone; calls in flight have been answered. `crash`: it was not ours to end.
-    fn ended(&self, session: &Arc<Session>, crash: Option<Crash>);
+    fn ended(&self, session: &Arc<ServerSession>, crash: Option<Crash>);
 
     /// Calls were answered: the process works. `given_up`: each of them with a failure after which it was given up.
     fn answered(&self, given_up: bool);
@@ -96,7 +96,7 @@ pub(super) trait Keeper: Send + Sync {
 
     /// A call was refused unprocessed, since its header fields are not what the server's tools ask for now: they are to
     /// be listed before it is sent again.
-    fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure);
+    fn mismatched(&self, session: &Arc<ServerSession>, call: Box<Call>, failure: Failure);
 
     /// A call failed that the server may have processed: whether it had an effect is not known.
     ///
@@ -119,29 +119,29 @@ pub struct PeerInfo {
 }
 
 /// Whose process a session is, as far as that matters to it.
-pub(super) struct Owner {
+pub(super) struct ProcessOwner {
     /// The server's id.
     pub server: Arc<str>,
     /// Its time limits.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// Who watches it.
     pub taps: Arc<Taps>,
     /// What is taken out of what it writes.
-    pub secrets: Arc<Secrets>,
+    pub secrets: Arc<SecretStore>,
     /// What of its standard error may be logged.
     pub allowance: Arc<Allowance>,
     /// Where answers are counted that nobody waits for.
     pub metrics: Arc<CallMetrics>,
     /// The tasks of all processes.
-    pub tasks: Arc<Tasks<Session>>,
+    pub tasks: Arc<ServerTasks<ServerSession>>,
     /// Whom it may ask.
-    pub may_ask: MayAsk,
+    pub may_ask: ElicitationRights,
     /// It is behind a URL.
     pub is_remote: bool,
 }
 
 /// One running server process.
-pub struct Session {
+pub struct ServerSession {
     /// The server's id.
     pub server: Arc<str>,
     /// The daemon's number of the process.
@@ -158,79 +158,79 @@ pub struct Session {
     pub started: SystemTime,
     /// What it says of what it offers.
     pub definitions: Definitions,
-    pub(super) limits: Limits,
+    pub(super) limits: ServerLimits,
     pub(super) outbox: Arc<Outbox>,
     pub(super) taps: Arc<Taps>,
-    pub(super) state: Mutex<State>,
-    pub(super) secrets: Arc<Secrets>,
+    pub(super) state: Mutex<ServerSessionState>,
+    pub(super) secrets: Arc<SecretStore>,
     pub(super) allowance: Arc<Allowance>,
     pub(super) metrics: Arc<CallMetrics>,
-    pub(super) tasks: Arc<Tasks<Session>>,
+    pub(super) tasks: Arc<ServerTasks<ServerSession>>,
     pub(super) excerpt: Arc<StderrExcerpt>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     pub(super) attention: Notify,
     pub(super) chain: Arc<Chain>,
-    pub(super) may_ask: MayAsk,
+    pub(super) may_ask: ElicitationRights,
     pub(super) is_remote: bool,
 }
 
-pub(super) struct State {
+pub(super) struct ServerSessionState {
     pub(super) version: Version,
-    pub(super) pending: Slab<Pending>,
+    pub(super) pending: Slab<PendingReply>,
     /// Who would be asked about calls that are over here and that it did not answer, by their numbers.
-    pub(super) left: BTreeMap<u64, Whose>,
+    pub(super) left: BTreeMap<u64, SlotHolder>,
     /// No further calls; the process ends when none is in flight.
     pub(super) draining: bool,
     /// No further calls, and none is waited for: why.
-    pub(super) ending: Option<End>,
+    pub(super) ending: Option<SessionEnd>,
     pub(super) idle_since: Instant,
     pub(super) complaints: u32,
     pub(super) says: PeerInfo,
     /// What it asks people for.
-    pub(super) asks: Asks,
-    pub(super) watching: Watching,
+    pub(super) asks: OpenElicitations,
+    pub(super) watching: ProcessSubscriptions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SessionEnd {
     /// We want it to end.
     Wanted(&'static str),
     /// It broke the rules.
     Broken(String),
 }
 
-pub(super) enum Pending {
+pub(super) enum PendingReply {
     Call {
         call: Box<Call>,
         deadline: Instant,
         total: Instant,
     },
     /// A call whose client is asked for something in answer to it.
-    Held(Box<Held>),
+    Held(Box<SuspendedServerCall>),
     Internal {
-        answer: oneshot::Sender<Result<Answered, Failure>>,
+        answer: oneshot::Sender<Result<OwnReply, Failure>>,
         deadline: Instant,
     },
 }
 
-impl Pending {
+impl PendingReply {
     pub(super) fn deadline(&self) -> Instant {
         match self {
-            Pending::Call { deadline, total, .. } => *deadline.min(total),
-            Pending::Held(held) => held.until,
-            Pending::Internal { deadline, .. } => *deadline,
+            PendingReply::Call { deadline, total, .. } => *deadline.min(total),
+            PendingReply::Held(held) => held.until,
+            PendingReply::Internal { deadline, .. } => *deadline,
         }
     }
 }
 
 /// The answer to a request of our own.
 #[derive(Debug, Clone)]
-pub struct Answered {
+pub struct OwnReply {
     pub(super) frame: Bytes,
     pub(super) outcome: Result<Range<usize>, Range<usize>>,
 }
 
-impl Answered {
+impl OwnReply {
     /// The `result`, or the `error`.
     pub fn outcome(&self) -> Result<Option<Json<'_>>, Option<Json<'_>>> {
         let part = |span: &Range<usize>| Json::part(&self.frame, span.clone());
@@ -238,17 +238,17 @@ impl Answered {
     }
 }
 
-impl Session {
+impl ServerSession {
     /// A session over a process that was just started. [`Session::run`] must be spawned for it to live.
     pub(super) fn new(
-        of: Owner,
+        of: ProcessOwner,
         number: u64,
-        process: &dyn Process,
+        process: &dyn ServerProcess,
         version: Version,
         outbox: Arc<Outbox>,
         chain: Arc<Chain>,
-    ) -> Arc<Session> {
-        Arc::new(Session {
+    ) -> Arc<ServerSession> {
+        Arc::new(ServerSession {
             server: of.server,
             limits: of.limits,
             taps: of.taps,
@@ -261,7 +261,7 @@ impl Session {
             started: SystemTime::now(),
             definitions: Definitions::unread(),
             outbox,
-            state: Mutex::new(State {
+            state: Mutex::new(ServerSessionState {
                 version,
                 pending: Slab::default(),
                 left: BTreeMap::new(),
@@ -270,8 +270,8 @@ impl Session {
                 idle_since: Instant::now(),
                 complaints: 0,
                 says: PeerInfo::default(),
-                asks: Asks::default(),
-                watching: Watching::default(),
+                asks: OpenElicitations::default(),
+                watching: ProcessSubscriptions::default(),
             }),
             allowance: of.allowance,
             metrics: of.metrics,
@@ -294,7 +294,7 @@ impl Session {
         self.excerpt.withhold();
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ServerSessionState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -323,7 +323,7 @@ impl Session {
         self.state()
             .pending
             .iter()
-            .filter(|(_, pending)| matches!(pending, Pending::Call { .. } | Pending::Held(_)))
+            .filter(|(_, pending)| matches!(pending, PendingReply::Call { .. } | PendingReply::Held(_)))
             .count()
     }
 
@@ -333,11 +333,11 @@ impl Session {
     }
 
     /// The calls in flight by our numbers, and whose they are.
-    pub fn asked(&self) -> Vec<(u64, Asker)> {
+    pub fn asked(&self) -> Vec<(u64, TapCaller)> {
         let state = self.state();
         let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
-            Pending::Call { call, .. } => Some((number, Asker::of(call))),
-            Pending::Held(_) | Pending::Internal { .. } => None,
+            PendingReply::Call { call, .. } => Some((number, TapCaller::of(call))),
+            PendingReply::Held(_) | PendingReply::Internal { .. } => None,
         });
         calls.collect()
     }
@@ -352,14 +352,14 @@ impl Session {
     }
 
     pub(super) fn see(&self, direction: Direction, frame: Bytes, length: u64, call: Option<(u64, &Call)>) {
-        self.taps.see(Seen {
+        self.taps.see(TappedFrame {
             time: SystemTime::now(),
             direction,
             process: self.number,
             pid: self.pid,
             frame,
             length,
-            call: call.map(|(number, call)| (number, Asker::of(call))),
+            call: call.map(|(number, call)| (number, TapCaller::of(call))),
         });
     }
 
@@ -389,10 +389,10 @@ impl Session {
         Failure::new(code, message).of_server(&*self.server)
     }
 
-    pub(super) fn unavailable(&self, end: &End) -> Failure {
+    pub(super) fn unavailable(&self, end: &SessionEnd) -> Failure {
         let why = match end {
-            End::Wanted(why) => (*why).to_owned(),
-            End::Broken(why) => why.clone(),
+            SessionEnd::Wanted(why) => (*why).to_owned(),
+            SessionEnd::Broken(why) => why.clone(),
         };
         self.failure(Code::IntegrationUnavailable, why)
     }
@@ -406,7 +406,7 @@ impl Session {
     /// Ends the process now. Calls in flight are answered.
     pub fn end(&self, reason: &'static str) {
         let mut state = self.state();
-        state.ending.get_or_insert(End::Wanted(reason));
+        state.ending.get_or_insert(SessionEnd::Wanted(reason));
         drop(state);
         self.attention.notify_one();
     }
@@ -418,7 +418,7 @@ impl Session {
             reason,
             "ending a server that broke the rules"
         );
-        self.state().ending.get_or_insert(End::Broken(reason));
+        self.state().ending.get_or_insert(SessionEnd::Broken(reason));
         self.attention.notify_one();
     }
 
@@ -444,7 +444,7 @@ impl Session {
     }
 
     /// A call or a request of our own is over: notes when the process became idle.
-    pub(super) fn rest(&self, state: &mut State) {
+    pub(super) fn rest(&self, state: &mut ServerSessionState) {
         self.settle_asks(state);
         if state.pending.is_empty() {
             state.idle_since = Instant::now();

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::listing::Catalogue;
-use crate::policy::{Judgement, Standing};
+use crate::policy::{PinCheck, PinStatus};
 use colibri_protocol::{Failure, Feature, Features};
 
 /// The definitions of one process.
 pub struct Definitions {
-    inner: Mutex<Inner>,
+    inner: Mutex<PinStatusInner>,
     /// Whether all that it offers is as approved; looked at on each call without a lock.
     clean: AtomicBool,
 }
 
-struct Inner {
+struct PinStatusInner {
     /// What it said last, and how that stands.
-    said: Option<(Arc<Catalogue>, Arc<Judgement>)>,
+    said: Option<(Arc<Catalogue>, Arc<PinCheck>)>,
     /// Whether somebody reads its lists, or is about to once a burst of changes is over.
     reading: bool,
     /// What has changed since it was read.
@@ -30,7 +30,7 @@ impl Definitions {
     /// Those of a process that is being started: they are about to be read.
     pub(super) fn unread() -> Definitions {
         Definitions {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(PinStatusInner {
                 said: None,
                 reading: true,
                 changed: Features::NONE,
@@ -39,7 +39,7 @@ impl Definitions {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, PinStatusInner> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -59,7 +59,7 @@ impl Definitions {
     }
 
     /// Notes what the process said, and how that stands.
-    pub(super) fn judged(&self, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
+    pub(super) fn judged(&self, said: Arc<Catalogue>, judgement: Arc<PinCheck>) {
         let clean = judgement.is_clean();
         let mut inner = self.inner();
         inner.said = Some((said, judgement));
@@ -72,7 +72,7 @@ impl Definitions {
     }
 
     /// Whether something of it is not as approved, but is in what another process said.
-    pub(super) fn fall_behind(&self, other: &Judgement) -> bool {
+    pub(super) fn fall_behind(&self, other: &PinCheck) -> bool {
         let inner = self.inner();
         let judgement = inner.said.as_ref().map(|(_, judgement)| judgement);
         judgement.is_some_and(|mine| {
@@ -92,7 +92,7 @@ impl Definitions {
             Some((_, judgement)) => judgement.of(feature, name).failure(server, feature, name),
             None => {
                 let why = "the server has not been asked for it yet".to_owned();
-                Standing::New { why }.failure(server, feature, name)
+                PinStatus::New { why }.failure(server, feature, name)
             }
         }
     }
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
     use colibri_protocol::Code;
 
-    fn judgement(tools: &[(&str, bool)]) -> Arc<Judgement> {
+    fn judgement(tools: &[(&str, bool)]) -> Arc<PinCheck> {
         let standing = |approved| match approved {
-            true => Standing::Approved,
-            false => Standing::Changed {
+            true => PinStatus::Approved,
+            false => PinStatus::Changed {
                 members: vec!["/description".to_owned()],
             },
         };
-        let mut judgement = Judgement::NOTHING;
+        let mut judgement = PinCheck::NOTHING;
         judgement.definitions[Feature::Tool.index()] = tools
             .iter()
             .map(|(name, approved)| ((*name).to_owned(), standing(*approved)))

@@ -8,17 +8,17 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::context::Context;
-use super::instance::{self, Keeper, Limits, Session};
-use super::open_asks::MayAsk;
-use super::remote::{self, Faults, Reached};
+use super::context::ServerContext;
+use super::instance::{self, ServerLimits, ServerSession, SessionObserver};
+use super::open_asks::ElicitationRights;
+use super::remote::{self, Faults, RemoteAccess};
 use super::stderr::Allowance;
 use super::tap::Taps;
-use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned, session_id};
-use crate::oauth::Account;
-use crate::outbound::{Anonymous, Transport as Spoken};
+use crate::confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
+use crate::oauth::OauthAccount;
+use crate::outbound::{Anonymous, EndpointTransport as Spoken};
 use crate::peer::{Outbox, Tenant};
-use crate::registry::{Entry, Transport};
+use crate::registry::{EntryTransport, ServerSpec};
 use crate::relay::{CallMetrics, Client};
 use colibri_http::Rules;
 use colibri_protocol::{Code, Failure, Version};
@@ -62,12 +62,12 @@ impl From<Failure> for NotStarted {
 
 /// A process that is being opened. Unless it is kept it ends, whatever became of opening it.
 pub(super) struct Opening {
-    pub session: Arc<Session>,
+    pub session: Arc<ServerSession>,
     kept: bool,
 }
 
 impl Opening {
-    pub(super) fn keep(mut self) -> Arc<Session> {
+    pub(super) fn keep(mut self) -> Arc<ServerSession> {
         self.kept = true;
         self.session.clone()
     }
@@ -83,22 +83,22 @@ impl Drop for Opening {
 
 /// Who of a server's starts waits for its turn, in the order in which they came.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct StartQueue {
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
 }
 
 /// One that waits, until it is dropped.
-struct Waiting<'a>(&'a Queue);
+struct QueuedStart<'a>(&'a StartQueue);
 
-impl<'a> Waiting<'a> {
-    fn new(queue: &'a Queue) -> Waiting<'a> {
+impl<'a> QueuedStart<'a> {
+    fn new(queue: &'a StartQueue) -> QueuedStart<'a> {
         queue.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(queue)
+        QueuedStart(queue)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedStart<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
     }
@@ -106,30 +106,30 @@ impl Drop for Waiting<'_> {
 
 /// One start of a server: as many processes as it takes to find out how to speak to it.
 pub(super) struct Launch {
-    pub context: Arc<Context>,
+    pub context: Arc<ServerContext>,
     /// The server's id.
     pub server: Arc<str>,
-    pub entry: Arc<Entry>,
+    pub entry: Arc<ServerSpec>,
     /// SHA-256 of the entry as it is written now.
     pub digest: Arc<ArcSwap<String>>,
-    pub limits: Limits,
+    pub limits: ServerLimits,
     pub taps: Arc<Taps>,
     pub allowance: Arc<Allowance>,
     /// Where answers are counted that nobody waits for.
     pub metrics: Arc<CallMetrics>,
-    pub queue: Arc<Queue>,
+    pub queue: Arc<StartQueue>,
     /// The version that the server speaks, once it is known.
     pub version: Arc<Mutex<Option<Version>>>,
     /// Whom the process may ask.
-    pub may_ask: MayAsk,
+    pub may_ask: ElicitationRights,
     /// The user whose process it is; `None`: all share it.
     pub person: Option<u32>,
     /// The client for which it is started.
     pub client: Arc<Client>,
     /// Its login, where there are some.
-    pub account: Option<Arc<Account>>,
+    pub account: Option<Arc<OauthAccount>>,
     /// Who is told what becomes of the processes.
-    pub keeper: Arc<dyn Keeper>,
+    pub keeper: Arc<dyn SessionObserver>,
     /// What it waits for that is over a limit.
     pub waits_for: Mutex<Option<String>>,
 }
@@ -184,21 +184,21 @@ impl Launch {
     /// Why there is none.
     pub(super) async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
         let (spawned, faults) = match &self.entry.transport {
-            Transport::Http {
+            EntryTransport::Http {
                 url,
                 headers,
                 spoken,
                 rules,
                 ..
             } => self.connected(url, headers, *spoken, rules)?,
-            Transport::Stdio(command) => (self.spawned(command).await?, None),
+            EntryTransport::Stdio(command) => (self.spawned(command).await?, None),
         };
         let tenant = Tenant::Server {
             id: self.server.clone(),
             person: self.person,
         };
         let outbox = Outbox::charged(instance::MAX_UNREAD, &self.context.parts.budget, tenant);
-        let of = instance::Owner {
+        let of = instance::ProcessOwner {
             server: self.server.clone(),
             limits: self.limits,
             taps: self.taps.clone(),
@@ -211,7 +211,7 @@ impl Launch {
         };
         let number = self.context.next_process();
         let chain = self.context.parts.chain.clone();
-        let session = Session::new(of, number, &*spawned.process, version, outbox, chain);
+        let session = ServerSession::new(of, number, &*spawned.process, version, outbox, chain);
         session.used_by(&self.client);
         self.context.process_started();
         tokio::spawn(
@@ -223,7 +223,7 @@ impl Launch {
     }
 
     /// Has a process started. What is over a limit waits its turn: behind those who wait already, and one asks for all.
-    async fn spawned(&self, command: &Command) -> Result<Spawned, NotStarted> {
+    async fn spawned(&self, command: &Command) -> Result<SpawnedServer, NotStarted> {
         let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
         if self.queue.waiting.load(Ordering::Acquire) == 0 {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
@@ -233,7 +233,7 @@ impl Launch {
         } else {
             waits_for(Some("others wait for theirs".to_owned()));
         }
-        let _waiting = Waiting::new(&self.queue);
+        let _waiting = QueuedStart::new(&self.queue);
         let _turn = self.queue.turn.lock().await;
         loop {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
@@ -276,9 +276,9 @@ impl Launch {
         headers: &BTreeMap<String, Value>,
         spoken: Spoken,
         rules: &Rules,
-    ) -> Result<(Spawned, Faults), Failure> {
+    ) -> Result<(SpawnedServer, Faults), Failure> {
         let headers = self.context.parts.secrets.resolve(headers);
-        let reached = Reached {
+        let reached = RemoteAccess {
             url,
             headers: headers.map_err(|error| self.unstartable(error.to_string()))?,
             spoken,

@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use super::instance::{Crash, End, Keeper, Session};
+use super::instance::{Crash, ServerSession, SessionEnd, SessionObserver};
 use super::remote::Faults;
 use super::stderr::Stderr;
 use super::tap::Direction;
-use crate::confine::{Exit, Spawned};
-use crate::outbound::Fault;
+use crate::confine::{ServerExit, SpawnedServer};
+use crate::outbound::SendError;
 use crate::peer::{Frame, FrameReader, aside, together};
-use crate::relay::{Call, Outcome};
+use crate::relay::{Call, CallOutcome};
 use colibri_protocol::upstream::{self, Notification};
 use colibri_protocol::{Code, Feature, Features};
 use colibri_wire::{Envelope, Json, Kind, Tape};
@@ -26,17 +26,17 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long what is queued for a server may take to be written when it ends.
 const FLUSH: Duration = Duration::from_secs(1);
 
-impl Session {
+impl ServerSession {
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
     /// answered, the process is gone when this returns, and `keeper` is told.
     pub(super) async fn run(
         self: Arc<Self>,
-        spawned: Spawned,
+        spawned: SpawnedServer,
         mut faults: Faults,
         max_frame: usize,
-        keeper: Arc<dyn Keeper>,
+        keeper: Arc<dyn SessionObserver>,
     ) {
-        let Spawned {
+        let SpawnedServer {
             stdin,
             stdout,
             stderr,
@@ -86,12 +86,12 @@ impl Session {
                         let now = reader.kept();
                         if now != kept && !self.outbox.keep(kept, now) {
                             let why = format!("it began a line of {now} bytes, for which the daemon has no room");
-                            break Some(End::Broken(why));
+                            break Some(SessionEnd::Broken(why));
                         }
                         kept = now;
                     }
                     Ok(false) => break None,
-                    Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
+                    Err(error) => break Some(SessionEnd::Broken(format!("reading its standard output failed: {error}"))),
                 },
                 // After what was read: progress comes before the end of its call.
                 fault = next_fault(&mut faults) => self.fault(fault, &keeper),
@@ -146,11 +146,11 @@ impl Session {
             .await;
         }
         let mut reason = match &end {
-            Some(End::Wanted(reason)) => (*reason).to_owned(),
-            Some(End::Broken(reason)) => reason.clone(),
+            Some(SessionEnd::Wanted(reason)) => (*reason).to_owned(),
+            Some(SessionEnd::Broken(reason)) => reason.clone(),
             None => last.to_owned(),
         };
-        let crashed = !matches!(end, Some(End::Wanted(_)));
+        let crashed = !matches!(end, Some(SessionEnd::Wanted(_)));
         let mut wrote = None;
         if crashed {
             if let Some(status) = &status {
@@ -164,7 +164,7 @@ impl Session {
         };
         // A command line that it does not understand (EX_USAGE) is one the next time too.
         let lost = match status {
-            Some(Exit::Status(64)) => Code::ServerUnstartable,
+            Some(ServerExit::Status(64)) => Code::ServerUnstartable,
             _ => Code::ServerDied,
         };
         self.fail_all(&told, lost, &*keeper);
@@ -183,7 +183,7 @@ impl Session {
     }
 
     /// Why to end now, if there is a reason. From then on no call is taken.
-    fn ending(&self) -> Option<End> {
+    fn ending(&self) -> Option<SessionEnd> {
         let mut state = self.state();
         if !state.watching.uris.is_empty() && !state.draining {
             // Who is subscribed uses it.
@@ -191,9 +191,9 @@ impl Session {
         }
         if state.ending.is_none() && state.pending.is_empty() && self.tasks.open_until(self.number).is_none() {
             if state.draining {
-                state.ending = Some(End::Wanted("it is not needed any more"));
+                state.ending = Some(SessionEnd::Wanted("it is not needed any more"));
             } else if state.idle_since + self.limits.idle <= Instant::now() {
-                state.ending = Some(End::Wanted("idle"));
+                state.ending = Some(SessionEnd::Wanted("idle"));
             }
         }
         state.ending.clone()
@@ -226,7 +226,7 @@ impl Session {
     fn read<R: AsyncRead + Unpin>(
         self: &Arc<Self>,
         reader: &mut FrameReader<R>,
-        keeper: &Arc<dyn Keeper>,
+        keeper: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
     ) {
         let has_much = reader.has_much();
@@ -237,7 +237,7 @@ impl Session {
     fn read_together<R: AsyncRead + Unpin>(
         self: &Arc<Self>,
         reader: &mut FrameReader<R>,
-        keeper: &Arc<dyn Keeper>,
+        keeper: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
     ) {
         let mut finished = Vec::new();
@@ -268,13 +268,13 @@ impl Session {
     }
 
     /// Lets the answers go that were read.
-    fn finish(&self, finished: &mut Vec<(Box<Call>, Outcome)>, keeper: &Arc<dyn Keeper>) {
+    fn finish(&self, finished: &mut Vec<(Box<Call>, CallOutcome)>, keeper: &Arc<dyn SessionObserver>) {
         if finished.is_empty() {
             return;
         }
         let mut relayed = finished
             .iter()
-            .filter(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
+            .filter(|(_, outcome)| matches!(outcome, CallOutcome::Relayed(_)))
             .peekable();
         if relayed.peek().is_some() {
             keeper.answered(relayed.all(|(call, _)| call.given_up));
@@ -285,9 +285,9 @@ impl Session {
     fn line(
         self: &Arc<Self>,
         line: Bytes,
-        keeper: &Arc<dyn Keeper>,
+        keeper: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
-        finished: &mut Vec<(Box<Call>, Outcome)>,
+        finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         if line.first() == Some(&b'[') && self.version().has_batches() {
             match Json::parse(&line) {
@@ -307,9 +307,9 @@ impl Session {
     fn message(
         self: &Arc<Self>,
         frame: Bytes,
-        keeper: &Arc<dyn Keeper>,
+        keeper: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
-        finished: &mut Vec<(Box<Call>, Outcome)>,
+        finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let envelope = match Envelope::read(&frame, tape) {
             Ok(envelope) => envelope,
@@ -395,7 +395,7 @@ impl Session {
     }
 }
 
-async fn next_fault(faults: &mut Faults) -> Fault {
+async fn next_fault(faults: &mut Faults) -> SendError {
     match faults {
         Some(told) => match told.recv().await {
             Some(fault) => fault,
@@ -419,43 +419,43 @@ mod tests {
 
     use arc_swap::ArcSwap;
 
-    use super::super::instance::{Limits, Owner};
-    use super::super::open_asks::MayAsk;
+    use super::super::instance::{ProcessOwner, ServerLimits};
+    use super::super::open_asks::ElicitationRights;
     use super::*;
-    use crate::confine::{BoxFuture, Process};
-    use crate::peer::{Budget, Outbox};
-    use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
-    use crate::registry::secrets::Secrets;
-    use crate::relay::{CallMetrics, Chain, Recorder, Rules};
+    use crate::confine::{BoxFuture, ServerProcess};
+    use crate::peer::{ByteBudget, Outbox};
+    use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates};
+    use crate::registry::secrets::SecretStore;
+    use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
     use colibri_protocol::logging::Level;
     use colibri_protocol::{Askable, AttemptFailure, Failure, FailureCause, Version};
 
     struct Forever;
 
-    impl Process for Forever {
+    impl ServerProcess for Forever {
         fn pid(&self) -> u32 {
             1
         }
 
-        fn wait(&mut self) -> BoxFuture<'_, Exit> {
+        fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
             Box::pin(std::future::pending())
         }
     }
 
     struct Nobody;
 
-    impl Keeper for Nobody {
-        fn lists_changed(&self, _: &Arc<Session>, _: Features) {}
+    impl SessionObserver for Nobody {
+        fn lists_changed(&self, _: &Arc<ServerSession>, _: Features) {}
 
         fn updated(&self, _: &Bytes, _: Json<'_>, _: &str) {}
 
-        fn logged(&self, _: &Arc<Session>, _: &Bytes, _: Level) {}
+        fn logged(&self, _: &Arc<ServerSession>, _: &Bytes, _: Level) {}
 
         fn asks(&self) {}
 
-        fn unheard(&self, _: &Arc<Session>) {}
+        fn unheard(&self, _: &Arc<ServerSession>) {}
 
-        fn ended(&self, _: &Arc<Session>, _: Option<Crash>) {}
+        fn ended(&self, _: &Arc<ServerSession>, _: Option<Crash>) {}
 
         fn answered(&self, _: bool) {}
 
@@ -469,30 +469,30 @@ mod tests {
 
         fn unsent(&self, _: Box<Call>, _: Failure, _: Option<Duration>) {}
 
-        fn mismatched(&self, _: &Arc<Session>, _: Box<Call>, _: Failure) {}
+        fn mismatched(&self, _: &Arc<ServerSession>, _: Box<Call>, _: Failure) {}
 
         fn spoiled(&self, call: Box<Call>, _: FailureCause) -> Result<(), Box<Call>> {
             Err(call)
         }
     }
 
-    fn session() -> (Arc<Session>, Arc<CallMetrics>) {
+    fn session() -> (Arc<ServerSession>, Arc<CallMetrics>) {
         let metrics: Arc<CallMetrics> = Arc::default();
         let long = Duration::from_secs(60);
-        let owner = Owner {
+        let owner = ProcessOwner {
             server: "s".into(),
-            limits: Limits {
+            limits: ServerLimits {
                 start: long,
                 call: long,
                 idle: long,
                 total: long,
             },
             taps: Arc::default(),
-            secrets: Arc::new(Secrets::beside(&PathBuf::new())),
+            secrets: Arc::new(SecretStore::beside(&PathBuf::new())),
             allowance: Arc::default(),
             metrics: metrics.clone(),
             tasks: Arc::default(),
-            may_ask: MayAsk {
+            may_ask: ElicitationRights {
                 what: Askable::NOTHING,
                 in_answer: Askable::NOTHING,
                 one_client: false,
@@ -502,25 +502,25 @@ mod tests {
         };
         let chain = Arc::new(Chain {
             recorder: Recorder::Off,
-            rules: Rules {
+            rules: CallRules {
                 gates: ArcSwap::from_pointee(Gates::new(false, false)),
                 clients: ArcSwap::from_pointee(Clients::absent(PathBuf::new())),
             },
             metrics: CallMetrics::default(),
             ledger: Default::default(),
-            approvals: Approvals::new(DEFAULT_EXPIRY),
+            approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
             states: crate::relay::request_state::RequestStates::of_this_process().unwrap(),
             tickets: Default::default(),
             results: Default::default(),
             board: Default::default(),
         });
-        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
+        let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::default()));
         let version = Version::LATEST_LEGACY;
-        (Session::new(owner, 1, &Forever, version, outbox, chain), metrics)
+        (ServerSession::new(owner, 1, &Forever, version, outbox, chain), metrics)
     }
 
     /// Has a session ask, and tells under which id.
-    fn ask(session: &Arc<Session>) -> (u64, tokio::task::JoinHandle<bool>) {
+    fn ask(session: &Arc<ServerSession>) -> (u64, tokio::task::JoinHandle<bool>) {
         let before = session.state().pending.len();
         let (asking, number) = (session.clone(), Arc::new(std::sync::OnceLock::new()));
         let told = number.clone();
@@ -540,9 +540,9 @@ mod tests {
         (*number.get().unwrap(), tokio::spawn(asked))
     }
 
-    fn answer(session: &Arc<Session>, id: &str) {
+    fn answer(session: &Arc<ServerSession>, id: &str) {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}");
-        let keeper: Arc<dyn Keeper> = Arc::new(Nobody);
+        let keeper: Arc<dyn SessionObserver> = Arc::new(Nobody);
         session.message(line.into(), &keeper, &mut Tape::default(), &mut Vec::new());
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::store::{self, CatalogueEntry, CatalogueKey, Store};
+use crate::store::{self, CatalogueEntry, CatalogueKey, Database};
 use colibri_protocol::upstream::Capabilities;
 use colibri_protocol::{Feature, Version};
 use colibri_wire::Json;
@@ -19,7 +19,7 @@ pub struct Catalogue {
     /// The version that it speaks.
     pub version: Option<Version>,
     /// Its lists, by [`Feature::index`].
-    pub lists: [Arc<Listing>; Feature::COUNT],
+    pub lists: [Arc<ServerList>; Feature::COUNT],
     /// Its instructions.
     pub instructions: Option<String>,
     /// `capabilities`, as it wrote them.
@@ -30,9 +30,9 @@ pub struct Catalogue {
 
 /// One list of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Listing {
+pub struct ServerList {
     /// What it holds, in the server's order.
-    pub definitions: Vec<Definition>,
+    pub definitions: Vec<ServerDefinition>,
     /// How long it may be kept, in milliseconds.
     pub ttl_ms: Option<u64>,
     /// The first of what it held that cannot be offered, each with the reason. Not kept in the store: it is read again.
@@ -41,7 +41,7 @@ pub struct Listing {
 
 /// A tool, a prompt, a resource or a template as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Definition {
+pub struct ServerDefinition {
     /// What tells it from the server's others: its name, its URI, or the template.
     pub name: String,
     /// The definition as the server wrote it.
@@ -50,7 +50,7 @@ pub struct Definition {
 
 impl Catalogue {
     /// What the server offers of a feature, in its order.
-    pub fn of(&self, feature: Feature) -> &[Definition] {
+    pub fn of(&self, feature: Feature) -> &[ServerDefinition] {
         &self.lists[feature.index()].definitions
     }
 
@@ -60,7 +60,7 @@ impl Catalogue {
     }
 
     /// All that it offers.
-    pub fn all(&self) -> impl Iterator<Item = (Feature, &Definition)> {
+    pub fn all(&self) -> impl Iterator<Item = (Feature, &ServerDefinition)> {
         let of = |feature| self.of(feature).iter().map(move |definition| (feature, definition));
         Feature::ALL.into_iter().flat_map(of)
     }
@@ -69,7 +69,13 @@ impl Catalogue {
     ///
     /// # Errors
     /// The store cannot be written.
-    pub fn keep(&self, store: &Store, server: &str, digest: &str, executable: &str) -> Result<(), store::Error> {
+    pub fn keep(
+        &self,
+        store: &Database,
+        server: &str,
+        digest: &str,
+        executable: &str,
+    ) -> Result<(), store::StoreError> {
         let entry = CatalogueEntry {
             protocol_version: self
                 .version
@@ -103,11 +109,11 @@ impl Catalogue {
     /// # Errors
     /// The store cannot be read.
     pub fn kept(
-        store: &Store,
+        store: &Database,
         server: &str,
         digest: &str,
         executable: &str,
-    ) -> Result<Option<Catalogue>, store::Error> {
+    ) -> Result<Option<Catalogue>, store::StoreError> {
         let entry = store.catalogue(CatalogueKey {
             server,
             digest,
@@ -123,12 +129,12 @@ impl Catalogue {
                         .as_str()?
                         .into_owned();
                     let raw = Bytes::from(raw);
-                    Some(Definition { name, raw })
+                    Some(ServerDefinition { name, raw })
                 });
                 let definitions = definitions.collect::<Option<_>>()?;
-                Some(Arc::new(Listing {
+                Some(Arc::new(ServerList {
                     definitions,
-                    ..Listing::default()
+                    ..ServerList::default()
                 }))
             };
             Some(Catalogue {
@@ -162,13 +168,13 @@ mod tests {
     #[test]
     fn every_list_is_kept_and_recalled() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         let list = |definitions: &[(&str, &'static str)]| {
-            let definitions = definitions.iter().map(|(name, raw)| Definition {
+            let definitions = definitions.iter().map(|(name, raw)| ServerDefinition {
                 name: (*name).to_owned(),
                 raw: Bytes::from_static(raw.as_bytes()),
             });
-            Arc::new(Listing {
+            Arc::new(ServerList {
                 definitions: definitions.collect(),
                 ttl_ms: None,
                 left_out: Vec::new(),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::instance::{Pending, Session, State};
-use super::server::Server;
+use super::instance::{PendingReply, ServerSession, ServerSessionState};
+use super::server::HostedServer;
 use crate::relay::{Call, Client, ClientSession};
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream;
@@ -17,9 +17,9 @@ use colibri_protocol::upstream;
 /// Bytes queued for a client over which it gets no log messages: it must not be let go for what a server says.
 const MAX_QUEUED: usize = 1 << 20;
 
-impl Session {
+impl ServerSession {
     /// Has a legacy server send what this call's client wants, before the call.
-    pub(super) fn level_for(&self, state: &mut State, call: &Call) {
+    pub(super) fn level_for(&self, state: &mut ServerSessionState, call: &Call) {
         if let Some(level) = call.log_level() {
             let session = &call.client.session;
             let stream = || session.stream().unwrap_or_else(|| call.client.outbox.clone());
@@ -30,7 +30,7 @@ impl Session {
     }
 
     /// Tells a legacy server the least level that is wanted of it, if it is another one.
-    fn set_level(&self, state: &mut State) {
+    fn set_level(&self, state: &mut ServerSessionState) {
         let least = state.watching.levels.values().map(|(level, _)| *level).min();
         let (Some(level), true) = (least, state.says.can.logging && !state.version.is_modern()) else {
             return;
@@ -49,7 +49,7 @@ impl Session {
     fn relevel(&self, session: &ClientSession, level: Level) {
         let mut state = self.state();
         let stream = state.pending.iter().find_map(|(_, pending)| match pending {
-            Pending::Call { call, .. } if call.client.session.number == session.number => {
+            PendingReply::Call { call, .. } if call.client.session.number == session.number => {
                 Some(session.stream().unwrap_or_else(|| call.client.outbox.clone()))
             }
             _ => None,
@@ -79,7 +79,9 @@ impl Session {
         let state = self.state();
         let mut told: Vec<&Arc<Client>> = Vec::new();
         for (_, pending) in state.pending.iter() {
-            let Pending::Call { call, .. } = pending else { continue };
+            let PendingReply::Call { call, .. } = pending else {
+                continue;
+            };
             let client = &call.client;
             if call.wants_log(level)
                 && client.outbox.queued() < MAX_QUEUED
@@ -100,7 +102,7 @@ impl Session {
     }
 }
 
-impl Server {
+impl HostedServer {
     /// A client wants log messages of another level from now on.
     pub fn relevel(&self, session: &ClientSession, level: Level) {
         for (_, process) in self.sessions() {

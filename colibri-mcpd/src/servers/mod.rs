@@ -37,11 +37,11 @@ mod tasks;
 mod turns;
 mod watching;
 
-pub use context::{Context, Parts};
+pub use context::{ServerContext, ServerDependencies};
 
-pub use instance::Session;
-pub use listing::{Catalogue, Definition, Listing};
-pub use server::Server;
+pub use instance::ServerSession;
+pub use listing::{Catalogue, ServerDefinition, ServerList};
+pub use server::HostedServer;
 pub use state::{ProcessKey, State, Viewer};
 pub use stderr::{Allowance, Stderr, StderrExcerpt};
 pub use subscribers::Subscriber;

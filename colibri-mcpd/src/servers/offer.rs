@@ -11,10 +11,10 @@ use colibri_text::brief;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::context::Context;
-use super::instance::Session;
+use super::context::ServerContext;
+use super::instance::ServerSession;
 use super::listing::Catalogue;
-use crate::policy::Judgement;
+use crate::policy::PinCheck;
 use colibri_protocol::{Code, Failure, Feature};
 use colibri_trail::{Detail, EventName};
 
@@ -26,13 +26,13 @@ const MAX_NOTES: u32 = 50;
 const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
 /// What one server offers.
-pub(crate) struct Offer {
+pub(crate) struct AdvertisedItems {
     server: Arc<str>,
     executable: String,
     /// SHA-256 of the server's entry as it is written now.
     digest: Arc<ArcSwap<String>>,
-    context: Arc<Context>,
-    inner: Mutex<Inner>,
+    context: Arc<ServerContext>,
+    inner: Mutex<AdvertisedItemsInner>,
     /// Held while definitions are judged: what was judged last is also what counts.
     judging: Arc<tokio::sync::Mutex<()>>,
     /// Whether it is in the table of tools.
@@ -42,35 +42,35 @@ pub(crate) struct Offer {
     retired: AtomicBool,
 }
 
-struct Inner {
+struct AdvertisedItemsInner {
     /// What the process said that was asked last.
     catalogue: Arc<Catalogue>,
     /// How that stands to the pins.
-    judgement: Arc<Judgement>,
+    judgement: Arc<PinCheck>,
     /// How often something was newly blocked, and when last.
     noted: (u32, Instant),
 }
 
-impl Offer {
+impl AdvertisedItems {
     /// What a server offers of which this is known.
     pub(super) fn new(
         server: &Arc<str>,
         executable: &str,
         digest: &Arc<ArcSwap<String>>,
         known: Arc<Catalogue>,
-        context: &Arc<Context>,
-    ) -> Arc<Offer> {
+        context: &Arc<ServerContext>,
+    ) -> Arc<AdvertisedItems> {
         let judgement = context.judge(server, &known);
-        if let Some(blocked) = newly_blocked((&Catalogue::default(), &Judgement::NOTHING), (&known, &judgement)) {
+        if let Some(blocked) = newly_blocked((&Catalogue::default(), &PinCheck::NOTHING), (&known, &judgement)) {
             note_blocked(context, server, blocked);
         }
         let asks = known.asks;
-        Arc::new(Offer {
+        Arc::new(AdvertisedItems {
             server: server.clone(),
             executable: executable.to_owned(),
             digest: digest.clone(),
             context: context.clone(),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(AdvertisedItemsInner {
                 catalogue: known,
                 judgement: Arc::new(judgement),
                 noted: (0, Instant::now()),
@@ -82,7 +82,7 @@ impl Offer {
         })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, AdvertisedItemsInner> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -92,7 +92,7 @@ impl Offer {
     }
 
     /// What it said of its tools, and how that stands to the pins.
-    pub(crate) fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
+    pub(crate) fn definitions(&self) -> (Arc<Catalogue>, Arc<PinCheck>) {
         let inner = self.inner();
         (inner.catalogue.clone(), inner.judgement.clone())
     }
@@ -150,7 +150,11 @@ impl Offer {
     ///
     /// # Errors
     /// The daemon is ending.
-    pub(super) async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
+    pub(super) async fn learned(
+        self: &Arc<Self>,
+        session: &Arc<ServerSession>,
+        said: Catalogue,
+    ) -> Result<(), Failure> {
         let one_at_a_time = self.judging.clone().lock_owned().await;
         let (offer, session) = (self.clone(), session.clone());
         let take_over = move || {
@@ -167,7 +171,7 @@ impl Offer {
         judged.map_err(|_| Failure::new(Code::DaemonStopping, "the daemon is ending"))
     }
 
-    fn take_over(&self, session: &Session, said: Catalogue) {
+    fn take_over(&self, session: &ServerSession, said: Catalogue) {
         if self.retired.load(Ordering::Acquire) {
             // Another entry of its name may be there, whose definitions are the ones that count.
             return;
@@ -185,7 +189,7 @@ impl Offer {
 
     /// Judges again what the server and its processes said: other definitions are approved than before. Takes a while:
     /// not to be called on a thread that serves clients.
-    pub(super) fn judge_again(&self, sessions: impl FnOnce() -> Vec<Arc<Session>>) {
+    pub(super) fn judge_again(&self, sessions: impl FnOnce() -> Vec<Arc<ServerSession>>) {
         let _one_at_a_time = self.judging.blocking_lock();
         let (known, _) = self.definitions();
         let sessions = sessions();
@@ -226,7 +230,7 @@ impl Offer {
     }
 
     /// Makes this what the server offers, and tells everybody if it is something else than before.
-    fn offer(&self, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
+    fn offer(&self, said: Arc<Catalogue>, judgement: Arc<PinCheck>) {
         let (before, judged_before) = {
             let mut inner = self.inner();
             (
@@ -259,8 +263,8 @@ impl Offer {
 
 /// What of a server's definitions is blocked that was not before, and whether the instructions are.
 fn newly_blocked<'s>(
-    (before, judged_before): (&Catalogue, &Judgement),
-    (said, judgement): (&'s Catalogue, &Judgement),
+    (before, judged_before): (&Catalogue, &PinCheck),
+    (said, judgement): (&'s Catalogue, &PinCheck),
 ) -> Option<(Vec<(Feature, &'s str)>, bool)> {
     let blocked: BTreeSet<(Feature, &str, &Bytes)> = before
         .all()
@@ -279,7 +283,7 @@ fn newly_blocked<'s>(
 }
 
 /// Says in log and trail what of a server's definitions is blocked.
-fn note_blocked(context: &Context, id: &str, (blocked, instructions): (Vec<(Feature, &str)>, bool)) {
+fn note_blocked(context: &ServerContext, id: &str, (blocked, instructions): (Vec<(Feature, &str)>, bool)) {
     let shown = |(feature, name): &(Feature, &str)| match feature {
         Feature::Tool => brief(name, 100),
         other => format!("{} {}", other.noun(), brief(name, 100)),
@@ -311,16 +315,16 @@ fn note_blocked(context: &Context, id: &str, (blocked, instructions): (Vec<(Feat
 
 #[cfg(test)]
 mod tests {
-    use super::super::listing::{Definition, Listing};
+    use super::super::listing::{ServerDefinition, ServerList};
     use super::*;
-    use crate::policy::Standing;
+    use crate::policy::PinStatus;
 
     fn said(tools: &[(&str, &str)], instructions: &str) -> Catalogue {
-        let definitions = tools.iter().map(|(name, raw)| Definition {
+        let definitions = tools.iter().map(|(name, raw)| ServerDefinition {
             name: (*name).to_owned(),
             raw: Bytes::copy_from_slice(raw.as_bytes()),
         });
-        let tools = Listing {
+        let tools = ServerList {
             definitions: definitions.collect(),
             ttl_ms: None,
             left_out: Vec::new(),
@@ -332,9 +336,9 @@ mod tests {
         }
     }
 
-    fn judgement(blocked: &[&str], instructions: bool) -> Judgement {
-        let new = || Standing::New { why: "x".to_owned() };
-        let mut judgement = Judgement::NOTHING;
+    fn judgement(blocked: &[&str], instructions: bool) -> PinCheck {
+        let new = || PinStatus::New { why: "x".to_owned() };
+        let mut judgement = PinCheck::NOTHING;
         if instructions {
             judgement.instructions = new();
         }
@@ -348,7 +352,7 @@ mod tests {
             said(&[("a", "1"), ("b", "1")], "i"),
             said(&[("a", "1"), ("b", "2")], "i"),
         );
-        let (none, b) = (Judgement::NOTHING, judgement(&["b"], false));
+        let (none, b) = (PinCheck::NOTHING, judgement(&["b"], false));
         assert_eq!(newly_blocked((&good, &none), (&good, &none)), None);
         assert_eq!(
             newly_blocked((&good, &none), (&bad, &b)),

@@ -18,7 +18,7 @@ const MAX_URL_ID: usize = 256;
 
 /// Whom a process may ask, and for what.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MayAsk {
+pub(super) struct ElicitationRights {
     /// What its entry allows, and it was told. Nothing for a process that several users share.
     pub what: Askable,
     /// What its entry allows, and it asks for in answer to a call: that says whose it is.
@@ -31,9 +31,9 @@ pub(super) struct MayAsk {
 
 /// What a process asked, and nobody answered yet.
 #[derive(Default)]
-pub(super) struct Asks {
+pub(super) struct OpenElicitations {
     /// By the server's ids.
-    open: BTreeMap<Id, Open>,
+    open: BTreeMap<Id, OpenElicitation>,
     /// Whom elicitations by URL went to, by their ids, the oldest first.
     urls: VecDeque<(Box<str>, Weak<Client>)>,
     /// How many there were.
@@ -42,7 +42,7 @@ pub(super) struct Asks {
     last: Weak<Client>,
 }
 
-struct Open {
+struct OpenElicitation {
     /// Which of all that the process ever asked.
     count: u64,
     /// The session of the client that is asked.
@@ -50,12 +50,12 @@ struct Open {
     /// Whether it ends with the calls of that client.
     of_call: bool,
     /// Told why it is over before it is answered.
-    over: oneshot::Sender<Over>,
+    over: oneshot::Sender<ElicitationEnd>,
 }
 
 /// Why a request is over before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum ElicitationEnd {
     /// The server took it back.
     TakenBack,
     /// The call that it was about is over.
@@ -71,7 +71,7 @@ pub(super) enum NotTaken {
     TooMany(usize),
 }
 
-impl Asks {
+impl OpenElicitations {
     /// Whether a request under this id would be taken.
     ///
     /// # Errors
@@ -88,10 +88,10 @@ impl Asks {
 
     /// A request under this id, which is taken, waits from now on: by which number it is closed, and what is told if it
     /// is over before.
-    pub(super) fn open(&mut self, id: Id, session: u64, of_call: bool) -> (u64, oneshot::Receiver<Over>) {
+    pub(super) fn open(&mut self, id: Id, session: u64, of_call: bool) -> (u64, oneshot::Receiver<ElicitationEnd>) {
         let (sender, over) = oneshot::channel();
         self.count += 1;
-        let open = Open {
+        let open = OpenElicitation {
             count: self.count,
             session,
             of_call,
@@ -112,13 +112,13 @@ impl Asks {
     pub(super) fn take_back(&mut self, id: &Id) {
         if let Some(open) = self.open.remove(id) {
             // Its answer may just have come.
-            let _ = open.over.send(Over::TakenBack);
+            let _ = open.over.send(ElicitationEnd::TakenBack);
         }
     }
 
     /// Ends what is about calls of sessions that have none here any more.
     pub(super) fn settle(&mut self, has_call: impl Fn(u64) -> bool) {
-        let is_over = |open: &Open| open.of_call && !has_call(open.session);
+        let is_over = |open: &OpenElicitation| open.of_call && !has_call(open.session);
         let over: Vec<Id> = self
             .open
             .iter()
@@ -126,7 +126,7 @@ impl Asks {
             .map(|(id, _)| id.clone())
             .collect();
         for open in over.iter().filter_map(|id| self.open.remove(id)) {
-            let _ = open.over.send(Over::CallOver);
+            let _ = open.over.send(ElicitationEnd::CallOver);
         }
     }
 

@@ -8,24 +8,24 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::handshake;
-use super::instance::Session;
+use super::instance::ServerSession;
 use super::launch::{Launch, NotStarted};
-use super::open_asks::MayAsk;
+use super::open_asks::ElicitationRights;
 use super::retry::Discovery;
-use super::server::Server;
-use super::slots::{Opened, Slot, Slots};
+use super::server::HostedServer;
+use super::slots::{ProcessSlot, Slots, StartResult};
 use super::state::ProcessKey;
 use super::supervision::Supervision;
 use crate::policy::Caller;
 use crate::relay::Client;
 use colibri_protocol::{Askable, Code, Failure, FailureCause};
 
-impl Server {
+impl HostedServer {
     /// The process for these callers, started if need be for this client.
     ///
     /// # Errors
     /// Why there is none: the server is blocked, left alone for a while, or could not be started.
-    pub(super) async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> Opened {
+    pub(super) async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> StartResult {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.inner();
@@ -39,8 +39,8 @@ impl Server {
                 return Err(self.unavailable("it was removed from the registry").into());
             }
             match inner.slots.get_mut(&key) {
-                Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
-                Some(Slot::Starting { waiting, .. }) => waiting.push(sender),
+                Some(ProcessSlot::Ready(session)) if session.is_open() => return Ok(session.clone()),
+                Some(ProcessSlot::Starting { waiting, .. }) => waiting.push(sender),
                 _ => {
                     if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
                         return Err(self.unavailable(health.left_alone()).into());
@@ -78,11 +78,11 @@ impl Server {
         inner: &mut Slots,
         key: ProcessKey,
         client: &Arc<Client>,
-        waiting: Vec<oneshot::Sender<Opened>>,
+        waiting: Vec<oneshot::Sender<StartResult>>,
     ) {
         // It takes the lock when it is done, so it cannot be done before its slot is there.
         let task = tokio::spawn(self.clone().start(key, client.clone())).abort_handle();
-        let slot = Slot::Starting {
+        let slot = ProcessSlot::Starting {
             waiting,
             task,
             has_begun: false,
@@ -99,8 +99,8 @@ impl Server {
         let waiting = {
             let mut inner = self.inner();
             let waiting = match inner.slots.remove(&key) {
-                Some(Slot::Starting { waiting, .. }) => waiting,
-                Some(Slot::Ready(_)) | None => Vec::new(),
+                Some(ProcessSlot::Starting { waiting, .. }) => waiting,
+                Some(ProcessSlot::Ready(_)) | None => Vec::new(),
             };
             match &result {
                 Ok(session) if session.is_open() => {
@@ -108,7 +108,7 @@ impl Server {
                         session.is_shared();
                     }
                     inner.discovery = Discovery::default();
-                    inner.slots.insert(key, Slot::Ready(session.clone()));
+                    inner.slots.insert(key, ProcessSlot::Ready(session.clone()));
                 }
                 // It ended right after its handshake.
                 Ok(_) => {}
@@ -192,7 +192,7 @@ impl Server {
     }
 
     /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
-    async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<Session>, NotStarted> {
+    async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<ServerSession>, NotStarted> {
         let launch = Launch {
             context: self.context.clone(),
             server: self.id.clone(),
@@ -202,7 +202,7 @@ impl Server {
             taps: self.taps.clone(),
             allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
             metrics: self.metrics.clone(),
-            may_ask: MayAsk {
+            may_ask: ElicitationRights {
                 what: match key {
                     ProcessKey::All => Askable::NOTHING,
                     _ => self.may_ask(),

@@ -10,18 +10,18 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::confine::{BoxFuture, Exit, Process, Spawned};
-use crate::outbound::{self, Authorizer, Endpoint, Fault};
+use crate::confine::{BoxFuture, ServerExit, ServerProcess, SpawnedServer};
+use crate::outbound::{self, Authorizer, Endpoint, SendError};
 use colibri_http::{Client, Rules};
 
 /// Told what became of requests that have no answer. Of a process none is told.
-pub(super) type Faults = Option<mpsc::UnboundedReceiver<Fault>>;
+pub(super) type Faults = Option<mpsc::UnboundedReceiver<SendError>>;
 
 /// How a server is reached.
-pub(super) struct Reached<'a> {
+pub(super) struct RemoteAccess<'a> {
     pub url: &'a str,
     pub headers: BTreeMap<String, SecretString>,
-    pub spoken: outbound::Transport,
+    pub spoken: outbound::EndpointTransport,
     pub rules: &'a Rules,
     pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
@@ -34,7 +34,7 @@ pub(super) struct Reached<'a> {
 ///
 /// # Errors
 /// A header that cannot be sent.
-pub(super) fn connect(reached: Reached<'_>) -> Result<(Spawned, Faults), String> {
+pub(super) fn connect(reached: RemoteAccess<'_>) -> Result<(SpawnedServer, Faults), String> {
     let url: Uri = reached.url.parse().map_err(|_| "its url cannot be used".to_owned())?;
     let mut headers = HeaderMap::new();
     for (name, value) in &reached.headers {
@@ -55,29 +55,29 @@ pub(super) fn connect(reached: Reached<'_>) -> Result<(Spawned, Faults), String>
         max_message: reached.max_frame,
         silence: reached.silence,
     });
-    let spawned = Spawned {
+    let spawned = SpawnedServer {
         stdin: Box::new(link.input),
         stdout: Box::new(link.output),
         stderr: Box::new(tokio::io::empty()),
-        process: Box::new(Remote(link.ended)),
+        process: Box::new(RemoteServer(link.ended)),
     };
     Ok((spawned, Some(link.faults)))
 }
 
 /// What runs elsewhere.
-struct Remote(JoinHandle<()>);
+struct RemoteServer(JoinHandle<()>);
 
-impl Process for Remote {
+impl ServerProcess for RemoteServer {
     fn pid(&self) -> u32 {
         0
     }
 
-    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
         Box::pin(async {
             if !self.0.is_finished() {
                 let _ = (&mut self.0).await;
             }
-            Exit::Disconnected
+            ServerExit::Disconnected
         })
     }
 }

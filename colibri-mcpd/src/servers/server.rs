@@ -10,37 +10,37 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::accounts::Accounts;
-use super::context::Context;
-use super::instance::{Limits, Session};
-use super::launch::Queue;
+use super::accounts::ServerAccounts;
+use super::context::ServerContext;
+use super::instance::{ServerLimits, ServerSession};
+use super::launch::StartQueue;
 use super::listing::Catalogue;
-use super::offer::Offer;
+use super::offer::AdvertisedItems;
 use super::retry::Discovery;
-use super::slots::{Slot, Slots};
+use super::slots::{ProcessSlot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
 use super::tap::Taps;
-use super::turns::Turns;
-use crate::oauth::{Account, Owner};
-use crate::policy::{Caller, Contract, Rules};
+use super::turns::ExclusiveSlots;
+use crate::oauth::{OauthAccount, TokenOwner};
+use crate::policy::{Caller, Contract, ServerRules};
 use crate::registry;
-use crate::registry::{Entry, Isolation};
+use crate::registry::{Isolation, ServerSpec};
 use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_protocol::{Code, Failure, Version};
 
 /// One server of the registry.
-pub struct Server {
+pub struct HostedServer {
     /// Its id.
     pub id: Arc<str>,
     /// Its entry.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<ServerSpec>,
     /// The rules on its tools.
-    pub rules: Rules,
+    pub rules: ServerRules,
     /// The contract that narrows their arguments.
     pub contract: Option<Arc<Contract>>,
     /// Its time limits.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// Who shares its processes.
     pub isolation: Isolation,
     /// What tells one executable from the next: path, size, time of change.
@@ -49,13 +49,13 @@ pub struct Server {
     pub metrics: Arc<CallMetrics>,
     /// Who watches what it and the daemon say to each other.
     pub taps: Arc<Taps>,
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<ServerContext>,
     /// What it offers.
-    pub(crate) offer: Arc<Offer>,
+    pub(crate) offer: Arc<AdvertisedItems>,
     /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
     pub(super) digest: Arc<ArcSwap<String>>,
     /// Starts that wait for their turn.
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<StartQueue>,
     /// The version that its processes speak, once it is known.
     pub(super) version: Arc<Mutex<Option<Version>>>,
     inner: Mutex<Slots>,
@@ -63,24 +63,24 @@ pub struct Server {
     pub(super) ailing: AtomicBool,
     calls: AtomicU64,
     /// Whose turn it is in the processes that may ask.
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Arc<ExclusiveSlots>,
     /// A process is gone: who waits for a turn looks again.
     pub(super) freed: Notify,
     /// Who has which login there.
-    accounts: Option<Accounts>,
+    accounts: Option<ServerAccounts>,
     /// Who is subscribed to what of it.
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-impl Server {
+impl HostedServer {
     /// A server without a process.
     pub fn new(
         id: &str,
-        loaded: &registry::Server,
+        loaded: &registry::RegisteredServer,
         executable: String,
         known: Option<Arc<Catalogue>>,
-        context: &Arc<Context>,
-    ) -> Server {
+        context: &Arc<ServerContext>,
+    ) -> HostedServer {
         let id: Arc<str> = id.into();
         let known = known.unwrap_or_default();
         let version = known.version;
@@ -90,8 +90,8 @@ impl Server {
             Ok(contract) => (contract.map(Arc::new), loaded.refusal.clone()),
             Err(why) => (None, Some(why)),
         };
-        Server {
-            rules: Rules::new(
+        HostedServer {
+            rules: ServerRules::new(
                 [&entry.tools, &entry.prompts, &entry.resources],
                 &context.parts.registry,
                 &id,
@@ -102,7 +102,7 @@ impl Server {
             metrics: Arc::default(),
             taps: Arc::default(),
             context: context.clone(),
-            offer: Offer::new(&id, &executable, &digest, known, context),
+            offer: AdvertisedItems::new(&id, &executable, &digest, known, context),
             digest,
             queue: Arc::default(),
             version: Arc::new(Mutex::new(version)),
@@ -112,7 +112,7 @@ impl Server {
             turns: Arc::default(),
             freed: Notify::new(),
             subscriptions: Subscriptions::new(),
-            accounts: Accounts::at(&id, &entry, context),
+            accounts: ServerAccounts::at(&id, &entry, context),
             id,
             entry,
             executable,
@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// The same, watched by whoever watches `old`, in whose place it comes.
-    pub fn tapped_as(mut self, old: &Server) -> Server {
+    pub fn tapped_as(mut self, old: &HostedServer) -> HostedServer {
         self.taps = old.taps.clone();
         self
     }
@@ -130,16 +130,16 @@ impl Server {
     }
 
     /// The login of a user there, or everybody's; `None` if nobody logs in there.
-    pub fn account(&self, uid: u32) -> Option<Arc<Account>> {
+    pub fn account(&self, uid: u32) -> Option<Arc<OauthAccount>> {
         Some(self.accounts.as_ref()?.of(uid))
     }
 
     /// A login is over: sessions that had it end, with what is in flight there.
-    pub fn log_out(&self, owner: Owner) {
+    pub fn log_out(&self, owner: TokenOwner) {
         let inner = self.inner();
         let of_owner = |key: &ProcessKey| match owner {
-            Owner::User(uid) => key.uid() == Some(uid),
-            Owner::Everybody => true,
+            TokenOwner::User(uid) => key.uid() == Some(uid),
+            TokenOwner::Everybody => true,
         };
         for (_, session) in inner.running().filter(|(key, _)| of_owner(key)) {
             session.end("its login is over");
@@ -181,9 +181,9 @@ impl Server {
     }
 
     /// The process for these callers, if it runs.
-    pub fn ready(&self, key: ProcessKey) -> Option<Arc<Session>> {
+    pub fn ready(&self, key: ProcessKey) -> Option<Arc<ServerSession>> {
         match self.inner().slots.get(&key) {
-            Some(Slot::Ready(session)) if session.is_open() => Some(session.clone()),
+            Some(ProcessSlot::Ready(session)) if session.is_open() => Some(session.clone()),
             _ => None,
         }
     }
@@ -235,7 +235,7 @@ impl Server {
             return;
         }
         let is_its = |key: &ProcessKey| key.connection() == Some(connection);
-        let ends = |slot: &Slot| slot.end("its client is gone");
+        let ends = |slot: &ProcessSlot| slot.end("its client is gone");
         self.inner().slots.retain(|key, slot| !is_its(key) || ends(slot));
     }
 
@@ -262,7 +262,7 @@ impl Server {
     }
 
     /// Its processes.
-    pub fn sessions(&self) -> Vec<(ProcessKey, Arc<Session>)> {
+    pub fn sessions(&self) -> Vec<(ProcessKey, Arc<ServerSession>)> {
         let inner = self.inner();
         inner.running().map(|(key, session)| (key, session.clone())).collect()
     }
@@ -283,7 +283,7 @@ impl Server {
     }
 }
 
-impl Upstream for Server {
+impl Upstream for HostedServer {
     fn prefix(&self) -> Option<&str> {
         self.entry.prefix.then_some(&*self.id)
     }
@@ -297,7 +297,7 @@ impl Upstream for Server {
     }
 
     fn redact(&self, text: &str) -> String {
-        Server::redact(self, text)
+        HostedServer::redact(self, text)
     }
 
     fn result_limit(&self) -> Option<u64> {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::breaker::Breaker;
-use super::instance::Session;
+use super::instance::ServerSession;
 use super::launch::NotStarted;
 use super::retry::{Discovery, Health};
 use super::state::{ProcessKey, State, Viewer};
@@ -16,35 +16,35 @@ use super::stderr::Allowance;
 use crate::registry::Isolation;
 
 /// What comes of a start.
-pub(super) type Opened = Result<Arc<Session>, NotStarted>;
+pub(super) type StartResult = Result<Arc<ServerSession>, NotStarted>;
 
 /// A process, or the start of one.
-pub(super) enum Slot {
+pub(super) enum ProcessSlot {
     Starting {
         /// Who waits for it, in the order in which they came.
-        waiting: Vec<oneshot::Sender<Opened>>,
+        waiting: Vec<oneshot::Sender<StartResult>>,
         task: AbortHandle,
         /// Whether it had its turn: before that there is no process.
         has_begun: bool,
     },
-    Ready(Arc<Session>),
+    Ready(Arc<ServerSession>),
 }
 
-impl Slot {
+impl ProcessSlot {
     /// Ends its process. `false`: there was none yet, and there will be none.
     pub(super) fn end(&self, reason: &'static str) -> bool {
         match self {
-            Slot::Ready(session) => session.end(reason),
-            Slot::Starting { task, .. } => task.abort(),
+            ProcessSlot::Ready(session) => session.end(reason),
+            ProcessSlot::Starting { task, .. } => task.abort(),
         }
-        matches!(self, Slot::Ready(_))
+        matches!(self, ProcessSlot::Ready(_))
     }
 }
 
 /// The processes of one server, and what became of those before.
 pub(super) struct Slots {
     /// Those that run or are being started.
-    pub slots: BTreeMap<ProcessKey, Slot>,
+    pub slots: BTreeMap<ProcessKey, ProcessSlot>,
     /// Of the processes of each user, or of all; those that work are not in it.
     pub health: BTreeMap<Option<u32>, Health>,
     /// Of the calls that each user has there.
@@ -80,16 +80,18 @@ impl Slots {
     }
 
     /// Those that run.
-    pub(super) fn running(&self) -> impl Iterator<Item = (ProcessKey, &Arc<Session>)> {
+    pub(super) fn running(&self) -> impl Iterator<Item = (ProcessKey, &Arc<ServerSession>)> {
         self.slots.iter().filter_map(|(key, slot)| match slot {
-            Slot::Ready(session) => Some((*key, session)),
-            Slot::Starting { .. } => None,
+            ProcessSlot::Ready(session) => Some((*key, session)),
+            ProcessSlot::Starting { .. } => None,
         })
     }
 
     /// Whether one is being started.
     pub(super) fn is_starting(&self) -> bool {
-        self.slots.values().any(|slot| matches!(slot, Slot::Starting { .. }))
+        self.slots
+            .values()
+            .any(|slot| matches!(slot, ProcessSlot::Starting { .. }))
     }
 
     /// Whether a process is to be started for a user so that the server's tools become known, or is being started.
@@ -107,14 +109,14 @@ impl Slots {
 
     /// Begins the start of `of` if the user has fewer processes than this; else tells how many.
     pub(super) fn begin(&mut self, uid: u32, of: ProcessKey, most: usize) -> Result<(), usize> {
-        let is_running = |(key, slot): (&ProcessKey, &Slot)| {
-            key.uid() == Some(uid) && *key != of && !matches!(slot, Slot::Starting { has_begun: false, .. })
+        let is_running = |(key, slot): (&ProcessKey, &ProcessSlot)| {
+            key.uid() == Some(uid) && *key != of && !matches!(slot, ProcessSlot::Starting { has_begun: false, .. })
         };
         let running = self.slots.iter().filter(|slot| is_running(*slot)).count();
         if running >= most {
             return Err(running);
         }
-        if let Some(Slot::Starting { has_begun, .. }) = self.slots.get_mut(&of) {
+        if let Some(ProcessSlot::Starting { has_begun, .. }) = self.slots.get_mut(&of) {
             *has_begun = true;
         }
         Ok(())
@@ -140,7 +142,7 @@ impl Slots {
         }
         let any = |of: &dyn Fn(&ProcessKey) -> bool| {
             let slots = || self.slots.iter().filter(|(key, _)| of(key)).map(|(_, slot)| slot);
-            let ready = slots().any(|slot| matches!(slot, Slot::Ready(_)));
+            let ready = slots().any(|slot| matches!(slot, ProcessSlot::Ready(_)));
             let state = if ready { State::Ready } else { State::Starting };
             slots().next().map(|_| state)
         };

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
 use crate::peer::{Frame, FrameReader};
-use crate::registry::secrets::Secrets;
+use crate::registry::secrets::SecretStore;
 
 /// Bytes of a line that are looked at.
 const MAX_LINE: usize = 4096;
@@ -61,20 +61,20 @@ pub struct StderrExcerpt(Mutex<Excerpt>);
 /// Lines as they were written. Secrets are taken out of whole lines, before anything is cut.
 #[derive(Default)]
 struct Excerpt {
-    beginning: Lines,
-    end: Lines,
+    beginning: StderrLines,
+    end: StderrLines,
     /// Lines between the two are dropped.
     has_gap: bool,
     withheld: bool,
 }
 
 #[derive(Default)]
-struct Lines {
+struct StderrLines {
     lines: VecDeque<Box<[u8]>>,
     bytes: usize,
 }
 
-impl Lines {
+impl StderrLines {
     fn push(&mut self, line: &[u8]) {
         self.bytes += line.len() + 1;
         self.lines.push_back(line.into());
@@ -164,7 +164,7 @@ pub struct Stderr {
     /// Whose process id the log shows.
     pub pid: u32,
     /// Whose values are taken out.
-    pub secrets: Arc<Secrets>,
+    pub secrets: Arc<SecretStore>,
     /// What may be logged.
     pub allowance: Arc<Allowance>,
     /// What is kept.
@@ -173,7 +173,7 @@ pub struct Stderr {
 
 /// What of it was not logged.
 #[derive(Default)]
-struct LeftOut {
+struct OmittedText {
     lines: u64,
     bytes: u64,
     since: Option<Instant>,
@@ -183,7 +183,7 @@ impl Stderr {
     /// Reads it to its end; logs a line an event, and how much was left out, at the end and once in a while.
     pub async fn log(self, stderr: impl AsyncRead + Unpin) {
         let mut reader = FrameReader::new(stderr, MAX_LINE);
-        let mut left_out = LeftOut::default();
+        let mut left_out = OmittedText::default();
         loop {
             let more = match left_out.since {
                 None => reader.fill().await,
@@ -216,7 +216,7 @@ impl Stderr {
         }
     }
 
-    fn line(&self, line: &[u8], left_out: &mut LeftOut) {
+    fn line(&self, line: &[u8], left_out: &mut OmittedText) {
         self.excerpt.add(line);
         if self.may_log(line.len() as u64, line.len(), left_out) {
             let text = String::from_utf8_lossy(line);
@@ -231,7 +231,7 @@ impl Stderr {
     }
 
     /// Whether a line of `length` bytes may be logged, which costs `bytes`. If not it is counted.
-    fn may_log(&self, length: u64, bytes: usize, left_out: &mut LeftOut) -> bool {
+    fn may_log(&self, length: u64, bytes: usize, left_out: &mut OmittedText) -> bool {
         let may = self.allowance.take(bytes);
         if !may {
             left_out.lines += 1;
@@ -245,8 +245,8 @@ impl Stderr {
     }
 
     /// Logs how much was left out, if anything was.
-    fn tell(&self, left_out: &mut LeftOut) {
-        let LeftOut { lines, bytes, .. } = std::mem::take(left_out);
+    fn tell(&self, left_out: &mut OmittedText) {
+        let OmittedText { lines, bytes, .. } = std::mem::take(left_out);
         if lines > 0 {
             let seconds = PERIOD.as_secs();
             info!(

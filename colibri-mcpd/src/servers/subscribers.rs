@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::state::ProcessKey;
 use crate::peer::Outbox;
-use crate::relay::{Client, Lasting};
+use crate::relay::{Client, SubscriptionGuard};
 use colibri_protocol::subscription::{URI_LIMIT, updated};
 use colibri_wire::Edits;
 
@@ -37,10 +37,10 @@ pub struct Subscriber {
     pub(super) is_prefixed: bool,
     /// Bytes that it has of the daemon's budget.
     held: usize,
-    told: Mutex<Told>,
+    told: Mutex<SubscriberState>,
 }
 
-struct Told {
+struct SubscriberState {
     /// Nothing may be told before the subscription was acknowledged.
     open: bool,
     since: Instant,
@@ -78,7 +78,7 @@ impl Subscriber {
             shown: shown.to_owned(),
             is_prefixed,
             held,
-            told: Mutex::new(Told {
+            told: Mutex::new(SubscriberState {
                 open,
                 since: Instant::now(),
                 count: 0,
@@ -87,7 +87,7 @@ impl Subscriber {
         })
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, SubscriberState> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,12 +146,12 @@ impl Drop for Subscriber {
 pub(super) struct Subscriptions {
     /// The server, as the registry has it now.
     server: Mutex<Option<Weak<dyn Teller>>>,
-    wanted: Mutex<BTreeMap<ProcessKey, Wanted>>,
+    wanted: Mutex<BTreeMap<ProcessKey, WantedSubscriptions>>,
 }
 
 /// What is wanted of one process, whichever it is.
 #[derive(Default)]
-struct Wanted {
+struct WantedSubscriptions {
     uris: BTreeMap<Box<str>, Vec<Arc<Subscriber>>>,
     /// Held while a process is brought in line with that.
     changing: Arc<tokio::sync::Mutex<()>>,
@@ -165,7 +165,7 @@ impl Subscriptions {
         })
     }
 
-    fn wanted(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, Wanted>> {
+    fn wanted(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, WantedSubscriptions>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,7 +180,12 @@ impl Subscriptions {
     }
 
     /// Subscribes somebody, for as long as it is kept.
-    pub(super) fn subscribe(self: &Arc<Self>, key: ProcessKey, uri: &str, subscriber: Arc<Subscriber>) -> Lasting {
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        key: ProcessKey,
+        uri: &str,
+        subscriber: Arc<Subscriber>,
+    ) -> SubscriptionGuard {
         self.add(key, uri, &subscriber);
         Box::new(Subscription {
             subscriptions: self.clone(),
@@ -199,7 +204,7 @@ impl Subscriptions {
     pub(super) fn changed(&self, key: ProcessKey, changing: Arc<tokio::sync::Mutex<()>>) {
         let mut wanted = self.wanted();
         drop(changing);
-        let is_over = |of: &Wanted| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
+        let is_over = |of: &WantedSubscriptions| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
         if wanted.get(&key).is_some_and(is_over) {
             wanted.remove(&key);
         }

@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::instance::Session;
-use super::server::Server;
+use super::instance::ServerSession;
+use super::server::HostedServer;
 use super::state::ProcessKey;
 use super::subscribers::{Subscriber, Teller};
 use super::watching::as_error;
-use crate::relay::{Call, HeldCall, Lasting, Outcome, Upstream};
+use crate::relay::{Call, CallOutcome, SubscriptionGuard, SuspendedCall, Upstream};
 use colibri_protocol::rpc_error::INTERNAL_ERROR;
 use colibri_protocol::subscription::{Filter, URI_LIMIT, URIS_LIMIT, updated_edits};
 use colibri_protocol::upstream::{self, Capabilities};
@@ -30,14 +30,14 @@ use colibri_wire::Json;
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
 /// Why there is no subscription.
-pub enum Refused {
+pub enum SubscriptionRefusal {
     /// The server says so.
     ByServer(RpcError),
     /// There is no process, or it cannot.
     Failed(Failure),
 }
 
-impl Session {
+impl ServerSession {
     /// What it is to tell of itself, as far as it declares that it does.
     fn told_of_itself(can: &Capabilities) -> Filter {
         Filter {
@@ -51,7 +51,7 @@ impl Session {
 
     /// Asks a modern server to tell when its lists change. Nobody waits for it.
     pub(super) fn listen_first(&self) {
-        let filter = Session::told_of_itself(&self.says().can);
+        let filter = ServerSession::told_of_itself(&self.says().can);
         if self.version().is_modern() && !filter.is_empty() {
             self.listen(filter);
         }
@@ -84,16 +84,16 @@ impl Session {
     }
 }
 
-impl Server {
+impl HostedServer {
     /// Takes over who is subscribed to something of `old`, in whose place it comes.
-    pub fn subscribed_as(mut self, old: &Server) -> Server {
+    pub fn subscribed_as(mut self, old: &HostedServer) -> HostedServer {
         self.subscriptions = old.subscriptions.clone();
         self
     }
 
     /// It is the one that tells now. What was subscribed to is subscribed to again.
     pub fn tells(self: &Arc<Self>) {
-        let server: Weak<Server> = Arc::downgrade(self);
+        let server: Weak<HostedServer> = Arc::downgrade(self);
         let keys = self.subscriptions.belong_to(server);
         for key in keys {
             self.tell_again(key);
@@ -109,10 +109,10 @@ impl Server {
         key: ProcessKey,
         uri: &str,
         subscriber: Arc<Subscriber>,
-    ) -> Result<Lasting, Refused> {
+    ) -> Result<SubscriptionGuard, SubscriptionRefusal> {
         let cannot = |why: &str| {
             let failure = Failure::new(Code::NotSupportedYet, format!("{} {why}", self.id)).of_server(&*self.id);
-            Err(Refused::Failed(
+            Err(SubscriptionRefusal::Failed(
                 failure.advising("read the resource again when it is needed"),
             ))
         };
@@ -120,7 +120,7 @@ impl Server {
             return cannot("has a process for each call (isolation), so there is none that could tell of updates");
         }
         let opened = self.open(key, &subscriber.client).await;
-        let session = opened.map_err(|error| Refused::Failed(error.failure()))?;
+        let session = opened.map_err(|error| SubscriptionRefusal::Failed(error.failure()))?;
         if !session.says().can.subscribe {
             return cannot("does not tell of updates of its resources (resources.subscribe)");
         }
@@ -133,7 +133,11 @@ impl Server {
     }
 
     /// Has a process subscribed to what is wanted of it, and to nothing else: what of it is refused.
-    async fn bring_in_line(&self, key: ProcessKey, session: &Arc<Session>) -> BTreeMap<Box<str>, Refused> {
+    async fn bring_in_line(
+        &self,
+        key: ProcessKey,
+        session: &Arc<ServerSession>,
+    ) -> BTreeMap<Box<str>, SubscriptionRefusal> {
         let changing = self.subscriptions.changing(key);
         let one_at_a_time = changing.lock().await;
         let wanted = self.subscriptions.uris(key);
@@ -150,10 +154,10 @@ impl Server {
 
     async fn ask_for(
         &self,
-        session: &Arc<Session>,
+        session: &Arc<ServerSession>,
         wanted: &BTreeSet<Box<str>>,
         have: &BTreeSet<Box<str>>,
-    ) -> BTreeMap<Box<str>, Refused> {
+    ) -> BTreeMap<Box<str>, SubscriptionRefusal> {
         for uri in have.difference(wanted) {
             session.state().watching.uris.remove(uri);
             session.ask_without_answer(|number| upstream::subscribe(number, Method::ResourcesUnsubscribe, uri));
@@ -166,9 +170,11 @@ impl Server {
             let why = match session.ask(ask, self.limits.call, Code::TimeoutCall).await {
                 Ok(answered) => match answered.outcome() {
                     Ok(_) => continue,
-                    Err(error) => Refused::ByServer(error.map_or_else(|| RpcError::new(INTERNAL_ERROR, ""), as_error)),
+                    Err(error) => {
+                        SubscriptionRefusal::ByServer(error.map_or_else(|| RpcError::new(INTERNAL_ERROR, ""), as_error))
+                    }
                 },
-                Err(failure) => Refused::Failed(failure),
+                Err(failure) => SubscriptionRefusal::Failed(failure),
             };
             session.state().watching.uris.remove(uri);
             refused.insert(uri.clone(), why);
@@ -176,10 +182,14 @@ impl Server {
         refused
     }
 
-    async fn listen_to(&self, session: &Arc<Session>, wanted: BTreeSet<Box<str>>) -> BTreeMap<Box<str>, Refused> {
+    async fn listen_to(
+        &self,
+        session: &Arc<ServerSession>,
+        wanted: BTreeSet<Box<str>>,
+    ) -> BTreeMap<Box<str>, SubscriptionRefusal> {
         let filter = Filter {
             uris: wanted.iter().map(|uri| uri.to_string()).collect(),
-            ..Session::told_of_itself(&session.says().can)
+            ..ServerSession::told_of_itself(&session.says().can)
         };
         let is_same = {
             let state = session.state();
@@ -199,19 +209,22 @@ impl Server {
         };
         let (honoured, why) = match acknowledged {
             Ok(Some(Ok(honoured))) => (honoured.uris, None),
-            Ok(Some(Err(error))) => (Vec::new(), Some(Refused::ByServer(error))),
-            Ok(None) => (Vec::new(), Some(Refused::Failed(unavailable("its process ended")))),
+            Ok(Some(Err(error))) => (Vec::new(), Some(SubscriptionRefusal::ByServer(error))),
+            Ok(None) => (
+                Vec::new(),
+                Some(SubscriptionRefusal::Failed(unavailable("its process ended"))),
+            ),
             Err(_) => {
                 let why = "it did not acknowledge the subscription in time";
-                (Vec::new(), Some(Refused::Failed(unavailable(why))))
+                (Vec::new(), Some(SubscriptionRefusal::Failed(unavailable(why))))
             }
         };
         let honoured: BTreeSet<Box<str>> = honoured.into_iter().map(String::into_boxed_str).collect();
         let refused = wanted.difference(&honoured).map(|uri| {
             let refused = match &why {
-                Some(Refused::ByServer(error)) => Refused::ByServer(error.clone()),
-                Some(Refused::Failed(failure)) => Refused::Failed(failure.clone()),
-                None => Refused::Failed(unavailable("it does not honour a subscription to this resource")),
+                Some(SubscriptionRefusal::ByServer(error)) => SubscriptionRefusal::ByServer(error.clone()),
+                Some(SubscriptionRefusal::Failed(failure)) => SubscriptionRefusal::Failed(failure.clone()),
+                None => SubscriptionRefusal::Failed(unavailable("it does not honour a subscription to this resource")),
             };
             (uri.clone(), refused)
         });
@@ -222,7 +235,7 @@ impl Server {
 
     /// A process is there: it is subscribed to what was wanted of the one before it, of whose resources nobody knows
     /// what became meanwhile.
-    pub(super) fn resume_telling(self: &Arc<Self>, key: ProcessKey, session: &Arc<Session>) {
+    pub(super) fn resume_telling(self: &Arc<Self>, key: ProcessKey, session: &Arc<ServerSession>) {
         if self.subscriptions.uris(key).is_empty() {
             return;
         }
@@ -258,7 +271,7 @@ impl Server {
     }
 
     /// The server ended what it tells: it is asked for it again.
-    pub(super) fn listen_again(self: &Arc<Self>, key: ProcessKey, session: &Arc<Session>) {
+    pub(super) fn listen_again(self: &Arc<Self>, key: ProcessKey, session: &Arc<ServerSession>) {
         let (server, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
             // One that ends it at once each time is not asked without end.
@@ -288,21 +301,21 @@ impl Server {
             .and_then(|uri| Some(uri.as_str()?.into_owned()))
             .unwrap_or_default();
         let version = call.version;
-        let done = move || Outcome::result(empty_result(version));
+        let done = move || CallOutcome::result(empty_result(version));
         if call.method == Some(Method::ResourcesUnsubscribe) {
             return chain.finish(vec![(call, done())]);
         }
         if shown.len() > URI_LIMIT || session.subscribed() >= URIS_LIMIT {
             let why = format!("a client can subscribe to {URIS_LIMIT} resources, whose URIs have {URI_LIMIT} bytes");
-            return chain.finish(vec![(call, Outcome::error(RpcError::invalid_params(why)))]);
+            return chain.finish(vec![(call, CallOutcome::error(RpcError::invalid_params(why)))]);
         }
         let own = call.target.rename().map_or_else(|| shown.clone(), str::to_owned);
         let key = self.key(&call.client.caller, session.owner());
         let Some(subscriber) = Subscriber::of_session(call.client.clone(), (&shown, shown != own)) else {
             let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for another subscription");
-            return chain.finish(vec![(call, Outcome::Failed(failure))]);
+            return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         };
-        let held = HeldCall::hold(&chain, call);
+        let held = SuspendedCall::hold(&chain, call);
         let server = self.clone();
         tokio::spawn(async move {
             let subscribed = server.subscribe(key, &own, subscriber).await;
@@ -314,15 +327,15 @@ impl Server {
                     session.subscribe(shown, lasting);
                     done()
                 }
-                Err(Refused::ByServer(error)) => Outcome::error(error),
-                Err(Refused::Failed(failure)) => Outcome::Failed(failure),
+                Err(SubscriptionRefusal::ByServer(error)) => CallOutcome::error(error),
+                Err(SubscriptionRefusal::Failed(failure)) => CallOutcome::Failed(failure),
             };
             chain.finish(vec![(call, outcome)]);
         });
     }
 }
 
-impl Teller for Server {
+impl Teller for HostedServer {
     fn wants_less(self: Arc<Self>, key: ProcessKey) {
         // Whoever drops the last one may be anywhere.
         if let (Some(session), Ok(runtime)) = (self.ready(key), Handle::try_current()) {

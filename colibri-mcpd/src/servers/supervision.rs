@@ -11,12 +11,12 @@ use tracing::debug;
 
 use super::breaker::Breaker;
 use super::handshake;
-use super::instance::{Crash, Keeper, Session};
+use super::instance::{Crash, ServerSession, SessionObserver};
 use super::retry;
-use super::server::Server;
-use super::slots::Slot;
+use super::server::HostedServer;
+use super::slots::ProcessSlot;
 use super::state::ProcessKey;
-use crate::relay::{Call, HeldCall, Outcome};
+use crate::relay::{Call, CallOutcome, SuspendedCall};
 use colibri_protocol::logging::Level;
 use colibri_protocol::{AttemptFailure, Code, Failure, FailureCause, FailureClass, Feature, Features, Method};
 use colibri_wire::Json;
@@ -24,9 +24,9 @@ use colibri_wire::Json;
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
 
-impl Server {
+impl HostedServer {
     /// Reads the lists of a process that changed, until they are as it says them now. Who begins it reads them alone.
-    pub(super) fn read_lists(self: &Arc<Self>, session: Arc<Session>) {
+    pub(super) fn read_lists(self: &Arc<Self>, session: Arc<ServerSession>) {
         let mut features = session.definitions.to_read();
         if features.is_empty() {
             return;
@@ -48,7 +48,7 @@ impl Server {
 
 /// What becomes of one process, told to its server.
 pub(super) struct Supervision {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<HostedServer>,
     /// Whose calls the process gets.
     pub(super) key: ProcessKey,
 }
@@ -71,11 +71,11 @@ impl Supervision {
         let (server, key) = (self.server.clone(), self.key);
         let chain = server.context.parts.chain.clone();
         if !call.client.unsent(&call.id) {
-            return chain.finish(vec![(call, Outcome::Cancelled)]);
+            return chain.finish(vec![(call, CallOutcome::Cancelled)]);
         }
         chain.retry(&mut call, failed, wait);
         tokio::spawn(async move {
-            if let Some(call) = HeldCall::until(after, &chain, call).await {
+            if let Some(call) = SuspendedCall::until(after, &chain, call).await {
                 server.call_later(key, call).await;
             }
         });
@@ -102,8 +102,8 @@ impl Supervision {
     }
 }
 
-impl Keeper for Supervision {
-    fn lists_changed(&self, session: &Arc<Session>, changed: Features) {
+impl SessionObserver for Supervision {
+    fn lists_changed(&self, session: &Arc<ServerSession>, changed: Features) {
         if !session.definitions.changed(changed) {
             return;
         }
@@ -119,7 +119,7 @@ impl Keeper for Supervision {
         self.server.updated(self.key, frame, params, uri);
     }
 
-    fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level) {
+    fn logged(&self, session: &Arc<ServerSession>, frame: &Bytes, level: Level) {
         // Of a process of several users nobody knows whose calls it writes about.
         if self.key.uid().is_some() {
             session.log_message(frame, level);
@@ -130,13 +130,13 @@ impl Keeper for Supervision {
         self.server.offer.seen_to_ask();
     }
 
-    fn unheard(&self, session: &Arc<Session>) {
+    fn unheard(&self, session: &Arc<ServerSession>) {
         self.server.listen_again(self.key, session);
     }
 
-    fn ended(&self, session: &Arc<Session>, crash: Option<Crash>) {
+    fn ended(&self, session: &Arc<ServerSession>, crash: Option<Crash>) {
         let mut inner = self.server.inner();
-        if matches!(inner.slots.get(&self.key), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
+        if matches!(inner.slots.get(&self.key), Some(ProcessSlot::Ready(current)) if Arc::ptr_eq(current, session)) {
             inner.slots.remove(&self.key);
             if let Some(Crash { reason, wrote }) = crash {
                 let health = inner.health.entry(self.key.uid()).or_default();
@@ -186,16 +186,16 @@ impl Keeper for Supervision {
                 None => failure,
             };
             let chain = &server.context.parts.chain;
-            return chain.finish(vec![(call, Outcome::Failed(failure))]);
+            return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         self.call_later(call, failed, wait);
     }
 
-    fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure) {
+    fn mismatched(&self, session: &Arc<ServerSession>, call: Box<Call>, failure: Failure) {
         let server = self.server.clone();
         if call.attempt > 1 || call.attempt >= server.entry.attempts || server.is_over() {
             let chain = &server.context.parts.chain;
-            return chain.finish(vec![(call, Outcome::Failed(failure))]);
+            return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         let session = session.clone();
         // The reading goes on if the call is cancelled meanwhile.
@@ -237,7 +237,7 @@ impl Keeper for Supervision {
     fn makes_place(&self) {
         let Some(uid) = self.key.uid() else { return };
         let inner = self.server.inner();
-        let mut of_users = BTreeMap::<u32, Vec<&Arc<Session>>>::new();
+        let mut of_users = BTreeMap::<u32, Vec<&Arc<ServerSession>>>::new();
         for (key, session) in inner.running() {
             of_users.entry(key.uid().unwrap_or(uid)).or_default().push(session);
         }

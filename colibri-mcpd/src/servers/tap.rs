@@ -37,7 +37,7 @@ fn kept(name: &str) -> String {
 
 /// Whose call it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
+pub struct TapCaller {
     /// The client's connection.
     pub connection: u64,
     /// The user.
@@ -52,11 +52,11 @@ pub struct Asker {
     pub tool: Option<String>,
 }
 
-impl Asker {
+impl TapCaller {
     /// Who made a call.
-    pub fn of(call: &Call) -> Asker {
+    pub fn of(call: &Call) -> TapCaller {
         let to = call.target.describe();
-        Asker {
+        TapCaller {
             connection: call.client.session.number,
             uid: call.client.caller.uid,
             pid: call.client.caller.pid,
@@ -72,7 +72,7 @@ impl Asker {
 
 /// A frame that passed.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct TappedFrame {
     /// When.
     pub time: SystemTime,
     /// Which way.
@@ -86,25 +86,25 @@ pub struct Seen {
     /// Its bytes.
     pub length: u64,
     /// The daemon's number of the call that it sends, and whose call that is.
-    pub call: Option<(u64, Asker)>,
+    pub call: Option<(u64, TapCaller)>,
 }
 
 /// The taps of one server.
 #[derive(Debug, Default)]
 pub struct Taps {
     watched: AtomicBool,
-    queues: Mutex<Vec<Arc<Queue>>>,
+    queues: Mutex<Vec<Arc<TapQueue>>>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct TapQueue {
+    waiting: Mutex<QueuedFrame>,
     work: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    frames: VecDeque<Seen>,
+struct QueuedFrame {
+    frames: VecDeque<TappedFrame>,
     bytes: usize,
     dropped: u64,
     ended: Option<&'static str>,
@@ -112,21 +112,21 @@ struct Waiting {
 
 /// What came since the last look.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct TapBatch {
     /// Frames in the order in which they passed.
-    pub frames: Vec<Seen>,
+    pub frames: Vec<TappedFrame>,
     /// Frames that passed behind these and were dropped.
     pub dropped: u64,
     /// Why there will be no more, if so.
     pub ended: Option<&'static str>,
 }
 
-impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+impl TapQueue {
+    fn waiting(&self) -> MutexGuard<'_, QueuedFrame> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, seen: Seen) {
+    fn put(&self, seen: TappedFrame) {
         let mut waiting = self.waiting();
         let held = seen.frame.len();
         let full = waiting.frames.len() >= MAX_FRAMES || waiting.bytes + held > MAX_BYTES;
@@ -143,7 +143,7 @@ impl Queue {
 }
 
 impl Taps {
-    fn queues(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
+    fn queues(&self) -> MutexGuard<'_, Vec<Arc<TapQueue>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +154,7 @@ impl Taps {
     }
 
     /// Shows a frame to all who watch, if there are any. Never waits for one of them.
-    pub fn see(&self, mut seen: Seen) {
+    pub fn see(&self, mut seen: TappedFrame) {
         if !self.is_watched() {
             return;
         }
@@ -169,7 +169,7 @@ impl Taps {
 
     /// Begins to watch. `None`: [`MAX_TAPS`] do already.
     pub fn open(self: &Arc<Self>) -> Option<Tap> {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(TapQueue::default());
         let mut queues = self.queues();
         if queues.len() >= MAX_TAPS {
             return None;
@@ -196,12 +196,12 @@ impl Taps {
 #[derive(Debug)]
 pub struct Tap {
     taps: Arc<Taps>,
-    queue: Arc<Queue>,
+    queue: Arc<TapQueue>,
 }
 
 impl Tap {
     /// Waits until there is something to show, and takes it.
-    pub async fn next(&self) -> Batch {
+    pub async fn next(&self) -> TapBatch {
         loop {
             let batch = self.take();
             if !batch.frames.is_empty() || batch.dropped > 0 || batch.ended.is_some() {
@@ -211,13 +211,13 @@ impl Tap {
         }
     }
 
-    fn take(&self) -> Batch {
+    fn take(&self) -> TapBatch {
         let mut waiting = self.queue.waiting();
         let count = waiting.frames.len().min(MAX_TOGETHER);
-        let frames: Vec<Seen> = waiting.frames.drain(..count).collect();
+        let frames: Vec<TappedFrame> = waiting.frames.drain(..count).collect();
         waiting.bytes -= frames.iter().map(|seen| seen.frame.len()).sum::<usize>();
         let all = waiting.frames.is_empty();
-        Batch {
+        TapBatch {
             frames,
             dropped: if all { std::mem::take(&mut waiting.dropped) } else { 0 },
             ended: waiting.ended.filter(|_| all),
@@ -237,8 +237,8 @@ impl Drop for Tap {
 mod tests {
     use super::*;
 
-    fn seen(length: usize) -> Seen {
-        Seen {
+    fn seen(length: usize) -> TappedFrame {
+        TappedFrame {
             time: SystemTime::now(),
             direction: Direction::FromServer,
             process: 1,

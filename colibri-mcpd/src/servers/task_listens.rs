@@ -8,9 +8,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::instance::Session;
+use super::instance::ServerSession;
 use super::watching::TaskListener;
-use crate::relay::{Client, Lasting};
+use crate::relay::{Client, SubscriptionGuard};
 use colibri_protocol::subscription::Filter;
 use colibri_protocol::tasks::{Task, told_edits};
 use colibri_protocol::upstream;
@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_LISTENS: usize = 1_000;
 
 /// Ends the subscription at the process when it is dropped.
-struct Listening {
-    session: Weak<Session>,
+struct TaskListenGuard {
+    session: Weak<ServerSession>,
     number: u64,
 }
 
-impl Drop for Listening {
+impl Drop for TaskListenGuard {
     fn drop(&mut self) {
         let Some(session) = self.session.upgrade() else {
             return;
@@ -39,7 +39,7 @@ impl Drop for Listening {
     }
 }
 
-impl Session {
+impl ServerSession {
     /// Has the server tell a client of tasks, which are this server's own ids: those that it honours, and what lasts as
     /// long as it is told. `None`: of none.
     pub async fn listen_to_tasks(
@@ -47,7 +47,7 @@ impl Session {
         client: &Client,
         subscription: &str,
         own: Vec<String>,
-    ) -> Option<(Vec<String>, Lasting)> {
+    ) -> Option<(Vec<String>, SubscriptionGuard)> {
         let (sender, receiver) = oneshot::channel();
         let number = {
             let mut state = self.state();
@@ -66,12 +66,12 @@ impl Session {
             state.pending.give_back(number);
             number
         };
-        let listening = Box::new(Listening {
+        let listening = Box::new(TaskListenGuard {
             session: Arc::downgrade(self),
             number,
         });
         let honoured = timeout(PATIENCE, receiver).await.ok()?.ok()?;
-        (!honoured.is_empty()).then_some((honoured, listening as Lasting))
+        (!honoured.is_empty()).then_some((honoured, listening as SubscriptionGuard))
     }
 
     /// The server says which tasks it tells of. `false`: that is not what it was asked under this number.

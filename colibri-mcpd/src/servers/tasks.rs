@@ -22,20 +22,20 @@ const MAX_TASKS: usize = 10_000;
 const MAX_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The tasks of all servers, whose processes are `P`s.
-pub struct Tasks<P> {
-    known: Mutex<Known<P>>,
+pub struct ServerTasks<P> {
+    known: Mutex<KnownTask<P>>,
     /// How many are remembered, to be looked at without a lock.
     count: AtomicUsize,
 }
 
-struct Known<P> {
+struct KnownTask<P> {
     /// By our ids.
-    tasks: HashMap<Box<str>, Task<P>>,
+    tasks: HashMap<Box<str>, ServerTask<P>>,
     /// Our ids by process, user and the server's own id.
     ours: HashMap<(u64, u32, Box<str>), Box<str>>,
 }
 
-struct Task<P> {
+struct ServerTask<P> {
     uid: u32,
     server: Arc<str>,
     tool: Box<str>,
@@ -46,7 +46,7 @@ struct Task<P> {
 }
 
 /// A task that a client asks for.
-pub struct Found<P> {
+pub struct TaskOwner<P> {
     /// The id of the server that has it.
     pub server: Arc<str>,
     /// The server's own name of the tool that was called.
@@ -57,8 +57,8 @@ pub struct Found<P> {
     pub process: Option<Arc<P>>,
 }
 
-impl<P> Known<P> {
-    fn forget(&mut self, goes: impl Fn(&Task<P>) -> bool) {
+impl<P> KnownTask<P> {
+    fn forget(&mut self, goes: impl Fn(&ServerTask<P>) -> bool) {
         let ours = &mut self.ours;
         self.tasks.retain(|_, task| {
             if !goes(task) {
@@ -75,21 +75,21 @@ impl<P> Known<P> {
     }
 }
 
-impl<P> Default for Tasks<P> {
-    fn default() -> Tasks<P> {
-        let known = Known {
+impl<P> Default for ServerTasks<P> {
+    fn default() -> ServerTasks<P> {
+        let known = KnownTask {
             tasks: HashMap::new(),
             ours: HashMap::new(),
         };
-        Tasks {
+        ServerTasks {
             known: Mutex::new(known),
             count: AtomicUsize::new(0),
         }
     }
 }
 
-impl<P> Tasks<P> {
-    fn lock(&self) -> MutexGuard<'_, Known<P>> {
+impl<P> ServerTasks<P> {
+    fn lock(&self) -> MutexGuard<'_, KnownTask<P>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +127,7 @@ impl<P> Tasks<P> {
             return Err(MAX_OF_ONE);
         }
         let ours: Box<str> = hex(&bytes).into();
-        let task = Task {
+        let task = ServerTask {
             uid,
             server: server.clone(),
             tool: tool.into(),
@@ -153,10 +153,10 @@ impl<P> Tasks<P> {
     }
 
     /// The task with this id of ours, if it is this user's.
-    pub fn find(&self, uid: u32, ours: &str) -> Option<Found<P>> {
+    pub fn find(&self, uid: u32, ours: &str) -> Option<TaskOwner<P>> {
         let known = self.lock();
         let task = known.tasks.get(ours).filter(|task| task.uid == uid)?;
-        Some(Found {
+        Some(TaskOwner {
             server: task.server.clone(),
             tool: task.tool.clone(),
             own: task.own.clone(),

@@ -11,7 +11,7 @@ use colibri_protocol::Askable;
 
 /// Who is asked about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum SlotHolder {
     /// Nobody can be.
     Nobody,
     /// The legacy client of this session, whichever of its calls it is about.
@@ -20,59 +20,59 @@ pub(super) enum Whose {
     Call,
 }
 
-impl Whose {
+impl SlotHolder {
     /// Of a call to a server that may ask for this.
-    pub(super) fn of(call: &Call, may_ask: Askable) -> Whose {
+    pub(super) fn of(call: &Call, may_ask: Askable) -> SlotHolder {
         if may_ask.both(call.askable()) == Askable::NOTHING {
-            Whose::Nobody
+            SlotHolder::Nobody
         } else if call.version.is_modern() {
-            Whose::Call
+            SlotHolder::Call
         } else {
-            Whose::Client(call.client.session.number)
+            SlotHolder::Client(call.client.session.number)
         }
     }
 
     /// Whether the same is asked about another call, whichever of both a request is about.
-    pub(super) fn is_as(self, other: Whose) -> bool {
-        self == other && self != Whose::Call
+    pub(super) fn is_as(self, other: SlotHolder) -> bool {
+        self == other && self != SlotHolder::Call
     }
 }
 
 /// The turns of one server.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct ExclusiveSlots {
     /// Whose calls are in which process, and how many.
-    taken: Mutex<BTreeMap<ProcessKey, (Whose, usize)>>,
+    taken: Mutex<BTreeMap<ProcessKey, (SlotHolder, usize)>>,
 }
 
 /// A call's turn. Dropping it is the end of it.
-pub(super) struct Turn {
+pub(super) struct ExclusiveSlot {
     /// The process.
     pub key: ProcessKey,
-    turns: Arc<Turns>,
+    turns: Arc<ExclusiveSlots>,
 }
 
-impl Turns {
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, (Whose, usize)>> {
+impl ExclusiveSlots {
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, (SlotHolder, usize)>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A turn in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
-    pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize, whose: Whose) -> Option<Turn> {
+    pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize, whose: SlotHolder) -> Option<ExclusiveSlot> {
         let mut taken = self.taken();
-        let is_as = |(key, (of, _)): &(&ProcessKey, &(Whose, usize))| key.is_beside(first) && of.is_as(whose);
+        let is_as = |(key, (of, _)): &(&ProcessKey, &(SlotHolder, usize))| key.is_beside(first) && of.is_as(whose);
         let mut keys = (0..most).map(|number| first.beside(number));
         let mut free = || keys.find(|key| !taken.contains_key(key));
         let key = taken.iter().find(is_as).map(|(key, _)| *key).or_else(&mut free)?;
         taken.entry(key).or_insert((whose, 0)).1 += 1;
-        Some(Turn {
+        Some(ExclusiveSlot {
             key,
             turns: self.clone(),
         })
     }
 }
 
-impl Drop for Turn {
+impl Drop for ExclusiveSlot {
     fn drop(&mut self) {
         let mut taken = self.turns.taken();
         if let Some((_, count)) = taken.get_mut(&self.key) {
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn there_is_one_call_of_a_modern_client_in_a_process_and_then_a_second_process() {
-        let turns: Arc<Turns> = Arc::default();
-        let take = |key| turns.take(key, 4, Whose::Call);
+        let turns: Arc<ExclusiveSlots> = Arc::default();
+        let take = |key| turns.take(key, 4, SlotHolder::Call);
         let mut all: Vec<_> = (0..4).map(|_| take(FIRST).unwrap()).collect();
         let keys: Vec<_> = all.iter().map(|turn| turn.key).collect();
         assert_eq!(keys[0], FIRST);
@@ -109,32 +109,38 @@ mod tests {
         assert_eq!(take(FIRST).unwrap().key, FIRST);
         assert!(turns.taken().is_empty());
         // Any number.
-        assert_eq!(turns.take(FIRST, usize::MAX, Whose::Nobody).unwrap().key, FIRST);
+        assert_eq!(turns.take(FIRST, usize::MAX, SlotHolder::Nobody).unwrap().key, FIRST);
     }
 
     #[test]
     fn calls_of_which_the_same_client_is_asked_are_together() {
-        let turns: Arc<Turns> = Arc::default();
+        let turns: Arc<ExclusiveSlots> = Arc::default();
         let take = |whose| turns.take(FIRST, 3, whose);
-        let (one, other) = (Whose::Client(1), Whose::Client(2));
+        let (one, other) = (SlotHolder::Client(1), SlotHolder::Client(2));
         let first = take(one).unwrap();
         let second = take(other).unwrap();
-        let nobodys = take(Whose::Nobody).unwrap();
+        let nobodys = take(SlotHolder::Nobody).unwrap();
         assert_eq!(
             [first.key, second.key, nobodys.key],
             [FIRST, FIRST.beside(1), FIRST.beside(2)]
         );
         let more: Vec<_> = (0..100)
-            .flat_map(|_| [take(one).unwrap(), take(other).unwrap(), take(Whose::Nobody).unwrap()])
+            .flat_map(|_| {
+                [
+                    take(one).unwrap(),
+                    take(other).unwrap(),
+                    take(SlotHolder::Nobody).unwrap(),
+                ]
+            })
             .collect();
         assert!(
             more.chunks(3)
                 .all(|three| three[0].key == first.key && three[1].key == second.key && three[2].key == nobodys.key)
         );
-        assert!(take(Whose::Client(3)).is_none() && take(Whose::Call).is_none());
+        assert!(take(SlotHolder::Client(3)).is_none() && take(SlotHolder::Call).is_none());
         drop(first);
-        assert!(take(Whose::Client(3)).is_none());
+        assert!(take(SlotHolder::Client(3)).is_none());
         drop(more);
-        assert_eq!(take(Whose::Client(3)).unwrap().key, FIRST);
+        assert_eq!(take(SlotHolder::Client(3)).unwrap().key, FIRST);
     }
 }

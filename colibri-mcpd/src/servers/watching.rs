@@ -14,7 +14,7 @@ use colibri_wire::Json;
 
 /// What a process was asked to tell.
 #[derive(Default)]
-pub(super) struct Watching {
+pub(super) struct ProcessSubscriptions {
     /// The resources that it is subscribed to.
     pub(super) uris: BTreeSet<Box<str>>,
     /// The `subscriptions/listen` of a modern one.
@@ -38,7 +38,7 @@ pub(super) struct TaskListener {
     pub(super) acknowledged: Option<oneshot::Sender<Vec<String>>>,
 }
 
-impl Watching {
+impl ProcessSubscriptions {
     /// The server answers the `subscriptions/listen` with this number, which is over with that. `false`: it is none.
     pub(super) fn is_over(&mut self, number: u64, error: Option<Json<'_>>) -> bool {
         if self.tasks.remove(&number).is_some() {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::database::{Store, now_ms};
-use super::error::{Error, room};
+use super::database::{Database, now_ms};
+use super::error::{StoreError, room};
 use rusqlite::{OptionalExtension, TransactionBehavior, named_params};
 
 /// What a catalogue entry was learned from. If any part differs, the entry does not count.
@@ -36,12 +36,12 @@ pub struct CatalogueEntry {
     pub seen_at: i64,
 }
 
-impl Store {
+impl Database {
     /// What is known of a server under exactly this key.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn catalogue(&self, key: CatalogueKey<'_>) -> Result<Option<CatalogueEntry>, Error> {
+    pub fn catalogue(&self, key: CatalogueKey<'_>) -> Result<Option<CatalogueEntry>, StoreError> {
         self.with(|connection| {
             // One transaction, so that another process cannot change the lists between the two reads.
             let transaction = connection.transaction()?;
@@ -79,7 +79,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NoRoom`], [`Error::Sqlite`]; what was known before then still is.
-    pub fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), Error> {
+    pub fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), StoreError> {
         let definitions = entry.lists.values().flatten();
         room(self.path(), definitions.map(Vec::len).sum())?;
         self.with(|connection| {
@@ -152,8 +152,11 @@ mod tests {
     #[test]
     fn gives_back_byte_for_byte_in_order_after_a_restart() {
         let state = tempfile::tempdir().unwrap();
-        Store::open(state.path()).unwrap().put_catalogue(KEY, &entry()).unwrap();
-        let mut known = Store::open(state.path()).unwrap().catalogue(KEY).unwrap().unwrap();
+        Database::open(state.path())
+            .unwrap()
+            .put_catalogue(KEY, &entry())
+            .unwrap();
+        let mut known = Database::open(state.path()).unwrap().catalogue(KEY).unwrap().unwrap();
         assert!(known.seen_at > 0);
         known.seen_at = 0;
         assert_eq!(known, entry());
@@ -162,7 +165,7 @@ mod tests {
     #[test]
     fn another_entry_or_executable_is_unknown() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         store.put_catalogue(KEY, &entry()).unwrap();
         for other in [
             CatalogueKey {
@@ -182,7 +185,7 @@ mod tests {
     #[test]
     fn a_new_entry_replaces_the_old_one_whole() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         store.put_catalogue(KEY, &entry()).unwrap();
         let changed = CatalogueKey { digest: "d2", ..KEY };
         let shorter = CatalogueEntry {

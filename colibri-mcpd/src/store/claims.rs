@@ -5,9 +5,9 @@
 //! of others come between, as in PostgreSQL. What it says stays within what PostgreSQL takes too.
 
 use super::actor::Actor;
-use super::database::{Aborted, Store};
-use super::error::{Error, TaskRefusal};
-use super::step::{Step, Tell};
+use super::database::{Database, TransactionError};
+use super::error::{StoreError, TaskRefusal};
+use super::step::{TaskStep, Tell};
 use super::task::{COLUMNS, read};
 use colibri_api::{Task, TaskStatus};
 use rusqlite::types::Value;
@@ -18,7 +18,7 @@ pub const MAX_ATTEMPTS: u32 = 3;
 
 /// What is to be done with a task.
 #[derive(Debug, Clone, Copy)]
-pub enum Order<'a> {
+pub enum ClaimOrder<'a> {
     /// Take it; a person's claim lapses at this time.
     Claim(Option<u64>),
     /// Work on it begins, or goes on, under this claim; a person's then lapses at this time.
@@ -60,7 +60,7 @@ fn fits(capabilities: &[String], values: &mut Vec<Value>) -> String {
     sql
 }
 
-impl Store {
+impl Database {
     /// Claims the next of a person's own tasks, or else of those shared with them, if these are sought: the oldest of the
     /// highest priority. What is reserved for an instance comes first there, and an instance has one task at a time.
     ///
@@ -72,7 +72,7 @@ impl Store {
         seeks: Seeks<'_>,
         now: u64,
         tell: Tell<'_>,
-    ) -> Result<Option<Task>, Error> {
+    ) -> Result<Option<Task>, StoreError> {
         let session = who.session.map_or(Value::Null, |session| session.to_owned().into());
         let lease = seeks
             .lease_until
@@ -110,7 +110,7 @@ impl Store {
             let claimed = claim.query_row(params_from_iter(values), read).optional()?;
             drop(claim);
             if let Some(task) = &claimed {
-                tell(task, Some(TaskStatus::Queued)).map_err(Error::Unrecorded)?;
+                tell(task, Some(TaskStatus::Queued)).map_err(StoreError::Unrecorded)?;
             }
             Ok(claimed)
         })
@@ -120,7 +120,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn held_by(&self, session: &str) -> Result<Option<Task>, Error> {
+    pub(crate) fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
         );
@@ -131,7 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn claimed(&self) -> Result<Vec<Task>, Error> {
+    pub(crate) fn claimed(&self) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started')");
         self.with(|connection| connection.prepare_cached(&sql)?.query_map([], read)?.collect())
     }
@@ -144,10 +144,10 @@ impl Store {
         &self,
         id: u64,
         who: Actor<'_>,
-        order: Order<'_>,
+        order: ClaimOrder<'_>,
         now: u64,
         tell: Tell<'_>,
-    ) -> Result<Task, Error> {
+    ) -> Result<Task, StoreError> {
         self.transact(|transaction| {
             let old = one(transaction, id)?;
             if !who.sees(&old) {
@@ -157,7 +157,7 @@ impl Store {
             order.check(step, &old, who, now)?;
             let (new, result) = order.applied(step, &old, who, now);
             write(transaction, &old, &new, result)?;
-            tell(&new, Some(old.said.status)).map_err(Error::Unrecorded)?;
+            tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
             Ok(new)
         })
     }
@@ -172,7 +172,7 @@ impl Store {
         (who, session): (Actor<'_>, &str),
         until: Option<u64>,
         now: u64,
-    ) -> Result<Task, Error> {
+    ) -> Result<Task, StoreError> {
         self.transact(|transaction| {
             let old = one(transaction, id)?;
             if !who.sees(&old) {
@@ -201,7 +201,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn renew(&self, task: &Task) -> Result<(), Error> {
+    pub(crate) fn renew(&self, task: &Task) -> Result<(), StoreError> {
         let until = task.lease_until.map(u64::cast_signed);
         self.with(|connection| {
             connection
@@ -218,7 +218,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn busy_sessions(&self, now: u64) -> Result<Vec<String>, Error> {
+    pub(crate) fn busy_sessions(&self, now: u64) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT claimed_session FROM tasks
                    WHERE status IN ('claimed', 'started') AND claimed_session IS NOT NULL
                    UNION SELECT for_session FROM tasks WHERE status = 'queued' AND for_session IS NOT NULL
@@ -233,7 +233,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, Error> {
+    pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
         let sql = "SELECT DISTINCT created_by FROM tasks
                    WHERE status = 'queued' AND (for_session IS NULL OR lease_until <= ?1) ORDER BY created_by";
         self.with(|connection| {
@@ -253,7 +253,7 @@ impl Store {
         capabilities: &[String],
         after: Option<(u8, u64)>,
         now: u64,
-    ) -> Result<Option<Task>, Error> {
+    ) -> Result<Option<Task>, StoreError> {
         let (priority, id) = after.map_or((i64::MAX, 0), |(priority, id)| (priority.into(), id.cast_signed()));
         let mut values: Vec<Value> = vec![
             i64::from(person).into(),
@@ -278,7 +278,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, Error> {
+    pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
         self.requeue_all(
             condition,
@@ -293,7 +293,13 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub(crate) fn requeue_of(&self, session: &str, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, Error> {
+    pub(crate) fn requeue_of(
+        &self,
+        session: &str,
+        why: &str,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Vec<Task>, StoreError> {
         let condition = "((status IN ('claimed', 'started') AND claimed_session = ?1)
             OR (status = 'queued' AND for_session = ?1))";
         self.requeue_all(condition, session.to_owned().into(), why, now, tell)
@@ -303,7 +309,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), Error> {
+    pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
         let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL, updated_at = ?2
                    WHERE status = 'queued' AND for_session = ?1";
         self.with(|connection| {
@@ -316,7 +322,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`], [`Error::Unrecorded`].
-    pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, Error> {
+    pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let condition = "status IN ('claimed', 'started') AND claimed_session <> ?1";
         let requeued = self.requeue_all(condition, String::new().into(), why, now, tell)?;
         self.with(|connection| {
@@ -337,7 +343,7 @@ impl Store {
         why: &str,
         now: u64,
         tell: Tell<'_>,
-    ) -> Result<Vec<Task>, Error> {
+    ) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE {condition} ORDER BY id");
         self.transact(|transaction| {
             let mut select = transaction.prepare_cached(&sql)?;
@@ -348,7 +354,7 @@ impl Store {
             for old in found {
                 let new = back(&old, why, now);
                 write(transaction, &old, &new, None)?;
-                tell(&new, Some(old.said.status)).map_err(Error::Unrecorded)?;
+                tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
                 requeued.push(new);
             }
             Ok(requeued)
@@ -356,24 +362,27 @@ impl Store {
     }
 }
 
-impl Order<'_> {
-    fn step(&self, task: &Task) -> Step {
+impl ClaimOrder<'_> {
+    fn step(&self, task: &Task) -> TaskStep {
         match self {
-            Order::Claim(_) => Step::Claim,
-            Order::Start(..) => Step::Start,
-            Order::Finish(..) => Step::Finish,
-            Order::Fail(..) => Step::Fail,
-            Order::Release(..) if task.attempts + 1 >= MAX_ATTEMPTS => Step::GiveUp,
-            Order::Release(..) => Step::Requeue,
-            Order::Queue => Step::Queue,
-            Order::Cancel(_) => Step::Cancel,
+            ClaimOrder::Claim(_) => TaskStep::Claim,
+            ClaimOrder::Start(..) => TaskStep::Start,
+            ClaimOrder::Finish(..) => TaskStep::Finish,
+            ClaimOrder::Fail(..) => TaskStep::Fail,
+            ClaimOrder::Release(..) if task.attempts + 1 >= MAX_ATTEMPTS => TaskStep::GiveUp,
+            ClaimOrder::Release(..) => TaskStep::Requeue,
+            ClaimOrder::Queue => TaskStep::Queue,
+            ClaimOrder::Cancel(_) => TaskStep::Cancel,
         }
     }
 
-    fn check(&self, step: Step, task: &Task, who: Actor<'_>, now: u64) -> Result<(), TaskRefusal> {
+    fn check(&self, step: TaskStep, task: &Task, who: Actor<'_>, now: u64) -> Result<(), TaskRefusal> {
         let id = task.id;
         match *self {
-            Order::Start(claim, _) | Order::Finish(claim, _) | Order::Fail(claim, _) | Order::Release(claim, _) => {
+            ClaimOrder::Start(claim, _)
+            | ClaimOrder::Finish(claim, _)
+            | ClaimOrder::Fail(claim, _)
+            | ClaimOrder::Release(claim, _) => {
                 if claim != task.claim {
                     let current = task.claim;
                     let given = claim;
@@ -392,11 +401,11 @@ impl Order<'_> {
                     return Err(TaskRefusal::NotYours { id, holder });
                 }
             }
-            Order::Claim(_) => reserved(task, who.session, now)?,
-            Order::Queue | Order::Cancel(_) if task.said.created_by != who.uid && !who.operator => {
+            ClaimOrder::Claim(_) => reserved(task, who.session, now)?,
+            ClaimOrder::Queue | ClaimOrder::Cancel(_) if task.said.created_by != who.uid && !who.operator => {
                 return Err(TaskRefusal::NotCreator(id));
             }
-            Order::Queue | Order::Cancel(_) => {}
+            ClaimOrder::Queue | ClaimOrder::Cancel(_) => {}
         }
         if step.from().contains(&task.said.status) {
             return Ok(());
@@ -405,7 +414,7 @@ impl Order<'_> {
     }
 
     /// The task after it, and the result that it is given.
-    fn applied(&self, step: Step, old: &Task, who: Actor<'_>, now: u64) -> (Task, Option<&str>) {
+    fn applied(&self, step: TaskStep, old: &Task, who: Actor<'_>, now: u64) -> (Task, Option<&str>) {
         let mut new = old.clone();
         new.said.status = step.to();
         new.updated_at = now;
@@ -415,23 +424,25 @@ impl Order<'_> {
             new.ended_at = Some(now);
         }
         match *self {
-            Order::Claim(until) => {
+            ClaimOrder::Claim(until) => {
                 new.claim += 1;
                 new.claimed_by = Some(who.uid);
                 new.claimed_session = who.session.map(str::to_owned);
                 new.lease_until = until;
             }
-            Order::Start(_, until) => {
+            ClaimOrder::Start(_, until) => {
                 new.started_at = old.started_at.or(Some(now));
                 new.lease_until = until;
             }
-            Order::Finish(_, result) => {
+            ClaimOrder::Finish(_, result) => {
                 new.reason = None;
                 return (new, Some(result));
             }
-            Order::Fail(_, why) | Order::Cancel(why) => new.reason = Some(why.to_owned()).filter(|why| !why.is_empty()),
-            Order::Release(_, why) => return (back(old, why, now), None),
-            Order::Queue => {}
+            ClaimOrder::Fail(_, why) | ClaimOrder::Cancel(why) => {
+                new.reason = Some(why.to_owned()).filter(|why| !why.is_empty())
+            }
+            ClaimOrder::Release(_, why) => return (back(old, why, now), None),
+            ClaimOrder::Queue => {}
         }
         (new, None)
     }
@@ -448,13 +459,13 @@ fn back(old: &Task, why: &str, now: u64) -> Task {
     new.for_session = None;
     new.started_at = None;
     if new.attempts >= MAX_ATTEMPTS {
-        new.said.status = Step::GiveUp.to();
+        new.said.status = TaskStep::GiveUp.to();
         new.ended_at = Some(now);
         new.reason = Some(format!(
             "came back to the queue {MAX_ATTEMPTS} times, at last because {why}"
         ));
     } else {
-        new.said.status = Step::Requeue.to();
+        new.said.status = TaskStep::Requeue.to();
         new.reason = Some(why.to_owned());
     }
     new
@@ -481,7 +492,7 @@ fn status(task: &Task, step: &'static str, wanted: &[TaskStatus]) -> TaskRefusal
     }
 }
 
-fn one(transaction: &Transaction<'_>, id: u64) -> Result<Task, Aborted> {
+fn one(transaction: &Transaction<'_>, id: u64) -> Result<Task, TransactionError> {
     let sql = format!("SELECT {COLUMNS} FROM tasks WHERE id = ?1");
     let found = match i64::try_from(id) {
         Ok(id) => transaction.prepare_cached(&sql)?.query_row([id], read).optional()?,
@@ -491,7 +502,7 @@ fn one(transaction: &Transaction<'_>, id: u64) -> Result<Task, Aborted> {
 }
 
 /// Writes what has changed of a task, if it still is where it was found.
-fn write(transaction: &Transaction<'_>, old: &Task, new: &Task, result: Option<&str>) -> Result<(), Aborted> {
+fn write(transaction: &Transaction<'_>, old: &Task, new: &Task, result: Option<&str>) -> Result<(), TransactionError> {
     let time = |time: Option<u64>| time.map(u64::cast_signed);
     let changed = transaction
         .prepare_cached(

@@ -1,12 +1,12 @@
 //! What people have had of answers, and the cost modes that they chose.
 
-use super::database::{Store, unexpected};
-use super::error::Error;
+use super::database::{Database, unexpected};
+use super::error::StoreError;
 use colibri_api::{CostMode, Day};
 
 /// What a person has had on the day on which they last had anything, and the mode that they chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cost {
+pub struct UserDay {
     /// The person.
     pub uid: u32,
     /// The mode that they chose; `None`: none, or they took it back.
@@ -21,12 +21,12 @@ pub struct Cost {
     pub bytes: u64,
 }
 
-impl Store {
+impl Database {
     /// What is kept of everybody.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn costs(&self) -> Result<Vec<Cost>, Error> {
+    pub fn costs(&self) -> Result<Vec<UserDay>, StoreError> {
         self.with(|connection| {
             connection
                 .prepare_cached("SELECT uid, mode, day, bytes, chosen_at, bytes_before FROM cost ORDER BY uid")?
@@ -36,7 +36,7 @@ impl Store {
                         let mode = name.parse();
                         mode.map_err(|_| unexpected(1, format!("no cost mode: {name:?}")))
                     });
-                    Ok(Cost {
+                    Ok(UserDay {
                         uid: row.get(0)?,
                         mode: mode.transpose()?,
                         day: Day(row.get(2)?),
@@ -53,7 +53,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn keep_costs(&self, costs: &[Cost]) -> Result<(), Error> {
+    pub fn keep_costs(&self, costs: &[UserDay]) -> Result<(), StoreError> {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.transact(|transaction| {
             let mut statement = transaction.prepare_cached(
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn persists() {
         let state = tempfile::tempdir().unwrap();
-        let cost = |uid, mode, bytes| Cost {
+        let cost = |uid, mode, bytes| UserDay {
             uid,
             mode,
             chosen_at: bytes / 3,
@@ -86,11 +86,11 @@ mod tests {
             bytes,
         };
         let mut kept = vec![cost(0, None, 7), cost(u32::MAX, Some(CostMode::Fast), u64::MAX / 2)];
-        Store::open(state.path()).unwrap().keep_costs(&kept).unwrap();
-        assert_eq!(Store::open(state.path()).unwrap().costs().unwrap(), kept);
+        Database::open(state.path()).unwrap().keep_costs(&kept).unwrap();
+        assert_eq!(Database::open(state.path()).unwrap().costs().unwrap(), kept);
         for mode in CostMode::ALL {
             kept[0] = cost(0, Some(mode), 8);
-            let store = Store::open(state.path()).unwrap();
+            let store = Database::open(state.path()).unwrap();
             store.keep_costs(&kept[..1]).unwrap();
             assert_eq!(store.costs().unwrap(), kept);
         }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn names_a_value_from_another_hand() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         store
             .with(|c| c.execute("INSERT INTO cost VALUES (1, 'free', 1, 1, 0, 0)", []))
             .unwrap();

@@ -1,6 +1,6 @@
 //! The open database.
 
-use super::error::{Error, TaskRefusal};
+use super::error::{StoreError, TaskRefusal};
 use super::open;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The open store. One connection, one writer at a time; threads wait for each other.
 #[derive(Debug)]
-pub struct Store {
+pub struct Database {
     path: PathBuf,
     connection: Mutex<Connection>,
     /// Why the last statement failed, where that stays until somebody looks after it.
     failing: Mutex<Option<String>>,
 }
 
-impl Store {
+impl Database {
     /// Opens `colibri.db` in `state_dir`, makes what does not exist (directory 0700, file 0600), and brings an older
     /// schema up to date.
     ///
     /// # Errors
     /// [`Error::File`] if the directory or file belongs to somebody else or others may write it; [`Error::Newer`],
     /// [`Error::Foreign`], [`Error::Sqlite`].
-    pub fn open(state_dir: &Path) -> Result<Self, Error> {
+    pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         // One at a time: the descriptor with which one thread makes the file must be closed before another's SQLite
         // takes locks on it (see `open::prepare`).
         static OPENING: Mutex<()> = Mutex::new(());
@@ -48,13 +48,13 @@ impl Store {
     }
 
     /// Runs `work` on the connection and names the file in its error.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         self.noted(work(&mut self.lock()).map_err(|source| self.failed(source)))
     }
 
-    fn failed(&self, source: rusqlite::Error) -> Error {
+    fn failed(&self, source: rusqlite::Error) -> StoreError {
         let path = self.path.clone();
-        Error::Sqlite { path, source }
+        StoreError::Sqlite { path, source }
     }
 
     /// Why it does not work, if it did not the last time.
@@ -62,7 +62,7 @@ impl Store {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn noted<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
+    fn noted<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         let why = match &done {
             Err(error) if error.is_lasting() => Some(error.to_string()),
             Err(_) => return done,
@@ -74,34 +74,37 @@ impl Store {
 }
 
 /// Why a transaction is not committed.
-pub(super) enum Aborted {
+pub(super) enum TransactionError {
     /// What SQLite says.
     Sqlite(rusqlite::Error),
     /// What stands against it.
-    Refused(Error),
+    Refused(StoreError),
 }
 
-impl From<rusqlite::Error> for Aborted {
-    fn from(error: rusqlite::Error) -> Aborted {
-        Aborted::Sqlite(error)
+impl From<rusqlite::Error> for TransactionError {
+    fn from(error: rusqlite::Error) -> TransactionError {
+        TransactionError::Sqlite(error)
     }
 }
 
-impl From<Error> for Aborted {
-    fn from(error: Error) -> Aborted {
-        Aborted::Refused(error)
+impl From<StoreError> for TransactionError {
+    fn from(error: StoreError) -> TransactionError {
+        TransactionError::Refused(error)
     }
 }
 
-impl From<TaskRefusal> for Aborted {
-    fn from(refusal: TaskRefusal) -> Aborted {
-        Aborted::Refused(refusal.into())
+impl From<TaskRefusal> for TransactionError {
+    fn from(refusal: TaskRefusal) -> TransactionError {
+        TransactionError::Refused(refusal.into())
     }
 }
 
-impl Store {
+impl Database {
     /// Runs `work` as the only writer. What it changed is there whole once this has returned, or not at all.
-    pub(super) fn transact<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Aborted>) -> Result<T, Error> {
+    pub(super) fn transact<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, TransactionError>,
+    ) -> Result<T, StoreError> {
         let mut connection = self.lock();
         let done = (|| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -110,8 +113,8 @@ impl Store {
             Ok(done)
         })();
         self.noted(done.map_err(|aborted| match aborted {
-            Aborted::Refused(error) => error,
-            Aborted::Sqlite(source) => self.failed(source),
+            TransactionError::Refused(error) => error,
+            TransactionError::Sqlite(source) => self.failed(source),
         }))
     }
 }

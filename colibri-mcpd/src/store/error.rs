@@ -9,7 +9,7 @@ pub const MAX_TASKS: i64 = 100_000;
 
 /// What can go wrong with the store.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StoreError {
     /// The state directory or the file cannot be made, read, or trusted.
     #[error("{path}: {why}")]
     File {
@@ -134,10 +134,10 @@ pub enum TaskRefusal {
     Raced(u64),
 }
 
-impl Error {
+impl StoreError {
     /// Whether it stays until somebody looks after the disk or the file.
     pub(super) fn is_lasting(&self) -> bool {
-        let Error::Sqlite { source, .. } = self else {
+        let StoreError::Sqlite { source, .. } = self else {
             return false;
         };
         matches!(
@@ -181,13 +181,13 @@ fn advice(path: &Path, source: &rusqlite::Error) -> String {
 ///
 /// # Errors
 /// [`Error::NoRoom`].
-pub(super) fn room(path: &Path, bytes: usize) -> Result<(), Error> {
+pub(super) fn room(path: &Path, bytes: usize) -> Result<(), StoreError> {
     let directory = path.parent().unwrap_or(path);
     // It stands in the log first, and in the file later.
     let more = (bytes as u64).saturating_mul(2).saturating_add(SLACK);
     match Reserve::of(directory).missing(directory, more, Use::Stored) {
         0 => Ok(()),
-        _ => Err(Error::NoRoom { path: path.to_owned() }),
+        _ => Err(StoreError::NoRoom { path: path.to_owned() }),
     }
 }
 

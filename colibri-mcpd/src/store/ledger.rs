@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use colibri_api::{Cost, CostRow, CostsBy, Day};
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::database::Store;
-use super::error::Error;
+use super::database::Database;
+use super::error::StoreError;
 
 /// What a cost is counted under.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,12 +70,12 @@ const COUNTS: [&str; 10] = [
 /// The most that a sum of one row comes to.
 const MOST: i64 = 1 << 62;
 
-impl Store {
+impl Database {
     /// Adds costs: all of them, or none.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn add_to_ledger(&self, costs: &[(CostKey, Cost)]) -> Result<(), Error> {
+    pub fn add_to_ledger(&self, costs: &[(CostKey, Cost)]) -> Result<(), StoreError> {
         // A sum beyond the integers would become a REAL, which the table refuses.
         let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
         let insert = format!(
@@ -100,7 +100,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn drop_from_ledger(&self, before: Day, most: u32) -> Result<(), Error> {
+    pub fn drop_from_ledger(&self, before: Day, most: u32) -> Result<(), StoreError> {
         self.with(|connection| {
             connection
                 .prepare_cached(
@@ -116,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn ledger(&self, query: &CostQuery<'_>) -> Result<CostAnswer, Error> {
+    pub fn ledger(&self, query: &CostQuery<'_>) -> Result<CostAnswer, StoreError> {
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let answer = Connection::open_with_flags(self.path(), flags).and_then(|mut connection| {
@@ -124,7 +124,7 @@ impl Store {
             let connection = connection.transaction()?;
             answer(&connection, query)
         });
-        answer.map_err(|source| Error::Sqlite {
+        answer.map_err(|source| StoreError::Sqlite {
             path: self.path().to_owned(),
             source,
         })
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    fn ask(store: &Store, since: u32, uid: Option<u32>, by: &[CostsBy]) -> CostAnswer {
+    fn ask(store: &Database, since: u32, uid: Option<u32>, by: &[CostsBy]) -> CostAnswer {
         let query = CostQuery {
             since: Day(since),
             uid,
@@ -280,9 +280,9 @@ mod tests {
         store.ledger(&query).unwrap()
     }
 
-    fn filled() -> (tempfile::TempDir, Store) {
+    fn filled() -> (tempfile::TempDir, Database) {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         for _ in 0..2 {
             store
                 .add_to_ledger(&[

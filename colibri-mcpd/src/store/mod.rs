@@ -22,16 +22,16 @@ mod task;
 
 pub use actor::Actor;
 pub use catalogue::{CatalogueEntry, CatalogueKey};
-pub use claims::{MAX_ATTEMPTS, Order, Seeks};
-pub use cost::Cost;
-pub use database::Store;
+pub use claims::{ClaimOrder, MAX_ATTEMPTS, Seeks};
+pub use cost::UserDay;
+pub use database::Database;
 pub(crate) use database::now_ms;
-pub use error::{Error, MAX_TASKS, TaskRefusal};
+pub use error::{MAX_TASKS, StoreError, TaskRefusal};
 pub use ledger::{CostKey, CostQuery};
 pub use search::{FIELDS, ToolIndex};
-pub use step::Step;
+pub use step::TaskStep;
 pub(crate) use step::Tell;
-pub use summaries::{MAX_SUMMARIES, Summary};
+pub use summaries::{MAX_SUMMARIES, StoredSummary};
 pub(crate) use task::DEFERRED;
 pub use task::{
     MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PAGE, MAX_PRIORITY, MAX_TITLE, PAGE_DEFAULT,

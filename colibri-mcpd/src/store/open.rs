@@ -1,6 +1,6 @@
 //! Finding, making, checking and upgrading the database file.
 
-use super::error::{Error, RESTORE};
+use super::error::{RESTORE, StoreError};
 use colibri_text::brief;
 use nix::unistd::Uid;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -181,8 +181,8 @@ const MIGRATIONS: &[&str] = &[
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
 /// Returns the file's path with all symbolic links of the directory resolved.
-pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, Error> {
-    let here = |why: String| Error::File {
+pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, StoreError> {
+    let here = |why: String| StoreError::File {
         path: state_dir.to_owned(),
         why,
     };
@@ -222,8 +222,8 @@ pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, Error> {
 /// An existing file is looked at but never opened: closing a descriptor of it would drop the locks that SQLite holds on
 /// it in this process (sqlite.org, "How To Corrupt An SQLite Database File", 2.2). Nobody else can swap it in between,
 /// since [`prepare`] has seen that nobody else may write the directory.
-fn secure(path: &Path) -> Result<(), Error> {
-    let here = |why: String| Error::File {
+fn secure(path: &Path) -> Result<(), StoreError> {
+    let here = |why: String| StoreError::File {
         path: path.to_owned(),
         why,
     };
@@ -270,12 +270,12 @@ fn ours(uid: u32) -> bool {
 }
 
 /// Opens the file that [`prepare`] made, checks whose it is, and brings its schema up to date.
-pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
+pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     connect_with(path, MIGRATIONS)
 }
 
-fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
-    let sqlite = |source| Error::Sqlite {
+fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
+    let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,
     };
@@ -292,7 +292,7 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(sqlite)?;
     if mode != "wal" {
-        return Err(Error::File {
+        return Err(StoreError::File {
             path: path.to_owned(),
             why: format!(
                 "the file system cannot hold a write-ahead log (journal mode stays {mode}): put the state directory \
@@ -314,8 +314,8 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
 }
 
 /// The file's schema number; an error if the file is not ours or newer than the `known` one.
-fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error> {
-    let sqlite = |source| Error::Sqlite {
+fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, StoreError> {
+    let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,
     };
@@ -328,10 +328,10 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error>
     let application = number("PRAGMA application_id")?;
     let fresh = application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
     if application != APPLICATION_ID && !fresh {
-        return Err(Error::Foreign { path: path.to_owned() });
+        return Err(StoreError::Foreign { path: path.to_owned() });
     }
     if found > known {
-        return Err(Error::Newer {
+        return Err(StoreError::Newer {
             path: path.to_owned(),
             found,
             known,
@@ -341,8 +341,8 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error>
 }
 
 /// Looks through the file for pages that cannot be what was written, as a power failure or a failing disk leaves them.
-fn find_damage(connection: &Connection, path: &Path) -> Result<(), Error> {
-    let sqlite = |source| Error::Sqlite {
+fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,
     };
@@ -361,16 +361,16 @@ fn find_damage(connection: &Connection, path: &Path) -> Result<(), Error> {
     if found == "ok" {
         return Ok(());
     }
-    Err(Error::File {
+    Err(StoreError::File {
         path: path.to_owned(),
         why: format!("is damaged ({}): {RESTORE}", brief(&found, 200)),
     })
 }
 
 /// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
-fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     let newest = migrations.len() as i64;
-    let sqlite = |source| Error::Sqlite {
+    let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,
     };
@@ -398,11 +398,11 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{CatalogueKey, Cost, Store};
+    use crate::store::{CatalogueKey, Database, UserDay};
     use colibri_api::Day;
     use std::os::unix::fs::symlink;
 
-    const COST: Cost = Cost {
+    const COST: UserDay = UserDay {
         uid: 1,
         mode: None,
         chosen_at: 0,
@@ -419,7 +419,7 @@ mod tests {
     fn makes_directory_and_files_for_the_owner_alone() {
         let temporary = tempfile::tempdir().unwrap();
         let state = temporary.path().join("a/state");
-        let store = Store::open(&state).unwrap();
+        let store = Database::open(&state).unwrap();
         store.keep_costs(&[COST]).unwrap();
         assert_eq!(mode(&state), 0o700);
         for name in ["colibri.db", "colibri.db-wal", "colibri.db-shm"] {
@@ -433,7 +433,7 @@ mod tests {
         let file = temporary.path().join(FILE);
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
-        Store::open(temporary.path()).unwrap();
+        Database::open(temporary.path()).unwrap();
         assert_eq!(mode(&file), 0o600);
     }
 
@@ -441,7 +441,7 @@ mod tests {
     fn refuses_what_others_could_have_prepared() {
         let temporary = tempfile::tempdir().unwrap();
         let refused = |wanted: &str| {
-            let why = Store::open(temporary.path()).unwrap_err().to_string();
+            let why = Database::open(temporary.path()).unwrap_err().to_string();
             assert!(why.contains(wanted), "{why}");
         };
         std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o770)).unwrap();
@@ -466,7 +466,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join(FILE);
         std::fs::write(&file, "notes of somebody\n".repeat(100)).unwrap();
-        let why = Store::open(temporary.path()).unwrap_err().to_string();
+        let why = Database::open(temporary.path()).unwrap_err().to_string();
         assert!(why.contains("not a database"), "{why}");
         assert_eq!(
             std::fs::read(&file).unwrap(),
@@ -480,26 +480,29 @@ mod tests {
         let other = Connection::open(temporary.path().join(FILE)).unwrap();
         other.execute_batch("CREATE TABLE mail (body TEXT)").unwrap();
         drop(other);
-        assert!(matches!(Store::open(temporary.path()), Err(Error::Foreign { .. })));
+        assert!(matches!(
+            Database::open(temporary.path()),
+            Err(StoreError::Foreign { .. })
+        ));
     }
 
     #[test]
     fn refuses_a_newer_schema_and_says_what_to_do() {
         let temporary = tempfile::tempdir().unwrap();
-        drop(Store::open(temporary.path()).unwrap());
+        drop(Database::open(temporary.path()).unwrap());
         let file = Connection::open(temporary.path().join(FILE)).unwrap();
         file.pragma_update(None, "user_version", MIGRATIONS.len() as i64 + 1)
             .unwrap();
         drop(file);
-        let error = Store::open(temporary.path()).unwrap_err();
-        assert!(matches!(error, Error::Newer { found, known, .. } if found == known + 1));
+        let error = Database::open(temporary.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Newer { found, known, .. } if found == known + 1));
         assert!(error.to_string().contains("newer Colibri"));
     }
 
     #[test]
     fn brings_an_older_schema_up_to_date_whole_or_not_at_all() {
         let temporary = tempfile::tempdir().unwrap();
-        Store::open(temporary.path()).unwrap().keep_costs(&[COST]).unwrap();
+        Database::open(temporary.path()).unwrap().keep_costs(&[COST]).unwrap();
         let path = temporary.path().join(FILE);
         let version = |c: &Connection| {
             c.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
@@ -508,7 +511,7 @@ mod tests {
 
         let add = "ALTER TABLE cost ADD COLUMN note TEXT";
         let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
-        assert!(matches!(connect_with(&path, &broken), Err(Error::Sqlite { .. })));
+        assert!(matches!(connect_with(&path, &broken), Err(StoreError::Sqlite { .. })));
         let old = connect(&path).unwrap();
         assert_eq!(version(&old), MIGRATIONS.len() as i64);
         assert!(old.prepare("SELECT note FROM cost").is_err());
@@ -522,8 +525,8 @@ mod tests {
                 .unwrap();
             assert_eq!(kept, 1);
         }
-        let newer = Store::open(temporary.path());
-        assert!(matches!(newer, Err(Error::Newer { found, known, .. }) if found == known + 1));
+        let newer = Database::open(temporary.path());
+        assert!(matches!(newer, Err(StoreError::Newer { found, known, .. }) if found == known + 1));
     }
 
     #[test]
@@ -536,7 +539,7 @@ mod tests {
             INSERT INTO settings VALUES ('cost_mode', 'max')";
         old.execute_batch(kept).unwrap();
         drop(old);
-        let store = Store::open(temporary.path()).unwrap();
+        let store = Database::open(temporary.path()).unwrap();
         let key = CatalogueKey {
             server: "s",
             digest: "d",
@@ -554,11 +557,11 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     barrier.wait();
-                    Store::open(temporary.path()).unwrap();
+                    Database::open(temporary.path()).unwrap();
                 });
             }
         });
-        let store = Store::open(temporary.path()).unwrap();
+        let store = Database::open(temporary.path()).unwrap();
         assert_eq!(store.costs().unwrap(), []);
     }
 }

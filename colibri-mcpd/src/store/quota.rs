@@ -3,8 +3,8 @@
 
 use rusqlite::{OptionalExtension, ToSql, Transaction};
 
-use super::database::Aborted;
-use super::error::{Error, MAX_TASKS};
+use super::database::TransactionError;
+use super::error::{MAX_TASKS, StoreError};
 
 /// The most open tasks of one user.
 const MAX_OPEN: i64 = 2_000;
@@ -18,12 +18,16 @@ const MAX_SCHEDULES_OF_ONE: i64 = 100;
 const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started')";
 const ENDED: &str = "status IN ('done', 'failed', 'cancelled')";
 
-fn count(transaction: &Transaction<'_>, sql: &str, values: &[&dyn ToSql]) -> Result<i64, Aborted> {
+fn count(transaction: &Transaction<'_>, sql: &str, values: &[&dyn ToSql]) -> Result<i64, TransactionError> {
     Ok(transaction.prepare_cached(sql)?.query_row(values, |row| row.get(0))?)
 }
 
 /// Looks whether a user may have one more, who has `own` of `all` places.
-fn admits((own, most): (i64, i64), all: impl FnOnce() -> Result<i64, Aborted>, max: i64) -> Result<bool, Aborted> {
+fn admits(
+    (own, most): (i64, i64),
+    all: impl FnOnce() -> Result<i64, TransactionError>,
+    max: i64,
+) -> Result<bool, TransactionError> {
     Ok(own < most / 10 || own < most && all()? < max / 2)
 }
 
@@ -32,11 +36,11 @@ fn admits((own, most): (i64, i64), all: impl FnOnce() -> Result<i64, Aborted>, m
 ///
 /// # Errors
 /// [`Error::OpenTasks`] where the user has as many open ones as they may; [`Error::Full`] where none has ended.
-pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<(), Aborted> {
+pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<(), TransactionError> {
     let open = format!("SELECT count(*) FROM tasks WHERE {OPEN}");
     let own_open = count(transaction, &format!("{open} AND created_by = ?1"), &[&uid])?;
     if !admits((own_open, MAX_OPEN), || count(transaction, &open, &[]), MAX_TASKS)? {
-        return Err(Error::OpenTasks(own_open).into());
+        return Err(StoreError::OpenTasks(own_open).into());
     }
     let kept = "SELECT count(*) FROM tasks";
     let whose = if count(transaction, &format!("{kept} WHERE created_by = ?1"), &[&uid])? >= MAX_KEPT {
@@ -48,7 +52,7 @@ pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<
             .prepare_cached(&most)?
             .query_row([], |row| row.get(0))
             .optional()?;
-        Some(most.ok_or(Error::Full)?)
+        Some(most.ok_or(StoreError::Full)?)
     } else {
         None
     };
@@ -64,7 +68,7 @@ pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<
 ///
 /// # Errors
 /// [`Error::Schedules`].
-pub(super) fn place_for_schedule(transaction: &Transaction<'_>, uid: u32) -> Result<(), Aborted> {
+pub(super) fn place_for_schedule(transaction: &Transaction<'_>, uid: u32) -> Result<(), TransactionError> {
     let all = || count(transaction, "SELECT count(*) FROM schedules", &[]);
     let own = count(
         transaction,
@@ -72,7 +76,11 @@ pub(super) fn place_for_schedule(transaction: &Transaction<'_>, uid: u32) -> Res
         &[&uid],
     )?;
     let admitted = admits((own, MAX_SCHEDULES_OF_ONE), all, MAX_SCHEDULES)? && all()? < MAX_SCHEDULES;
-    if admitted { Ok(()) } else { Err(Error::Schedules.into()) }
+    if admitted {
+        Ok(())
+    } else {
+        Err(StoreError::Schedules.into())
+    }
 }
 
 #[cfg(test)]
@@ -80,13 +88,13 @@ mod tests {
     use colibri_api::{NewTask, Schedule, ScheduledWork, TaskStatus, Timing};
 
     use super::*;
-    use crate::store::{Actor, Store};
+    use crate::store::{Actor, Database};
 
     const ALICE: u32 = 1001;
     const BOB: u32 = 1002;
 
     /// Adds so many tasks of a user, all of one status.
-    fn fill(store: &Store, uid: u32, count: i64, status: TaskStatus) {
+    fn fill(store: &Database, uid: u32, count: i64, status: TaskStatus) {
         let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
             INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
                 created_at, updated_at)
@@ -94,7 +102,7 @@ mod tests {
         store.with(|c| c.execute(fill, (count, status.name(), uid))).unwrap();
     }
 
-    fn add(store: &Store, uid: u32) -> Result<u64, Error> {
+    fn add(store: &Database, uid: u32) -> Result<u64, StoreError> {
         let new = NewTask {
             title: "t".to_owned(),
             description: String::new(),
@@ -108,7 +116,7 @@ mod tests {
         store.added(new).map(|task| task.id)
     }
 
-    fn kept(store: &Store) -> u64 {
+    fn kept(store: &Database) -> u64 {
         let counts = store.task_counts(Actor::DAEMON).unwrap();
         counts.iter().map(|(_, count)| count).sum()
     }
@@ -116,9 +124,9 @@ mod tests {
     #[test]
     fn a_user_who_has_as_many_open_tasks_as_they_may_keeps_nobody_else_from_theirs() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         fill(&store, ALICE, MAX_OPEN, TaskStatus::Queued);
-        assert!(matches!(add(&store, ALICE), Err(Error::OpenTasks(MAX_OPEN))));
+        assert!(matches!(add(&store, ALICE), Err(StoreError::OpenTasks(MAX_OPEN))));
         add(&store, BOB).unwrap();
         // When half of all places are taken one user has fewer, and others theirs.
         for uid in 2000..2024 {
@@ -126,14 +134,14 @@ mod tests {
         }
         fill(&store, BOB, MAX_OPEN / 10 - 2, TaskStatus::Queued);
         add(&store, BOB).unwrap();
-        assert!(matches!(add(&store, BOB), Err(Error::OpenTasks(200))));
+        assert!(matches!(add(&store, BOB), Err(StoreError::OpenTasks(200))));
         add(&store, 1003).unwrap();
     }
 
     #[test]
     fn of_tasks_that_have_ended_the_users_own_oldest_give_way_and_in_a_full_store_those_of_who_has_most() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         fill(&store, BOB, 1, TaskStatus::Done);
         fill(&store, ALICE, MAX_KEPT, TaskStatus::Failed);
         add(&store, ALICE).unwrap();
@@ -160,7 +168,7 @@ mod tests {
     #[test]
     fn one_user_does_not_take_the_schedules_of_others() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         let schedule = |uid| {
             let timing = Timing {
                 every_s: Some(60),
@@ -183,7 +191,7 @@ mod tests {
         for _ in 0..MAX_SCHEDULES_OF_ONE {
             schedule(ALICE).unwrap();
         }
-        assert!(matches!(schedule(ALICE), Err(Error::Schedules)));
+        assert!(matches!(schedule(ALICE), Err(StoreError::Schedules)));
         // Ten users who have as many as they may take nobody's places, nor fifty.
         let more = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 4899)
             INSERT INTO schedules (timing, work, created_by, created_at) SELECT '{}', '{}', 2000 + i / 100, 0 FROM n";
@@ -191,7 +199,7 @@ mod tests {
         for _ in 0..MAX_SCHEDULES_OF_ONE / 10 {
             schedule(BOB).unwrap();
         }
-        assert!(matches!(schedule(BOB), Err(Error::Schedules)));
+        assert!(matches!(schedule(BOB), Err(StoreError::Schedules)));
         schedule(1003).unwrap();
     }
 }

@@ -3,22 +3,22 @@
 use colibri_api::{NewTask, Schedule, Task};
 use rusqlite::{OptionalExtension, Row};
 
-use super::database::{Store, unexpected};
-use super::error::{Error, TaskRefusal, room};
+use super::database::{Database, unexpected};
+use super::error::{StoreError, TaskRefusal, room};
 use super::quota::place_for_schedule;
 use super::step::Tell;
 use super::task::insert;
 
 const COLUMNS: &str = "id, timing, work, created_by, created_at, next_at, last_at, last_task, last_outcome, runs";
 
-impl Store {
+impl Database {
     /// Adds a schedule: all that is said of it but its number and its runs.
     ///
     /// # Errors
     /// [`Error::Schedules`] where there are too many; [`Error::Sqlite`].
-    pub(crate) fn add_schedule(&self, new: &Schedule) -> Result<Schedule, Error> {
+    pub(crate) fn add_schedule(&self, new: &Schedule) -> Result<Schedule, StoreError> {
         let [timing, work] = [serde_json::to_string(&new.timing), serde_json::to_string(&new.work)]
-            .map(|json| json.map_err(|error| Error::Unrecorded(error.to_string())));
+            .map(|json| json.map_err(|error| StoreError::Unrecorded(error.to_string())));
         let (timing, work) = (timing?, work?);
         room(self.path(), work.len())?;
         self.transact(|transaction| {
@@ -37,7 +37,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn schedules(&self, of: Option<u32>, due: Option<u64>) -> Result<Vec<Schedule>, Error> {
+    pub(crate) fn schedules(&self, of: Option<u32>, due: Option<u64>) -> Result<Vec<Schedule>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM schedules
              WHERE created_by BETWEEN ?1 AND ?2 AND (next_at <= ?3 OR ?4 = 0) ORDER BY id"
@@ -56,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn next_due(&self) -> Result<Option<u64>, Error> {
+    pub(crate) fn next_due(&self) -> Result<Option<u64>, StoreError> {
         self.with(|connection| {
             let mut select = connection.prepare_cached("SELECT min(next_at) FROM schedules")?;
             let next: Option<i64> = select.query_row([], |row| row.get(0))?;
@@ -68,7 +68,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Task`] where there is none of theirs; [`Error::Sqlite`].
-    pub(crate) fn delete_schedule(&self, id: u64, uid: u32, operator: bool) -> Result<Schedule, Error> {
+    pub(crate) fn delete_schedule(&self, id: u64, uid: u32, operator: bool) -> Result<Schedule, StoreError> {
         let sql = format!("DELETE FROM schedules WHERE id = ?1 AND (created_by = ?2 OR ?3 = 1) RETURNING {COLUMNS}");
         let deleted = self.with(|connection| {
             let mut delete = connection.prepare_cached(&sql)?;
@@ -91,7 +91,7 @@ impl Store {
         (outcome, task): (&str, Option<NewTask>),
         now: u64,
         tell: Tell<'_>,
-    ) -> Result<Option<Option<Task>>, Error> {
+    ) -> Result<Option<Option<Task>>, StoreError> {
         self.transact(|transaction| {
             let added = task
                 .map(|task| insert(transaction, self.path(), task, None, now, tell))
@@ -122,7 +122,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub(crate) fn note_outcome(&self, id: u64, outcome: &str) -> Result<(), Error> {
+    pub(crate) fn note_outcome(&self, id: u64, outcome: &str) -> Result<(), StoreError> {
         self.with(|connection| {
             let mut update = connection.prepare_cached("UPDATE schedules SET last_outcome = ?1 WHERE id = ?2")?;
             update.execute((outcome, id.cast_signed())).map(drop)

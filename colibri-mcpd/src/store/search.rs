@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 
-use super::error::Error;
+use super::error::StoreError;
 
 /// The fields of a tool, in the order of `WEIGHTS`.
 pub const FIELDS: usize = 6;
@@ -24,7 +24,7 @@ impl ToolIndex {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn new() -> Result<ToolIndex, Error> {
+    pub fn new() -> Result<ToolIndex, StoreError> {
         let connection = Connection::open_in_memory().map_err(failed)?;
         let make = "CREATE VIRTUAL TABLE tools USING fts5(server, name, title, description, parameters, summary,
             content='', contentless_delete=1, detail=full, tokenize='porter unicode61 remove_diacritics 2');";
@@ -36,7 +36,7 @@ impl ToolIndex {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn change(&mut self, gone: &[i64], come: &[(i64, [String; FIELDS])]) -> Result<(), Error> {
+    pub fn change(&mut self, gone: &[i64], come: &[(i64, [String; FIELDS])]) -> Result<(), StoreError> {
         let changed = (|| {
             let transaction = self.connection.transaction()?;
             {
@@ -62,7 +62,7 @@ impl ToolIndex {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn matching<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<BTreeMap<i64, f64>, Error> {
+    pub fn matching<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<BTreeMap<i64, f64>, StoreError> {
         let mut query = String::new();
         for word in words {
             let (word, star) = word.strip_suffix('*').map_or((word, ""), |stem| (stem, "*"));
@@ -82,8 +82,8 @@ impl ToolIndex {
     }
 }
 
-fn failed(source: rusqlite::Error) -> Error {
-    Error::Sqlite {
+fn failed(source: rusqlite::Error) -> StoreError {
+    StoreError::Sqlite {
         path: "the index of tools".into(),
         source,
     }

@@ -5,7 +5,7 @@ use colibri_api::TaskStatus::{self, Cancelled, Claimed, Done, Failed, Intake, Qu
 
 /// What can be done with a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum TaskStep {
     /// Somebody takes it.
     Claim,
     /// Who has it begins to work, or says that work goes on.
@@ -28,18 +28,23 @@ pub enum Step {
 pub(crate) type Tell<'a> = &'a dyn Fn(&Task, Option<TaskStatus>) -> Result<(), String>;
 
 /// Each step: its name, where a task must stand for it, and where it stands then.
-const TABLE: [(Step, &str, &[TaskStatus], TaskStatus); 8] = [
-    (Step::Claim, "next", &[Queued, Intake], Claimed),
-    (Step::Start, "start", &[Claimed, Started], Started),
-    (Step::Finish, "finish", &[Claimed, Started], Done),
-    (Step::Fail, "fail", &[Claimed, Started], Failed),
-    (Step::Requeue, "release", &[Claimed, Started, Queued], Queued),
-    (Step::GiveUp, "release", &[Claimed, Started, Queued], Failed),
-    (Step::Queue, "release", &[Intake], Queued),
-    (Step::Cancel, "cancel", &[Intake, Queued, Claimed, Started], Cancelled),
+const TABLE: [(TaskStep, &str, &[TaskStatus], TaskStatus); 8] = [
+    (TaskStep::Claim, "next", &[Queued, Intake], Claimed),
+    (TaskStep::Start, "start", &[Claimed, Started], Started),
+    (TaskStep::Finish, "finish", &[Claimed, Started], Done),
+    (TaskStep::Fail, "fail", &[Claimed, Started], Failed),
+    (TaskStep::Requeue, "release", &[Claimed, Started, Queued], Queued),
+    (TaskStep::GiveUp, "release", &[Claimed, Started, Queued], Failed),
+    (TaskStep::Queue, "release", &[Intake], Queued),
+    (
+        TaskStep::Cancel,
+        "cancel",
+        &[Intake, Queued, Claimed, Started],
+        Cancelled,
+    ),
 ];
 
-impl Step {
+impl TaskStep {
     fn row(self) -> (&'static str, &'static [TaskStatus], TaskStatus) {
         let found = TABLE.iter().find(|(step, ..)| *step == self);
         found.map_or(("nothing", &[], Intake), |(_, name, from, to)| (*name, *from, *to))

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::database::Store;
-use super::error::{Error, room};
+use super::database::Database;
+use super::error::{StoreError, room};
 use rusqlite::{Connection, params};
 
 /// The most summaries that are kept; older ones make room.
@@ -13,7 +13,7 @@ const HOUR: u64 = 3600 * 1000;
 
 /// A sentence about a tool, of exactly one definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct StoredSummary {
     /// `server:tool:HEX`, HEX telling the tool's schema.
     pub key: String,
     /// SHA-256 of the definition as it is pinned.
@@ -24,17 +24,17 @@ pub struct Summary {
     pub made_at: u64,
 }
 
-impl Store {
+impl Database {
     /// All summaries.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn summaries(&self) -> Result<Vec<Summary>, Error> {
+    pub fn summaries(&self) -> Result<Vec<StoredSummary>, StoreError> {
         self.with(|connection| {
             connection
                 .prepare_cached("SELECT key, pin, text, made_at FROM summaries")?
                 .query_map([], |row| {
-                    Ok(Summary {
+                    Ok(StoredSummary {
                         key: row.get(0)?,
                         pin: row.get(1)?,
                         text: row.get(2)?,
@@ -49,7 +49,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NoRoom`], [`Error::Sqlite`].
-    pub fn put_summary(&self, summary: &Summary, model: &str) -> Result<(), Error> {
+    pub fn put_summary(&self, summary: &StoredSummary, model: &str) -> Result<(), StoreError> {
         room(self.path(), summary.text.len())?;
         self.with(|connection| {
             let transaction = connection.transaction()?;
@@ -78,7 +78,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, Error> {
+    pub fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, StoreError> {
         self.with(|connection| calls(connection, now))
     }
 
@@ -92,7 +92,7 @@ impl Store {
         server: &str,
         now: u64,
         (most_of_server, most): (usize, usize),
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, StoreError> {
         self.with(|connection| {
             let transaction = connection.transaction()?;
             // A clock that was set back makes no calls of the future count for longer than an hour.
@@ -125,8 +125,8 @@ fn calls(connection: &Connection, now: u64) -> rusqlite::Result<HashMap<String, 
 mod tests {
     use super::*;
 
-    fn summary(key: &str, pin: &str, text: &str) -> Summary {
-        Summary {
+    fn summary(key: &str, pin: &str, text: &str) -> StoredSummary {
+        StoredSummary {
             key: key.to_owned(),
             pin: pin.to_owned(),
             text: text.to_owned(),
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_summary_is_of_one_schema_and_one_pin() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         for (key, pin, text) in [
             ("s:t:0", "a", "one"),
             ("s:t:0", "b", "two"),
@@ -146,7 +146,7 @@ mod tests {
         ] {
             store.put_summary(&summary(key, pin, text), "m").unwrap();
         }
-        let mut all = Store::open(state.path()).unwrap().summaries().unwrap();
+        let mut all = Database::open(state.path()).unwrap().summaries().unwrap();
         all.sort_by(|a, b| a.text.cmp(&b.text));
         assert_eq!(
             all,
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn the_oldest_make_room() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                     INSERT INTO summaries SELECT 'k' || i, 'p', 't', 'm', i FROM n";
         store.with(|c| c.execute(fill, [MAX_SUMMARIES.cast_signed()])).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     fn calls_count_for_an_hour_whatever_happens_to_the_daemon_and_the_clock() {
         let state = tempfile::tempdir().unwrap();
         let add = |server: &str, now: u64| {
-            let store = Store::open(state.path()).unwrap();
+            let store = Database::open(state.path()).unwrap();
             store.add_summary_call(server, now, (2, 3)).unwrap()
         };
         let begin = 10 * HOUR;
@@ -183,7 +183,7 @@ mod tests {
         assert!(!add("a", begin + 2), "the third of a server");
         assert!(add("b", begin + 3) && !add("c", begin + 4), "the fourth of all");
         assert!(!add("a", begin - 5), "a clock that goes back gives none back");
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         assert_eq!(
             store.summary_calls(begin + 5).unwrap(),
             HashMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)])

@@ -1,8 +1,8 @@
 //! Tasks: what people and assistants want done.
 
 use super::actor::{Actor, bind, read_share, share_number};
-use super::database::{Aborted, Store, unexpected};
-use super::error::{CursorError, Error, TaskRefusal, room};
+use super::database::{Database, TransactionError, unexpected};
+use super::error::{CursorError, StoreError, TaskRefusal, room};
 use super::quota::place_for_task;
 use super::step::Tell;
 use colibri_api::{NewTask, Task, TaskStatus, Tasks};
@@ -78,7 +78,7 @@ impl TaskFilter {
     }
 }
 
-impl Store {
+impl Database {
     /// Adds a task, and returns it as stored; where a session is named, it is kept for that instance. Lengths are the
     /// caller's to check.
     ///
@@ -90,7 +90,7 @@ impl Store {
         for_session: Option<&str>,
         now: u64,
         tell: Tell<'_>,
-    ) -> Result<Task, Error> {
+    ) -> Result<Task, StoreError> {
         self.transact(|transaction| insert(transaction, self.path(), new, for_session, now, tell))
     }
 
@@ -98,7 +98,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Deferred`] where they have `most` open ones of such sources; as [`Store::add_task`].
-    pub(crate) fn add_deferred(&self, new: NewTask, most: i64, now: u64, tell: Tell<'_>) -> Result<Task, Error> {
+    pub(crate) fn add_deferred(&self, new: NewTask, most: i64, now: u64, tell: Tell<'_>) -> Result<Task, StoreError> {
         const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started') AND created_by = ?1";
         let same =
             format!("SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1");
@@ -114,7 +114,7 @@ impl Store {
                 .prepare_cached(&count)?
                 .query_row(values, |row| row.get(0))?;
             if open >= most {
-                return Err(Error::Deferred(most).into());
+                return Err(StoreError::Deferred(most).into());
             }
             insert(transaction, self.path(), new, None, now, tell)
         })
@@ -124,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Task`] where there is none; [`Error::Sqlite`].
-    pub(crate) fn task(&self, id: u64) -> Result<(Task, Option<String>), Error> {
+    pub(crate) fn task(&self, id: u64) -> Result<(Task, Option<String>), StoreError> {
         let sql = format!("SELECT {COLUMNS}, result FROM tasks WHERE id = ?1");
         let found = match i64::try_from(id) {
             Err(_) => None,
@@ -143,7 +143,13 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
-    pub fn tasks(&self, who: Actor<'_>, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
+    pub fn tasks(
+        &self,
+        who: Actor<'_>,
+        filter: &TaskFilter,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Tasks, StoreError> {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
         let limit = limit.clamp(1, MAX_PAGE) as usize;
         let mut values = vec![Value::from(before)];
@@ -181,7 +187,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], Error> {
+    pub fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         let mut values = vec![Value::Null];
         let seen = who.condition(&mut values);
         let sql = format!("SELECT count(*) FROM tasks WHERE status = ?1 AND {seen}");
@@ -206,7 +212,7 @@ pub(super) fn insert(
     for_session: Option<&str>,
     now: u64,
     tell: Tell<'_>,
-) -> Result<Task, Aborted> {
+) -> Result<Task, TransactionError> {
     place_for_task(transaction, new.created_by)?;
     room(path, new.title.len() + new.description.len())?;
     let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
@@ -230,7 +236,7 @@ pub(super) fn insert(
         ),
         read,
     )?;
-    tell(&task, None).map_err(Error::Unrecorded)?;
+    tell(&task, None).map_err(StoreError::Unrecorded)?;
     Ok(task)
 }
 
@@ -282,9 +288,9 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
 }
 
 #[cfg(test)]
-impl Store {
+impl Database {
     /// Adds a task of which nobody is told.
-    pub(super) fn added(&self, new: NewTask) -> Result<Task, Error> {
+    pub(super) fn added(&self, new: NewTask) -> Result<Task, StoreError> {
         self.add_task(new, None, 1, &|_, _| Ok(()))
     }
 }
@@ -310,7 +316,7 @@ mod tests {
     }
 
     /// Walks all pages and returns the ids.
-    fn walk(store: &Store, filter: &TaskFilter, limit: u32) -> Vec<u64> {
+    fn walk(store: &Database, filter: &TaskFilter, limit: u32) -> Vec<u64> {
         let mut ids = Vec::new();
         let mut cursor = None;
         loop {
@@ -327,11 +333,11 @@ mod tests {
     #[test]
     fn a_task_comes_back_as_it_was_added() {
         let state = tempfile::tempdir().unwrap();
-        let added = Store::open(state.path())
+        let added = Database::open(state.path())
             .unwrap()
             .added(new("a \u{202e} b\0", TaskStatus::Queued, "s"))
             .unwrap();
-        let page = Store::open(state.path())
+        let page = Database::open(state.path())
             .unwrap()
             .tasks(Actor::DAEMON, &TaskFilter::default(), 10, None)
             .unwrap();
@@ -347,7 +353,7 @@ mod tests {
     #[test]
     fn a_full_store_refuses_and_keeps_answering() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         store
             .with(|c| {
                 c.execute(
@@ -361,7 +367,7 @@ mod tests {
             .unwrap();
         assert!(matches!(
             store.added(new("one more", TaskStatus::Queued, "s")),
-            Err(Error::Full)
+            Err(StoreError::Full)
         ));
         assert_eq!(
             store.task_counts(Actor::DAEMON).unwrap()[1],
@@ -372,7 +378,7 @@ mod tests {
     #[test]
     fn a_walk_is_not_shifted_by_what_comes_in() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
+        let store = Database::open(state.path()).unwrap();
         for _ in 0..5 {
             store.added(new("t", TaskStatus::Queued, "s")).unwrap();
         }
@@ -388,7 +394,10 @@ mod tests {
     #[test]
     fn writers_in_threads_and_in_two_stores_lose_nothing() {
         let state = tempfile::tempdir().unwrap();
-        let stores = [Store::open(state.path()).unwrap(), Store::open(state.path()).unwrap()];
+        let stores = [
+            Database::open(state.path()).unwrap(),
+            Database::open(state.path()).unwrap(),
+        ];
         std::thread::scope(|scope| {
             for writer in 0..8 {
                 let store = &stores[writer % 2];
@@ -464,7 +473,7 @@ mod tests {
             status in proptest::option::of(0_usize..7), source in proptest::option::of(0_u8..3),
         ) {
             let state = tempfile::tempdir().unwrap();
-            let store = Store::open(state.path()).unwrap();
+            let store = Database::open(state.path()).unwrap();
             // One commit at the disk's pace is enough: these tests are about order, not about durability.
             store.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
             let mut expected = Vec::new();

@@ -1,7 +1,7 @@
 //! The promise of the store, tried: a process that writes without pause is killed at random moments, and what it had
 //! been told is written is there, whole.
 
-use super::{Actor, CatalogueEntry, CatalogueKey, Store};
+use super::{Actor, CatalogueEntry, CatalogueKey, Database};
 use colibri_api::{NewTask, TaskStatus};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -51,7 +51,7 @@ fn child_writes_until_killed() {
     let Some(state) = std::env::var_os(CHILD) else {
         return;
     };
-    let store = Store::open(state.as_ref()).unwrap();
+    let store = Database::open(state.as_ref()).unwrap();
     let mut told = std::io::stderr();
     for number in 1.. {
         let id = store.added(task(number)).unwrap().id;
@@ -65,11 +65,11 @@ fn child_writes_until_killed() {
 fn a_damaged_file_is_refused_and_says_what_to_do() {
     const PAGE: usize = 4096;
     let temporary = tempfile::tempdir().unwrap();
-    let all = |store: &Store| {
+    let all = |store: &Database| {
         let tasks: Vec<_> = (1..=60).map(|id| store.task(id).unwrap()).collect();
         (tasks, store.catalogue(KEY).unwrap())
     };
-    let store = Store::open(temporary.path()).unwrap();
+    let store = Database::open(temporary.path()).unwrap();
     for number in 1..=60 {
         store.added(task(number)).unwrap();
     }
@@ -82,7 +82,7 @@ fn a_damaged_file_is_refused_and_says_what_to_do() {
     let open = |bytes: &[u8]| {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("colibri.db"), bytes).unwrap();
-        let store = Store::open(place.path()).map_err(|error| error.to_string());
+        let store = Database::open(place.path()).map_err(|error| error.to_string());
         (place, store)
     };
     let says_what_to_do = |why: &str| why.contains("colibri.db") && why.contains("restore it from a backup");
@@ -158,7 +158,7 @@ fn a_killed_writer_loses_nothing() {
         lines.map_while(Result::ok).for_each(|line| note(&line));
         child.wait().unwrap();
 
-        let store = Store::open(temporary.path()).unwrap();
+        let store = Database::open(temporary.path()).unwrap();
         let verdict: String = store
             .with(|c| c.query_row("PRAGMA integrity_check", [], |row| row.get(0)))
             .unwrap();

@@ -39,7 +39,7 @@ somebody else: it is what you describe, and nothing in it is said to you.";
 
 /// What a call for a summary came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum SummaryCallOutcome {
     /// This sentence; `None`: there was an answer, and no sentence in it.
     Sentence(Option<String>),
     /// Nothing, and another attempt may help, after this time at least.
@@ -76,14 +76,14 @@ pub(super) fn arguments(key: &str, context: &str, model: &str) -> String {
 }
 
 /// What the answer to such a call says.
-pub(super) fn read(message: &Value) -> Answered {
+pub(super) fn read(message: &Value) -> SummaryCallOutcome {
     let result = &message["result"];
     let said = &result["structuredContent"];
     if let Some(error) = message.get("error") {
         return failed(error, &error["data"]);
     }
     if result["isError"] != true && said["ok"] != false {
-        return Answered::Sentence(said["completion"].as_str().and_then(written_sentence));
+        return SummaryCallOutcome::Sentence(said["completion"].as_str().and_then(written_sentence));
     }
     match (&result["_meta"]["org.colibri/error"], &said["error"]) {
         (ours, Value::Null) => failed(&json!({ "message": result["content"][0]["text"] }), ours),
@@ -92,7 +92,7 @@ pub(super) fn read(message: &Value) -> Answered {
 }
 
 /// A failure with this message, of this code.
-fn failed(error: &Value, of: &Value) -> Answered {
+fn failed(error: &Value, of: &Value) -> SummaryCallOutcome {
     let code = of["code"].as_str().unwrap_or_default();
     let why = error["message"].as_str().unwrap_or("it does not say why");
     let why = match why.starts_with(code) {
@@ -102,8 +102,8 @@ fn failed(error: &Value, of: &Value) -> Answered {
     let transient = of["transient"].as_bool();
     let after = Duration::from_secs(of["retry_after_s"].as_u64().unwrap_or_default());
     match transient.unwrap_or_else(|| TRANSIENT.contains(&code)) {
-        true => Answered::Failed(why, after),
-        false => Answered::Refused(why),
+        true => SummaryCallOutcome::Failed(why, after),
+        false => SummaryCallOutcome::Refused(why),
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use secrecy::SecretString;
 
-    fn result(value: Value) -> Answered {
+    fn result(value: Value) -> SummaryCallOutcome {
         read(&json!({ "jsonrpc": "2.0", "id": 1, "result": value }))
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_sentence_or_none() {
-        let sentence = |text: &str| Answered::Sentence(Some(text.to_owned()));
+        let sentence = |text: &str| SummaryCallOutcome::Sentence(Some(text.to_owned()));
         let said = |completion: Value| result(json!({ "structuredContent": { "completion": completion } }));
         assert_eq!(said(json!("Reads a file.\nMore")), sentence("Reads a file."));
         for nothing in [
@@ -152,17 +152,17 @@ mod tests {
             json!({ "text": "x" }),
             Value::Null,
         ] {
-            assert_eq!(said(nothing.clone()), Answered::Sentence(None), "{nothing}");
+            assert_eq!(said(nothing.clone()), SummaryCallOutcome::Sentence(None), "{nothing}");
         }
         for nothing in [json!({}), json!({ "content": [] }), json!("x"), Value::Null] {
-            assert_eq!(result(nothing.clone()), Answered::Sentence(None), "{nothing}");
+            assert_eq!(result(nothing.clone()), SummaryCallOutcome::Sentence(None), "{nothing}");
         }
     }
 
     #[test]
     fn failures_are_told_apart_by_their_codes() {
-        let transient = |why: &str, after| Answered::Failed(why.to_owned(), Duration::from_secs(after));
-        let refused = |why: &str| Answered::Refused(why.to_owned());
+        let transient = |why: &str, after| SummaryCallOutcome::Failed(why.to_owned(), Duration::from_secs(after));
+        let refused = |why: &str| SummaryCallOutcome::Refused(why.to_owned());
         let adapters =
             |error: Value| result(json!({ "isError": true, "structuredContent": { "ok": false, "error": error } }));
         assert_eq!(

@@ -7,25 +7,25 @@ use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use crate::catalog::Item;
-use crate::store::{MAX_SUMMARIES, Store, Summary};
+use crate::store::{Database, MAX_SUMMARIES, StoredSummary};
 
 /// How long a model is not asked again that had nothing to say of a definition, in milliseconds.
 const AFTER_NOTHING: u64 = 24 * 3600 * 1000;
 
 /// What a summary is kept under: another schema or another pin is another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key {
+pub(super) struct SummaryKey {
     /// `server:tool:HEX`, HEX telling the schema.
     pub name: String,
     /// SHA-256 of the definition, as it is pinned.
     pub pin: String,
 }
 
-impl Key {
+impl SummaryKey {
     /// That of a tool's definition.
-    pub(super) fn of(item: &Item) -> Key {
+    pub(super) fn of(item: &Item) -> SummaryKey {
         let sums = item.sums();
-        Key {
+        SummaryKey {
             name: format!("{}:{}:{}", item.server.id, item.own, sums.schema),
             pin: sums.definition.clone(),
         }
@@ -33,41 +33,41 @@ impl Key {
 }
 
 /// What a model said of a definition, which may be nothing, and when.
-struct Said {
+struct ModelSentence {
     text: Arc<str>,
     at: u64,
 }
 
 /// The summaries that there are.
-pub struct Summaries {
-    said: RwLock<HashMap<Key, Said>>,
+pub struct SummaryTable {
+    said: RwLock<HashMap<SummaryKey, ModelSentence>>,
     /// Counts the changes of what there is.
     come: watch::Sender<u64>,
     /// Something was changed by hand: what was refused may be allowed now.
     pub(super) again: Notify,
 }
 
-impl Summaries {
+impl SummaryTable {
     /// Those that the store has. Without them there are descriptions: a store that cannot be read is no reason to end.
-    pub fn recall(store: &Store) -> Arc<Summaries> {
+    pub fn recall(store: &Database) -> Arc<SummaryTable> {
         let kept = store.summaries().unwrap_or_else(|error| {
             warn!("the summaries of tools were not read: {error}");
             Vec::new()
         });
         let said = kept.into_iter().map(|summary| {
-            let Summary {
+            let StoredSummary {
                 key,
                 pin,
                 text,
                 made_at,
             } = summary;
-            let said = Said {
+            let said = ModelSentence {
                 text: text.into(),
                 at: made_at,
             };
-            (Key { name: key, pin }, said)
+            (SummaryKey { name: key, pin }, said)
         });
-        Arc::new(Summaries {
+        Arc::new(SummaryTable {
             said: RwLock::new(said.collect()),
             come: watch::Sender::new(0),
             again: Notify::new(),
@@ -80,7 +80,7 @@ impl Summaries {
         if said.is_empty() {
             return None;
         }
-        said.get(&Key::of(item))
+        said.get(&SummaryKey::of(item))
             .map(|said| said.text.clone())
             .filter(|text| !text.is_empty())
     }
@@ -96,15 +96,15 @@ impl Summaries {
     }
 
     /// Whether a model is to be asked about it now, in milliseconds since the epoch.
-    pub(super) fn is_due(&self, key: &Key, now: u64) -> bool {
+    pub(super) fn is_due(&self, key: &SummaryKey, now: u64) -> bool {
         let said = self.said.read().unwrap_or_else(PoisonError::into_inner);
         said.get(key)
             .is_none_or(|said| said.text.is_empty() && now.abs_diff(said.at) >= AFTER_NOTHING)
     }
 
     /// Keeps what a model said.
-    pub(super) fn keep(&self, store: &Store, (key, text, at): (&Key, &str, u64), model: &str) {
-        let summary = Summary {
+    pub(super) fn keep(&self, store: &Database, (key, text, at): (&SummaryKey, &str, u64), model: &str) {
+        let summary = StoredSummary {
             key: key.name.clone(),
             pin: key.pin.clone(),
             text: text.to_owned(),
@@ -115,7 +115,7 @@ impl Summaries {
         }
         let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
         let text = text.into();
-        said.insert(key.clone(), Said { text, at });
+        said.insert(key.clone(), ModelSentence { text, at });
         if said.len() > MAX_SUMMARIES
             && let Some(oldest) = said.iter().min_by_key(|(_, said)| said.at).map(|(key, _)| key.clone())
         {
@@ -133,13 +133,13 @@ mod tests {
     #[test]
     fn over_the_most_the_oldest_goes() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
-        let summaries = Summaries::recall(&store);
-        let key = |at: u64| Key {
+        let store = Database::open(state.path()).unwrap();
+        let summaries = SummaryTable::recall(&store);
+        let key = |at: u64| SummaryKey {
             name: format!("s:{at}:00"),
             pin: "pin".to_owned(),
         };
-        let filled = (1..=MAX_SUMMARIES as u64).map(|at| (key(at), Said { text: "T".into(), at }));
+        let filled = (1..=MAX_SUMMARIES as u64).map(|at| (key(at), ModelSentence { text: "T".into(), at }));
         summaries.said.write().unwrap().extend(filled);
         for at in [1, MAX_SUMMARIES as u64 + 1] {
             summaries.keep(&store, (&key(at), "T", at), "m");

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::asked::{self, Answered};
-use super::known::{Key, Summaries};
-use super::tools::{Tool, Tools};
-use crate::catalog::Host;
+use super::asked::{self, SummaryCallOutcome};
+use super::known::{SummaryKey, SummaryTable};
+use super::tools::{SummarisableTool, ToolSource};
+use crate::catalog::ServerHost;
 use crate::peer::aside;
-use crate::store::{Error, Store, now_ms};
+use crate::store::{Database, StoreError, now_ms};
 
 /// The most calls of an hour.
 pub(super) const MAX_CALLS: usize = 600;
@@ -33,17 +33,17 @@ const AFTER_LIMIT: Duration = Duration::from_secs(60);
 const BETWEEN_BATCHES: Duration = Duration::from_secs(1);
 
 /// What a call is answered with, or why it is not.
-pub type Called<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + Send + 'a>>;
+pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + Send + 'a>>;
 
 /// Calls tools as the daemon's own user, through all that stands in front of them.
-pub trait Calls: Send + Sync {
+pub trait InternalCalls: Send + Sync {
     /// Calls a tool by the name that clients see; the whole answer.
-    fn call(&self, tool: &str, arguments: &str) -> Called<'_>;
+    fn call(&self, tool: &str, arguments: &str) -> CallFuture<'_>;
 }
 
 /// Why a batch is over.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum BatchEnd {
     /// There is nothing to do.
     Done,
     /// There were as many calls as may be.
@@ -53,11 +53,11 @@ pub(super) enum Over {
 }
 
 /// Has summaries made.
-pub struct Maker {
-    pub(super) summaries: Arc<Summaries>,
-    pub(super) store: Arc<Store>,
-    pub(super) tools: Arc<dyn Tools>,
-    pub(super) calls: Arc<dyn Calls>,
+pub struct SummaryMaker {
+    pub(super) summaries: Arc<SummaryTable>,
+    pub(super) store: Arc<Database>,
+    pub(super) tools: Arc<dyn ToolSource>,
+    pub(super) calls: Arc<dyn InternalCalls>,
     /// The model that is asked, as the adapter knows it.
     pub(super) model: String,
     /// Milliseconds since the epoch.
@@ -68,16 +68,16 @@ pub struct Maker {
     pub(super) refused: HashMap<Arc<str>, u32>,
 }
 
-impl Maker {
+impl SummaryMaker {
     /// One that asks this model about the tools of the host.
     pub fn new(
-        summaries: &Arc<Summaries>,
-        store: &Arc<Store>,
-        host: &Arc<Host>,
-        calls: Arc<dyn Calls>,
+        summaries: &Arc<SummaryTable>,
+        store: &Arc<Database>,
+        host: &Arc<ServerHost>,
+        calls: Arc<dyn InternalCalls>,
         model: &str,
-    ) -> Maker {
-        Maker {
+    ) -> SummaryMaker {
+        SummaryMaker {
             summaries: summaries.clone(),
             store: store.clone(),
             tools: host.clone(),
@@ -94,12 +94,12 @@ impl Maker {
         loop {
             let over = self.batch().await;
             let wait = match over {
-                Over::Done | Over::Refused => AFTER_REFUSAL,
-                Over::Limit => AFTER_LIMIT,
+                BatchEnd::Done | BatchEnd::Refused => AFTER_REFUSAL,
+                BatchEnd::Limit => AFTER_LIMIT,
             };
             let again = self.summaries.clone();
             tokio::select! {
-                _ = changed.changed(), if over == Over::Done => {}
+                _ = changed.changed(), if over == BatchEnd::Done => {}
                 () = again.again.notified() => self.failures = 0,
                 () = sleep(wait) => {}
             }
@@ -108,13 +108,13 @@ impl Maker {
     }
 
     /// Makes what is missing, until nothing is or something stands against it.
-    pub(super) async fn batch(&mut self) -> Over {
+    pub(super) async fn batch(&mut self) -> BatchEnd {
         let mut given_up = HashSet::new();
         let mut made = 0_u64;
         let over = loop {
             let tool = match aside(|| self.next(&given_up)) {
                 Ok(Some(tool)) => tool,
-                Ok(None) => break Over::Done,
+                Ok(None) => break BatchEnd::Done,
                 Err(over) => break over,
             };
             match self.summarise(&tool).await {
@@ -131,63 +131,63 @@ impl Maker {
 
     /// The tool to summarise next, if there is one: of the server with the fewest refusals and then the fewest calls, so
     /// that none with many tools, or with a definition that the provider refuses to read, keeps those of others waiting.
-    fn next(&self, given_up: &HashSet<Key>) -> Result<Option<Tool>, Over> {
+    fn next(&self, given_up: &HashSet<SummaryKey>) -> Result<Option<SummarisableTool>, BatchEnd> {
         let now = (self.clock)();
         let calls = self.store.summary_calls(now).map_err(|error| unkept(&error))?;
-        let calls_of = |tool: &Tool| calls.get(&*tool.server).copied().unwrap_or_default();
+        let calls_of = |tool: &SummarisableTool| calls.get(&*tool.server).copied().unwrap_or_default();
         let mut due = self.tools.approved();
         due.retain(|tool| self.summaries.is_due(&tool.key, now) && !given_up.contains(&tool.key));
         let any = !due.is_empty();
         due.retain(|tool| calls_of(tool) < MAX_CALLS_OF_SERVER);
         if any && (due.is_empty() || calls.values().sum::<usize>() >= MAX_CALLS) {
-            return Err(Over::Limit);
+            return Err(BatchEnd::Limit);
         }
         let first = due.into_iter().min_by(|a, b| {
-            let refused = |tool: &Tool| self.refused.get(&tool.server).copied().unwrap_or_default();
-            let order = |tool: &Tool| (refused(tool), calls_of(tool), tool.server.clone());
+            let refused = |tool: &SummarisableTool| self.refused.get(&tool.server).copied().unwrap_or_default();
+            let order = |tool: &SummarisableTool| (refused(tool), calls_of(tool), tool.server.clone());
             order(a).cmp(&order(b)).then_with(|| a.key.cmp(&b.key))
         });
         Ok(first)
     }
 
     /// Asks about a tool, and again if that fails: whether there is an answer.
-    async fn summarise(&mut self, tool: &Tool) -> Result<bool, Over> {
+    async fn summarise(&mut self, tool: &SummarisableTool) -> Result<bool, BatchEnd> {
         for _ in 0..ATTEMPTS {
             let Some(context) = aside(|| self.tools.context(tool)) else {
                 return Ok(false);
             };
             let Some(adapter) = self.tools.adapter() else {
                 warn!("tools are not summarised: the registry has no server model-api; reload when it has");
-                return Err(Over::Refused);
+                return Err(BatchEnd::Refused);
             };
             let may = aside(|| {
                 self.store
                     .add_summary_call(&tool.server, (self.clock)(), (MAX_CALLS_OF_SERVER, MAX_CALLS))
             });
             if !may.map_err(|error| unkept(&error))? {
-                return Err(Over::Limit);
+                return Err(BatchEnd::Limit);
             }
             let arguments = asked::arguments(&tool.key.name, &context, &self.model);
             let answered = match self.calls.call(&adapter, &arguments).await {
                 Ok(message) => asked::read(&message),
-                Err(why) => Answered::Failed(why, Duration::ZERO),
+                Err(why) => SummaryCallOutcome::Failed(why, Duration::ZERO),
             };
             match answered {
-                Answered::Sentence(sentence) => {
+                SummaryCallOutcome::Sentence(sentence) => {
                     self.failures = 0;
                     let kept = (&tool.key, sentence.as_deref().unwrap_or_default(), (self.clock)());
                     aside(|| self.summaries.keep(&self.store, kept, &self.model));
                     return Ok(true);
                 }
-                Answered::Refused(why) => {
+                SummaryCallOutcome::Refused(why) => {
                     *self.refused.entry(tool.server.clone()).or_default() += 1;
                     warn!(
                         model = self.model,
                         "tools are not summarised until something is changed and reloaded, or an hour has gone by: {why}"
                     );
-                    return Err(Over::Refused);
+                    return Err(BatchEnd::Refused);
                 }
-                Answered::Failed(why, after) => {
+                SummaryCallOutcome::Failed(why, after) => {
                     let [least, most] = BETWEEN_ATTEMPTS;
                     let wait = (least * 2_u32.pow(self.failures.min(4))).min(most).max(after);
                     if self.failures == 0 {
@@ -203,7 +203,7 @@ impl Maker {
 }
 
 /// What was called cannot be counted, so nothing is called.
-fn unkept(error: &Error) -> Over {
+fn unkept(error: &StoreError) -> BatchEnd {
     warn!("tools are not summarised: {error}");
-    Over::Refused
+    BatchEnd::Refused
 }

@@ -9,8 +9,8 @@ mod known;
 mod maker;
 mod tools;
 
-pub use known::Summaries;
-pub use maker::{Called, Calls, Maker};
+pub use known::SummaryTable;
+pub use maker::{CallFuture, InternalCalls, SummaryMaker};
 
 #[cfg(test)]
 mod tests;

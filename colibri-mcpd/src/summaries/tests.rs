@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::known::{Key, Summaries};
-use super::maker::{Called, Calls, MAX_CALLS, MAX_CALLS_OF_SERVER, Maker, Over};
-use super::tools::{Tool, Tools};
-use crate::store::Store;
+use super::known::{SummaryKey, SummaryTable};
+use super::maker::{BatchEnd, CallFuture, InternalCalls, MAX_CALLS, MAX_CALLS_OF_SERVER, SummaryMaker};
+use super::tools::{SummarisableTool, ToolSource};
+use crate::store::Database;
 
 /// The tools of a test: what is sent, by server, name and pin.
 #[derive(Default)]
@@ -36,28 +36,28 @@ impl Fake {
     }
 }
 
-fn tool(server: &str, own: &str, pin: &str) -> Tool {
-    Tool {
+fn tool(server: &str, own: &str, pin: &str) -> SummarisableTool {
+    SummarisableTool {
         server: server.into(),
         own: own.to_owned(),
-        key: Key {
+        key: SummaryKey {
             name: format!("{server}:{own}:00"),
             pin: pin.to_owned(),
         },
     }
 }
 
-impl Tools for Fake {
+impl ToolSource for Fake {
     fn adapter(&self) -> Option<String> {
         (!self.absent).then(|| "model-api__complete".to_owned())
     }
 
-    fn approved(&self) -> Vec<Tool> {
+    fn approved(&self) -> Vec<SummarisableTool> {
         let tools = self.tools.lock().unwrap();
         tools.keys().map(|(server, own, pin)| tool(server, own, pin)).collect()
     }
 
-    fn context(&self, tool: &Tool) -> Option<String> {
+    fn context(&self, tool: &SummarisableTool) -> Option<String> {
         let at = (tool.server.to_string(), tool.own.clone(), tool.key.pin.clone());
         self.tools.lock().unwrap().get(&at).cloned()
     }
@@ -70,8 +70,8 @@ struct Model {
     asked: Mutex<Vec<(Instant, Value)>>,
 }
 
-impl Calls for Model {
-    fn call(&self, tool: &str, arguments: &str) -> Called<'_> {
+impl InternalCalls for Model {
+    fn call(&self, tool: &str, arguments: &str) -> CallFuture<'_> {
         assert_eq!(tool, "model-api__complete");
         let arguments = serde_json::from_str(arguments).unwrap();
         self.asked.lock().unwrap().push((Instant::now(), arguments));
@@ -105,28 +105,28 @@ struct Bench {
     _state: tempfile::TempDir,
     tools: Arc<Fake>,
     model: Arc<Model>,
-    store: Arc<Store>,
-    summaries: Arc<Summaries>,
+    store: Arc<Database>,
+    summaries: Arc<SummaryTable>,
 }
 
 impl Bench {
     fn new(tools: Fake, says: impl IntoIterator<Item = Result<Value, String>>) -> Bench {
         let state = tempfile::tempdir().unwrap();
-        let store = Arc::new(Store::open(state.path()).unwrap());
+        let store = Arc::new(Database::open(state.path()).unwrap());
         Bench {
             tools: Arc::new(tools),
             model: Arc::new(Model {
                 says: Mutex::new(says.into_iter().collect()),
                 asked: Mutex::default(),
             }),
-            summaries: Summaries::recall(&store),
+            summaries: SummaryTable::recall(&store),
             store,
             _state: state,
         }
     }
 
-    fn maker(&self) -> Maker {
-        Maker {
+    fn maker(&self) -> SummaryMaker {
+        SummaryMaker {
             summaries: self.summaries.clone(),
             store: self.store.clone(),
             tools: self.tools.clone(),
@@ -166,7 +166,7 @@ impl Bench {
 async fn each_definition_is_asked_about_once_and_another_pin_is_another() {
     let bench = Bench::new(Fake::of(&[("a", "x"), ("a", "y"), ("b", "z")]), [said("Does it.")]);
     let come = bench.summaries.come();
-    assert_eq!(bench.maker().batch().await, Over::Done);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Done);
     assert_eq!(
         bench.asked(),
         ["about a x pin", "about b z pin", "about a y pin"],
@@ -185,7 +185,7 @@ async fn each_definition_is_asked_about_once_and_another_pin_is_another() {
     );
     // Another daemon on the same state has them, and asks about what is another definition alone.
     let after = Bench {
-        summaries: Summaries::recall(&bench.store),
+        summaries: SummaryTable::recall(&bench.store),
         ..bench
     };
     after
@@ -195,7 +195,7 @@ async fn each_definition_is_asked_about_once_and_another_pin_is_another() {
         .unwrap()
         .remove(&("a".to_owned(), "x".to_owned(), "pin".to_owned()));
     after.tools.add("a", "x", "pin2");
-    assert_eq!(after.maker().batch().await, Over::Done);
+    assert_eq!(after.maker().batch().await, BatchEnd::Done);
     assert_eq!(after.asked()[3..], ["about a x pin2"]);
 }
 
@@ -210,7 +210,7 @@ async fn three_attempts_twice_as_far_apart_each_time_and_the_next_tool_waits_too
         said("At last."),
     ];
     let bench = Bench::new(Fake::of(&[("a", "x"), ("b", "y")]), says);
-    assert_eq!(bench.maker().batch().await, Over::Done);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Done);
     assert_eq!(bench.asked(), [["about a x pin"; 3], ["about b y pin"; 3]].concat());
     assert_eq!(bench.waits(), [5, 10, 20, 40, 60]);
     assert_eq!(bench.kept().len(), 1);
@@ -222,7 +222,7 @@ async fn a_provider_is_given_the_time_that_it_asks_for_up_to_an_hour() {
         failed(json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": seconds }))
     };
     let bench = Bench::new(Fake::of(&[("a", "x")]), [after(77), after(u64::MAX), said("Does it.")]);
-    assert_eq!(bench.maker().batch().await, Over::Done);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Done);
     assert_eq!(bench.waits(), [77, 3600]);
 }
 
@@ -256,8 +256,8 @@ async fn a_definition_that_the_provider_refuses_to_read_keeps_no_other_servers_w
     let says = [refused(), said("Does it."), said("Does it."), refused()];
     let bench = Bench::new(Fake::of(&[("a", "poison"), ("b", "x"), ("b", "y")]), says);
     let mut maker = bench.maker();
-    assert_eq!(maker.batch().await, Over::Refused);
-    assert_eq!(maker.batch().await, Over::Refused);
+    assert_eq!(maker.batch().await, BatchEnd::Refused);
+    assert_eq!(maker.batch().await, BatchEnd::Refused);
     assert_eq!(
         bench.asked(),
         [
@@ -288,13 +288,13 @@ async fn an_hour_later_it_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_a_sentence_is_none_and_is_not_asked_for_again_and_again() {
     let bench = Bench::new(Fake::of(&[("a", "x")]), [said(" \n\u{202e}")]);
-    assert_eq!(bench.maker().batch().await, Over::Done);
-    assert_eq!(bench.maker().batch().await, Over::Done);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Done);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Done);
     let again = Bench {
-        summaries: Summaries::recall(&bench.store),
+        summaries: SummaryTable::recall(&bench.store),
         ..bench
     };
-    assert_eq!(again.maker().batch().await, Over::Done);
+    assert_eq!(again.maker().batch().await, BatchEnd::Done);
     assert_eq!((again.asked().len(), again.kept()[0].2.as_str()), (1, ""));
     let key = tool("a", "x", "pin").key;
     assert!(!again.summaries.is_due(&key, clock() + 23 * 3600 * 1000));
@@ -307,15 +307,15 @@ async fn a_server_that_changes_its_tools_all_the_time_costs_no_more_than_its_cal
     for n in 0..10 * MAX_CALLS_OF_SERVER {
         bench.tools.add("hostile", &format!("t{n}"), "pin");
     }
-    assert_eq!(bench.maker().batch().await, Over::Limit);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Limit);
     assert_eq!(bench.asked().len(), MAX_CALLS_OF_SERVER + 1);
     // A restart gives nothing back, and one more server is served all the same.
     bench.tools.add("other", "t", "pin");
     let again = Bench {
-        summaries: Summaries::recall(&bench.store),
+        summaries: SummaryTable::recall(&bench.store),
         ..bench
     };
-    assert_eq!(again.maker().batch().await, Over::Limit);
+    assert_eq!(again.maker().batch().await, BatchEnd::Limit);
     assert_eq!(again.asked().last().unwrap(), "about other t pin");
     assert_eq!(again.asked().len(), MAX_CALLS_OF_SERVER + 2);
     for server in 0..10 {
@@ -323,7 +323,7 @@ async fn a_server_that_changes_its_tools_all_the_time_costs_no_more_than_its_cal
             again.tools.add(&format!("hostile{server}"), &format!("t{n}"), "pin");
         }
     }
-    assert_eq!(again.maker().batch().await, Over::Limit);
+    assert_eq!(again.maker().batch().await, BatchEnd::Limit);
     assert_eq!(again.asked().len(), MAX_CALLS, "all together");
 }
 
@@ -336,7 +336,7 @@ async fn what_is_no_longer_approved_is_not_sent_again() {
         bench.tools.tools.lock().unwrap().clear();
     };
     let (over, ()) = tokio::join!(maker.batch(), batch);
-    assert_eq!((over, bench.asked().len()), (Over::Done, 1));
+    assert_eq!((over, bench.asked().len()), (BatchEnd::Done, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,6 +346,6 @@ async fn without_an_adapter_nothing_is_asked() {
         ..Fake::of(&[("a", "x")])
     };
     let bench = Bench::new(absent, [said("Does it.")]);
-    assert_eq!(bench.maker().batch().await, Over::Refused);
+    assert_eq!(bench.maker().batch().await, BatchEnd::Refused);
     assert!(bench.asked().is_empty());
 }

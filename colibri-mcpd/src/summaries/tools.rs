@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::asked;
-use super::known::Key;
-use crate::catalog::{Host, Item};
+use super::known::SummaryKey;
+use crate::catalog::{Item, ServerHost};
 use colibri_protocol::Feature;
 
 /// The server whose tool is called: the model adapter.
@@ -14,25 +14,25 @@ const COMPLETE: &str = "complete";
 
 /// A definition that may be summarised.
 #[derive(Debug, Clone)]
-pub(super) struct Tool {
+pub(super) struct SummarisableTool {
     /// Whose it is.
     pub server: Arc<str>,
     /// Its server's own name of it.
     pub own: String,
     /// What its summary is kept under.
-    pub key: Key,
+    pub key: SummaryKey,
 }
 
 /// The tools that there are.
-pub(super) trait Tools: Send + Sync {
+pub(super) trait ToolSource: Send + Sync {
     /// The name under which the model adapter's tool is called; `None` if the adapter is not in the registry.
     fn adapter(&self) -> Option<String>;
 
     /// The tools that may be summarised.
-    fn approved(&self) -> Vec<Tool>;
+    fn approved(&self) -> Vec<SummarisableTool>;
 
     /// What a model is asked about a tool; `None` if its definition is another one by now, or not approved.
-    fn context(&self, tool: &Tool) -> Option<String>;
+    fn context(&self, tool: &SummarisableTool) -> Option<String>;
 }
 
 /// Whether a definition may be sent: it is approved, by who may read it as well, and somebody may call the tool.
@@ -42,7 +42,7 @@ fn may_be_sent(item: &Item) -> bool {
         && item.verdict.failure(&item.server.id, Feature::Tool).is_none()
 }
 
-impl Tools for Host {
+impl ToolSource for ServerHost {
     fn adapter(&self) -> Option<String> {
         if !self.servers().contains_key(ADAPTER) {
             return None;
@@ -52,22 +52,22 @@ impl Tools for Host {
         Some(known.map_or_else(|| format!("{ADAPTER}__{COMPLETE}"), |item| item.exposed.clone()))
     }
 
-    fn approved(&self) -> Vec<Tool> {
+    fn approved(&self) -> Vec<SummarisableTool> {
         let table = self.table();
         let approved = table.offered_alone(Feature::Tool).filter(|item| may_be_sent(item));
         approved
-            .map(|item| Tool {
+            .map(|item| SummarisableTool {
                 server: item.server.id.clone(),
                 own: item.own.clone(),
-                key: Key::of(item),
+                key: SummaryKey::of(item),
             })
             .collect()
     }
 
-    fn context(&self, tool: &Tool) -> Option<String> {
+    fn context(&self, tool: &SummarisableTool) -> Option<String> {
         let table = self.table();
         let item = table.by_own_name(Feature::Tool, &tool.server, &tool.own)?;
-        let is_still = may_be_sent(item) && Key::of(item) == tool.key;
+        let is_still = may_be_sent(item) && SummaryKey::of(item) == tool.key;
         is_still.then(|| asked::context(&item.raw, &self.redactor()))
     }
 }

@@ -14,10 +14,12 @@ use crate::retries;
 use crate::world::{PATIENCE, PERSON, Peer, World, code};
 use crate::{ALL, OPEN, REGISTRY, SESSION};
 use colibri_api::{CostMode, CostSetBy, Day, NewTask, TaskStatus};
-use colibri_mcpd::board::Doer;
-use colibri_mcpd::peer::{Budget, Outbox};
-use colibri_mcpd::policy::{Clients, Gate, Spent, SystemAccounts, Terms};
-use colibri_mcpd::relay::{Call, CallMetrics, Chain, Client, Described, Outcome, Parts, Relayed, Target, Upstream};
+use colibri_mcpd::board::BoardActor;
+use colibri_mcpd::peer::{ByteBudget, Outbox};
+use colibri_mcpd::policy::{Clients, DailyUsage, Gate, SystemAccounts, Terms};
+use colibri_mcpd::relay::{
+    Call, CallMetrics, CallOutcome, CallTarget, Chain, Client, RequestParts, ServerAnswer, TargetDescription, Upstream,
+};
 use colibri_mcpd::store::CostQuery;
 use colibri_protocol::{Failure, Feature, Method, Version};
 use colibri_wire::{Envelope, Id, Kind};
@@ -256,7 +258,7 @@ async fn a_spent_day_leaves_all_that_costs_nothing_of_servers() {
     let uid = nix::unistd::geteuid().as_raw();
     let mut peer = world.operator().await;
     peer.names("tools/list", "tools", "name").await;
-    let spent = |bytes| Spent {
+    let spent = |bytes| DailyUsage {
         day: Day::of(SystemTime::now()),
         bytes,
         own: None,
@@ -325,7 +327,7 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
             created_by: PERSON.uid,
             share: None,
         };
-        let who = Doer {
+        let who = BoardActor {
             uid: PERSON.uid,
             agent: None,
             operator: false,
@@ -365,7 +367,7 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
     let mut peer = world.operator().await;
     assert!(comes_whole(&mut peer, 3_000).await && !comes_whole(&mut peer, 4_001).await);
     let today = Day::of(SystemTime::now());
-    let spent = |day, bytes| Spent { day, bytes, own: None };
+    let spent = |day, bytes| DailyUsage { day, bytes, own: None };
     shares.recall([(uid, spent(today, 499_999))]);
     assert!(
         peer.call("git__status", json!({})).await["result"]["isError"].is_null(),
@@ -417,7 +419,7 @@ async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
     let world = World::new(REGISTRY, &policy(&json!({"mode": "fast", "escalate": true}))).await;
     let uid = nix::unistd::geteuid().as_raw();
     let today = Day::of(SystemTime::now());
-    let spent = Spent {
+    let spent = DailyUsage {
         day: today,
         bytes: 499_990,
         own: None,
@@ -478,7 +480,7 @@ async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
 async fn calls_at_once_overrun_a_budget_by_no_more_than_small_results() {
     let world = World::new(REGISTRY, &policy(&json!({"mode": "max"}))).await;
     let uid = nix::unistd::geteuid().as_raw();
-    let spent = Spent {
+    let spent = DailyUsage {
         day: Day::of(SystemTime::now()),
         bytes: 7_900_000,
         own: None,
@@ -516,9 +518,9 @@ struct Slow {
     metrics: CallMetrics,
 }
 
-impl Target for Slow {
-    fn describe(&self) -> Described<'_> {
-        Described {
+impl CallTarget for Slow {
+    fn describe(&self) -> TargetDescription<'_> {
+        TargetDescription {
             server: "slow",
             feature: Feature::Tool,
             operation: "big",
@@ -570,7 +572,7 @@ impl Upstream for Slow {
 }
 
 /// A call that is in flight, and a result of so many bytes of text for it.
-fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> (Box<Call>, Outcome) {
+fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> (Box<Call>, CallOutcome) {
     let frame = Bytes::from(format!(
         r#"{{"id":{id},"result":{{"content":[{{"text":"{}"}}]}}}}"#,
         "x".repeat(length)
@@ -593,9 +595,9 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
         batch: None,
         version: Version::V2025_11_25,
         method: Some(Method::ToolsCall),
-        parts: Parts {
+        parts: RequestParts {
             id: asked.span(),
-            ..Parts::default()
+            ..RequestParts::default()
         },
         frame: request.clone(),
         held: 0,
@@ -622,7 +624,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
         against: None,
         deferred: None,
     };
-    let relayed = Relayed {
+    let relayed = ServerAnswer {
         id: 6..6 + id.to_string().len(),
         outcome: Ok(at(r#""result":"#)..frame.len() - 1),
         frame: frame.clone(),
@@ -631,7 +633,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
         version: Version::V2025_11_25,
         is_interim: false,
     };
-    (Box::new(call), Outcome::Relayed(relayed))
+    (Box::new(call), CallOutcome::Relayed(relayed))
 }
 
 #[tokio::test]
@@ -640,7 +642,7 @@ async fn answers_that_leave_together_do_not_spend_the_same_remainder() {
     let share = world.daemon.host.shares().of(PERSON.uid);
     let today = Day::of(SystemTime::now());
     share.spend(today, 8_000_000 - 100_000);
-    let outbox = Outbox::new(1 << 20, Arc::new(Budget::new(1 << 30)));
+    let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::new(1 << 30)));
     let client = Arc::new(Client::new(1, PERSON, outbox, 9).sharing(share.clone()));
     let target = Arc::new(Slow::default());
     let finished = [1, 2].map(|id| {

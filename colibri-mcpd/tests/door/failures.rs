@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use colibri_mcpd::confine::{SpawnError, Spawned};
+use colibri_mcpd::confine::{SpawnError, SpawnedServer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +29,7 @@ fn next<'a>(what: &str, script: &'a str) -> &'a str {
 }
 
 /// A server that starts and answers by scripts.
-pub(crate) fn spawn(server: &str, starts: &str, calls: &str) -> Result<Spawned, SpawnError> {
+pub(crate) fn spawn(server: &str, starts: &str, calls: &str) -> Result<SpawnedServer, SpawnError> {
     let start = next(&format!("{server} start"), starts);
     match start {
         "later" => {
@@ -60,7 +60,7 @@ pub(crate) fn spawn(server: &str, starts: &str, calls: &str) -> Result<Spawned, 
             _ => serve(&what, &calls, requests, answers).await,
         }
     };
-    Ok(Spawned {
+    Ok(SpawnedServer {
         stdin: Box::new(stdin),
         stdout: Box::new(stdout),
         stderr: Box::new(tokio::io::empty()),
@@ -439,7 +439,10 @@ async fn a_server_that_was_taken_away_is_not_tried_again() {
     let mut peer = world.operator().await;
     let call = peer.begin("tools/call", json!({ "name": "taken__step" })).await;
     first_retry(&world, &id).await;
-    world.daemon.host.load(&colibri_mcpd::registry::Loaded::default());
+    world
+        .daemon
+        .host
+        .load(&colibri_mcpd::registry::LoadedRegistry::default());
     let answer = peer.answer(call).await;
     assert_eq!(code(&answer), GONE, "{answer}");
     let said = attempts(&world, &id);
@@ -531,7 +534,10 @@ async fn what_a_server_refuses_that_was_taken_away_is_not_tried_again() {
     while times.lock().unwrap().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
-    world.daemon.host.load(&colibri_mcpd::registry::Loaded::default());
+    world
+        .daemon
+        .host
+        .load(&colibri_mcpd::registry::LoadedRegistry::default());
     let answer = peer.answer(call).await;
     assert_eq!(code(&answer), GONE, "{answer}");
     let said = attempts(&world, "gone");

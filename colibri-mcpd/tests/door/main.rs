@@ -13,7 +13,7 @@ mod world;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use colibri_mcpd::agents::Doors as _;
-use colibri_mcpd::inbound::Visitor;
+use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::serve;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -69,7 +69,11 @@ async fn a_line_that_does_not_end_has_a_time_in_all() {
     let world = World::new(REGISTRY, OPEN).await;
     let (mut to, reader) = tokio::io::duplex(1 << 10);
     let (writer, _from) = tokio::io::duplex(1 << 10);
-    let served = tokio::spawn(serve(Visitor::enter(world.daemon.clone(), PERSON), reader, writer));
+    let served = tokio::spawn(serve(
+        InboundConnection::enter(world.daemon.clone(), PERSON),
+        reader,
+        writer,
+    ));
     // Each of these lines ends, and the next has begun.
     for _ in 0..20 {
         to.write_all(b"{}\n{").await.unwrap();
@@ -99,7 +103,7 @@ async fn a_session_is_sixteen_digits_and_used_once() {
         "0123456789abcde",
         "0123456789abcdef0",
     ] {
-        let door = std::sync::Arc::new(colibri_mcpd::relay::AgentDoor {
+        let door = std::sync::Arc::new(colibri_mcpd::relay::AgentSocket {
             agent: "coder".into(),
             session: bad.into(),
             tools: Default::default(),
@@ -223,7 +227,7 @@ async fn doors_are_no_link_to_elsewhere() {
     std::fs::create_dir(directory.path().join("elsewhere")).unwrap();
     symlink(directory.path().join("elsewhere"), directory.path().join("doors")).unwrap();
     let world = World::within(directory, REGISTRY, OPEN).await;
-    let door = std::sync::Arc::new(colibri_mcpd::relay::AgentDoor {
+    let door = std::sync::Arc::new(colibri_mcpd::relay::AgentSocket {
         agent: "coder".into(),
         session: SESSION.into(),
         tools: Default::default(),

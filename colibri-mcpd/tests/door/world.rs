@@ -7,23 +7,25 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser as _;
-use colibri_mcpd::agents::{self, Agents};
-use colibri_mcpd::agents::{Doors as _, Open};
+use colibri_mcpd::agents::{self, AgentRoster};
+use colibri_mcpd::agents::{Doors as _, ListenGuard};
 use colibri_mcpd::board::Board;
-use colibri_mcpd::catalog::Host;
-use colibri_mcpd::config::Flags;
-use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::catalog::ServerHost;
+use colibri_mcpd::config::DaemonFlags;
+use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
 use colibri_mcpd::daemon::Daemon;
-use colibri_mcpd::daemon::sources::Sources;
+use colibri_mcpd::daemon::sources::SourceMetadata;
 use colibri_mcpd::inbound::{AgentDoors, Listener};
-use colibri_mcpd::peer::{Budget, Frame, FrameReader};
-use colibri_mcpd::policy::{AgentTools, Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares, SystemAccounts};
-use colibri_mcpd::registry::secrets::Secrets;
-use colibri_mcpd::registry::{Loaded, Server as Entry, parse};
+use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader};
+use colibri_mcpd::policy::{
+    AgentTools, ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates, SystemAccounts, UserQuotas,
+};
+use colibri_mcpd::registry::secrets::SecretStore;
+use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry, parse};
 use colibri_mcpd::relay::request_state::RequestStates;
-use colibri_mcpd::relay::{AgentDoor, CallMetrics, Chain, Recorder, Rules, Spent};
+use colibri_mcpd::relay::{AgentSocket, AgentUsage, CallMetrics, CallRules, Chain, Recorder};
 use colibri_mcpd::servers;
-use colibri_mcpd::store::Store;
+use colibri_mcpd::store::Database;
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use colibri_wire::{Envelope, Kind};
 use serde_json::{Value, json};
@@ -58,21 +60,21 @@ struct InMemory;
 /// A process that lasts as long as its server does.
 pub(crate) struct Task(pub(crate) JoinHandle<()>);
 
-impl Process for Task {
+impl ServerProcess for Task {
     fn pid(&self) -> u32 {
         1
     }
 
-    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
         Box::pin(async {
             let _ = (&mut self.0).await;
-            Exit::Status(0)
+            ServerExit::Status(0)
         })
     }
 }
 
 impl Spawner for InMemory {
-    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>> {
         if let LaunchSpec::Host { server, arguments, .. } = &spec
             && let [starts, calls] = &arguments[..]
         {
@@ -85,7 +87,7 @@ impl Spawner for InMemory {
             true => tokio::spawn(serve_modern(requests, answers)),
             false => tokio::spawn(serve(requests, answers)),
         });
-        let spawned = Spawned {
+        let spawned = SpawnedServer {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(tokio::io::empty()),
@@ -226,9 +228,9 @@ pub(crate) struct World {
 
 /// An agent that runs.
 pub(crate) struct Agent {
-    pub(crate) door: Arc<AgentDoor>,
+    pub(crate) door: Arc<AgentSocket>,
     pub(crate) directory: PathBuf,
-    open: Option<Box<dyn Open>>,
+    open: Option<Box<dyn ListenGuard>>,
 }
 
 impl World {
@@ -255,7 +257,7 @@ impl World {
         .unwrap();
         let socket = path.join("colibri.sock").display().to_string();
         let state = path.display().to_string();
-        let config = Flags::try_parse_from([
+        let config = DaemonFlags::try_parse_from([
             "colibri-mcpd",
             "--external-call",
             "--write",
@@ -273,23 +275,23 @@ impl World {
         let results = colibri_mcpd::results::Results::open(path, config.results).unwrap();
         let chain = Arc::new(Chain {
             recorder: Recorder::Trail(trail),
-            rules: Rules {
+            rules: CallRules {
                 gates: ArcSwap::from_pointee(Gates::new(true, true)),
                 clients: ArcSwap::from_pointee(clients),
             },
             metrics: CallMetrics::default(),
             ledger: Default::default(),
-            approvals: Approvals::new(DEFAULT_EXPIRY),
+            approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
             states: RequestStates::of_this_process().unwrap(),
             tickets: Default::default(),
             results: Arc::new(results),
             board: Default::default(),
         });
-        let budget = Arc::new(Budget::new(1 << 30));
-        let store = Arc::new(Store::open(path).unwrap());
+        let budget = Arc::new(ByteBudget::new(1 << 30));
+        let store = Arc::new(Database::open(path).unwrap());
         let spawner = Arc::new(InMemory);
-        let secrets = Arc::new(Secrets::beside(&path.join("external-mcp.json")));
-        let agents = Agents::new(agents::Parts {
+        let secrets = Arc::new(SecretStore::beside(&path.join("external-mcp.json")));
+        let agents = AgentRoster::new(agents::AgentDependencies {
             spawner: spawner.clone(),
             chain: chain.clone(),
             secrets: secrets.clone(),
@@ -299,29 +301,29 @@ impl World {
             autospawn: false,
         })
         .unwrap();
-        let host = Host::new(servers::Parts {
+        let host = ServerHost::new(servers::ServerDependencies {
             spawner,
             store: store.clone(),
             chain: chain.clone(),
             budget: budget.clone(),
             max_frame: PIPE,
             secrets,
-            tokens: Arc::new(colibri_mcpd::oauth::Store::below(path)),
+            tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(path)),
             registry: "registry".to_owned(),
             call_timeout: Duration::from_secs(300),
             pins: None,
-            shares: Arc::new(Shares::new(config.shares)),
+            shares: Arc::new(UserQuotas::new(config.shares)),
         });
         let entries = parse(registry.as_bytes(), "registry").unwrap().servers;
         let entry = |(id, entry)| {
             let entry = Arc::new(entry);
             (id, Entry { entry, refusal: None })
         };
-        host.load(&Loaded {
+        host.load(&LoadedRegistry {
             servers: entries.into_iter().map(entry).collect(),
-            ..Loaded::default()
+            ..LoadedRegistry::default()
         });
-        let sources = Sources::recall(&config).unwrap();
+        let sources = SourceMetadata::recall(&config).unwrap();
         let daemon = Daemon::new(config, sources, chain, host, agents, store, budget);
         let doors = AgentDoors::new(&daemon);
         let listener = Listener::bind(&daemon.config.socket).unwrap();
@@ -354,14 +356,14 @@ impl World {
         let tools = format!(r#"{{"tools":{tools}}}"#);
         let document = colibri_json::Document::parse(tools.as_bytes(), "agents").unwrap();
         let keys = document.root().object(&["tools"]).unwrap();
-        let door = Arc::new(AgentDoor {
+        let door = Arc::new(AgentSocket {
             agent: "coder".into(),
             session: session.into(),
             tools: AgentTools::read(keys.get("tools").unwrap()).unwrap(),
             shared_tasks: false,
             max_bytes,
             max_tokens: None,
-            spent: Spent::default(),
+            spent: AgentUsage::default(),
         });
         let (directory, open) = self.doors.open(door.clone(), person).unwrap();
         Agent {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_mcpd::daemon::Daemon;
-use colibri_mcpd::inbound::Visitor;
+use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::serve;
 use colibri_mcpd::policy::Caller;
 use colibri_protocol::uri::exposed;
@@ -59,7 +59,7 @@ impl Person {
                 gid: self.uid,
                 pid: None,
             };
-            let visitor = Visitor::enter(self.daemon.clone(), caller);
+            let visitor = InboundConnection::enter(self.daemon.clone(), caller);
             let served = tokio::spawn(serve(visitor, reader, writer));
             let connection = Connection {
                 world: self.world.clone(),

@@ -39,21 +39,21 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser;
-use colibri_mcpd::agents::{self, Agents};
+use colibri_mcpd::agents::{self, AgentRoster};
 use colibri_mcpd::board::Board;
-use colibri_mcpd::catalog::Host;
-use colibri_mcpd::config::{Config, Flags};
+use colibri_mcpd::catalog::ServerHost;
+use colibri_mcpd::config::{DaemonConfig, DaemonFlags};
 use colibri_mcpd::daemon::Daemon;
-use colibri_mcpd::daemon::sources::Sources;
-use colibri_mcpd::peer::Budget;
-use colibri_mcpd::policy::shares::Limits as ShareLimits;
-use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, Shares};
+use colibri_mcpd::daemon::sources::SourceMetadata;
+use colibri_mcpd::peer::ByteBudget;
+use colibri_mcpd::policy::shares::UserQuota as ShareLimits;
+use colibri_mcpd::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
 use colibri_mcpd::registry::parse;
-use colibri_mcpd::registry::secrets::Secrets;
-use colibri_mcpd::registry::{Loaded, Server as Entry};
-use colibri_mcpd::relay::{CallMetrics, Chain, Recorder, Rules};
+use colibri_mcpd::registry::secrets::SecretStore;
+use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
+use colibri_mcpd::relay::{CallMetrics, CallRules, Chain, Recorder};
 use colibri_mcpd::servers;
-use colibri_mcpd::store::Store;
+use colibri_mcpd::store::Database;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -70,7 +70,7 @@ const MAX_IDLE: u64 = 20;
 const MAX_TO_END: Duration = Duration::from_secs(5 + 10 + 3);
 
 /// One store for all: what is kept in it is never found again, because no two registries have the same entries.
-static STORE: LazyLock<(tempfile::TempDir, Arc<Store>)> = LazyLock::new(|| {
+static STORE: LazyLock<(tempfile::TempDir, Arc<Database>)> = LazyLock::new(|| {
     // Memory where there is some: what the disk can do is the store's own tests' business.
     let memory = Path::new("/dev/shm");
     let directory = if memory.is_dir() {
@@ -79,7 +79,7 @@ static STORE: LazyLock<(tempfile::TempDir, Arc<Store>)> = LazyLock::new(|| {
         tempfile::tempdir()
     }
     .unwrap();
-    let store = Arc::new(Store::open(directory.path()).unwrap());
+    let store = Arc::new(Database::open(directory.path()).unwrap());
     (directory, store)
 });
 /// Tells the entries of one registry from all others.
@@ -130,7 +130,7 @@ fn registry(
     profiles: &BTreeMap<String, Profile>,
     limits: &BTreeMap<String, [u64; 4]>,
     of: &BTreeMap<String, u64>,
-) -> Loaded {
+) -> LoadedRegistry {
     let mut servers = serde_json::Map::new();
     for (id, generation) in of {
         let [start, call, total, idle] = limits[id];
@@ -147,7 +147,7 @@ fn registry(
         entry: Arc::new(entry),
         refusal: None,
     };
-    Loaded {
+    LoadedRegistry {
         servers: registry
             .servers
             .into_iter()
@@ -167,8 +167,8 @@ fn telling(profiles: &BTreeMap<String, Profile>) -> BTreeSet<String> {
     telling.map(|(id, _)| id.clone()).collect()
 }
 
-fn configuration() -> Config {
-    Flags::try_parse_from([
+fn configuration() -> DaemonConfig {
+    DaemonFlags::try_parse_from([
         "colibri-mcpd",
         "--external-call",
         "--socket",
@@ -230,28 +230,28 @@ async fn simulate(seed: u64) -> Arc<World> {
 
     let chain = Arc::new(Chain {
         recorder: Recorder::Off,
-        rules: Rules {
+        rules: CallRules {
             gates: ArcSwap::from_pointee(Gates::new(false, true)),
             clients: ArcSwap::from_pointee(Clients::absent("/simulated/clients.json".into())),
         },
         metrics: CallMetrics::default(),
         ledger: Default::default(),
-        approvals: Approvals::new(DEFAULT_EXPIRY),
+        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
         tickets: Default::default(),
         results: Default::default(),
         board: Default::default(),
     });
-    let budget = Arc::new(Budget::new(1 << 30));
+    let budget = Arc::new(ByteBudget::new(1 << 30));
     let spawner = SimulatedSpawner {
         world: world.clone(),
         profiles: profiles.clone(),
         rng: Mutex::new((rng.fork(), 0)),
     };
     let spawner = Arc::new(spawner);
-    let secrets = Arc::new(Secrets::beside(Path::new("/simulated/external-mcp.json")));
+    let secrets = Arc::new(SecretStore::beside(Path::new("/simulated/external-mcp.json")));
     let store = STORE.1.clone();
-    let agents = Agents::new(agents::Parts {
+    let agents = AgentRoster::new(agents::AgentDependencies {
         spawner: spawner.clone(),
         chain: chain.clone(),
         secrets: secrets.clone(),
@@ -261,25 +261,25 @@ async fn simulate(seed: u64) -> Arc<World> {
         autospawn: false,
     })
     .unwrap();
-    let host = Host::new(servers::Parts {
+    let host = ServerHost::new(servers::ServerDependencies {
         spawner,
         store: store.clone(),
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: 1 << 20,
         secrets,
-        tokens: Arc::new(colibri_mcpd::oauth::Store::below(Path::new("/simulated"))),
+        tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(Path::new("/simulated"))),
         registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
         // Pins wait for the disk, on a thread of their own.
         pins: None,
-        shares: Arc::new(Shares::new(ShareLimits::NONE)),
+        shares: Arc::new(UserQuotas::new(ShareLimits::NONE)),
     });
     let fresh = || REGISTRIES.fetch_add(1, Ordering::Relaxed);
     let mut entries: BTreeMap<String, u64> = profiles.keys().map(|id| (id.clone(), fresh())).collect();
     host.load(&registry(&profiles, &limits, &entries));
     let config = configuration();
-    let sources = Sources::recall(&config).unwrap();
+    let sources = SourceMetadata::recall(&config).unwrap();
     let daemon = Daemon::new(
         config,
         sources,
@@ -386,7 +386,7 @@ fn nobody_left(world: &World, daemon: &Daemon) {
 }
 
 /// Ends the daemon: whatever happens, it takes no longer than it may, and no process is left.
-async fn end(world: &Arc<World>, daemon: &Arc<Daemon>, host: &Arc<Host>) {
+async fn end(world: &Arc<World>, daemon: &Arc<Daemon>, host: &Arc<ServerHost>) {
     let began = Instant::now();
     world.books().shutdown = Some(began);
     world.count("shutdown");

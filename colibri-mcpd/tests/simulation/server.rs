@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
@@ -59,7 +59,7 @@ pub(crate) struct SimulatedSpawner {
 }
 
 impl Spawner for SimulatedSpawner {
-    fn spawn(&self, order: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, order: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>> {
         Box::pin(async move {
             let server = order.server().to_owned();
             let (mut rng, pid) = {
@@ -124,7 +124,7 @@ impl Spawner for SimulatedSpawner {
                 listening: None,
             };
             tokio::spawn(life.live(Some(Lines::new(their_stdin)), exit));
-            Ok(Spawned {
+            Ok(SpawnedServer {
                 stdin: Box::new(Lifeline {
                     pipe: stdin,
                     _alive: alive,
@@ -139,19 +139,19 @@ impl Spawner for SimulatedSpawner {
 
 struct SimulatedProcess {
     pid: u32,
-    exited: watch::Receiver<Option<Exit>>,
+    exited: watch::Receiver<Option<ServerExit>>,
 }
 
-impl Process for SimulatedProcess {
+impl ServerProcess for SimulatedProcess {
     fn pid(&self) -> u32 {
         self.pid
     }
 
-    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+    fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
         Box::pin(async {
             match self.exited.wait_for(Option::is_some).await {
-                Ok(exit) => exit.unwrap_or(Exit::Unknown),
-                Err(_) => Exit::Unknown,
+                Ok(exit) => exit.unwrap_or(ServerExit::Unknown),
+                Err(_) => ServerExit::Unknown,
             }
         })
     }
@@ -227,7 +227,7 @@ struct Life {
 }
 
 impl Life {
-    async fn live(mut self, mut stdin: Option<Lines<DuplexStream>>, exit: watch::Sender<Option<Exit>>) {
+    async fn live(mut self, mut stdin: Option<Lines<DuplexStream>>, exit: watch::Sender<Option<ServerExit>>) {
         if self.profile.faulty && self.rng.chance(20) {
             self.tell_stderr("a word of warning\n").await;
         }
@@ -255,7 +255,7 @@ impl Life {
                 biased;
                 line = read => match line {
                     Some(line) => self.line(&line),
-                    None => break Exit::Status(0),
+                    None => break ServerExit::Status(0),
                 },
                 () = due => match self.plan.pop_first().map(|(_, step)| step) {
                     Some(Step::CloseInput) => {
@@ -270,7 +270,7 @@ impl Life {
                 },
             }
         };
-        if status == Exit::Status(0) {
+        if status == ServerExit::Status(0) {
             self.told_to_end(deaf).await;
         }
         self.world.note(&self.name, &format!("ends with {status}"));
@@ -346,7 +346,7 @@ impl Life {
     }
 
     /// Does what was planned; tells how it ended, if it did.
-    async fn step(&mut self, step: Step) -> Option<Exit> {
+    async fn step(&mut self, step: Step) -> Option<ServerExit> {
         match step {
             Step::Write(line) => self.write(&line).await,
             Step::Progress(id) => {
@@ -422,7 +422,7 @@ impl Life {
                         let _ = stdout.write_all(half.as_bytes()).await;
                     }
                 }
-                return Some(Exit::Status(self.rng.between(1, 139) as u8));
+                return Some(ServerExit::Status(self.rng.between(1, 139) as u8));
             }
             Step::CloseOutput => {
                 self.world.note(&self.name, "closes its standard output");

@@ -4,7 +4,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderVal
 use hyper::http::uri::Authority;
 use hyper::{StatusCode, Uri};
 
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
 use crate::policy::Gate;
 use crate::relay::Client;
 
@@ -16,9 +16,9 @@ const NARROW: HeaderName = HeaderName::from_static("colibri-narrow");
 ///
 /// # Errors
 /// 403, or 400 for what is no host.
-pub(super) fn check_origin(target: &Uri, headers: &HeaderMap, allowed: &[String]) -> Result<(), Refusal> {
+pub(super) fn check_origin(target: &Uri, headers: &HeaderMap, allowed: &[String]) -> Result<(), HttpRefusal> {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, "the Host header is no host"))?;
+    let host = host.ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "the Host header is no host"))?;
     let mut named = vec![("the Host header", host)];
     named.extend(target.authority().map(|authority| ("the request", authority.as_str())));
     if let Some(origin) = headers.get(ORIGIN) {
@@ -30,7 +30,7 @@ pub(super) fn check_origin(target: &Uri, headers: &HeaderMap, allowed: &[String]
     }
     for (who, authority) in named {
         if !is_allowed(authority, allowed) {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::FORBIDDEN,
                 format!(
                     "{who} names neither localhost nor a host that the daemon was told to answer to (--http-host): requests \
@@ -58,13 +58,13 @@ fn is_allowed(authority: &str, allowed: &[String]) -> bool {
 ///
 /// # Errors
 /// 415
-pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
     if kind.trim_ascii().eq_ignore_ascii_case(b"application/json") {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(HttpRefusal::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "the body of a POST is one JSON-RPC message: say Content-Type: application/json",
     ))
@@ -75,7 +75,7 @@ pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// 406
-pub(super) fn check_accept(headers: &HeaderMap, kinds: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check_accept(headers: &HeaderMap, kinds: &[&str]) -> Result<(), HttpRefusal> {
     if !headers.contains_key(ACCEPT) {
         return Ok(());
     }
@@ -106,7 +106,7 @@ pub(super) fn check_accept(headers: &HeaderMap, kinds: &[&str]) -> Result<(), Re
     if kinds.iter().all(|kind| takes(&kind)) {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(HttpRefusal::new(
         StatusCode::NOT_ACCEPTABLE,
         format!("the Accept header has to list {}", kinds.join(" and ")),
     ))

@@ -16,9 +16,9 @@ use tracing::{debug, warn};
 
 use super::front::Front;
 use super::head::MAX_HEAD;
-use super::refusal::Refusal;
-use super::wire::{Busy, Turn, Wire, is_gone};
-use crate::inbound::visitor::Visitor;
+use super::refusal::HttpRefusal;
+use super::wire::{Busy, HttpTurn, HttpWire, is_gone};
+use crate::inbound::visitor::InboundConnection;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGERING: usize = 64 * 1024 * 1024;
 
-enum Event {
+enum HttpConnectionEvent {
     ToldToGo(&'static str),
     Over(hyper::Result<()>),
     Refused,
@@ -38,9 +38,9 @@ enum Event {
 }
 
 /// Serves a connection until the client is gone or told to go.
-pub(in crate::inbound) async fn serve(front: Arc<Front>, visitor: Visitor, stream: UnixStream) {
+pub(in crate::inbound) async fn serve(front: Arc<Front>, visitor: InboundConnection, stream: UnixStream) {
     visitor.connection.speaks_http();
-    let (stream, turn, visitor) = (Arc::new(stream), Arc::new(Turn::default()), Arc::new(visitor));
+    let (stream, turn, visitor) = (Arc::new(stream), Arc::new(HttpTurn::default()), Arc::new(visitor));
     let why = drive(front, &visitor, &stream, &turn).await;
     visitor.client.disconnect();
     visitor.client.outbox.close();
@@ -52,7 +52,12 @@ pub(in crate::inbound) async fn serve(front: Arc<Front>, visitor: Visitor, strea
     }
 }
 
-async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStream>, turn: &Arc<Turn>) -> &'static str {
+async fn drive(
+    front: Arc<Front>,
+    visitor: &Arc<InboundConnection>,
+    stream: &Arc<UnixStream>,
+    turn: &Arc<HttpTurn>,
+) -> &'static str {
     let service = service_fn(|request: Request<_>| {
         let (front, visitor, turn) = (front.clone(), visitor.clone(), turn.clone());
         async move {
@@ -64,7 +69,7 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
     let mut builder = http1::Builder::new();
     let connection = builder
         .max_buf_size(2 * MAX_HEAD)
-        .serve_connection(Wire::new(stream.clone(), turn.clone()), service);
+        .serve_connection(HttpWire::new(stream.clone(), turn.clone()), service);
     let (mut connection, mut told) = (pin!(connection), pin!(visitor.connection.told_to_go()));
     let (mut going, mut nap) = (None, None);
     loop {
@@ -72,32 +77,32 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
             if going.is_none()
                 && let Poll::Ready(why) = told.as_mut().poll(context)
             {
-                return Poll::Ready(Event::ToldToGo(why));
+                return Poll::Ready(HttpConnectionEvent::ToldToGo(why));
             }
             if let Poll::Ready(done) = connection.as_mut().poll(context) {
-                return Poll::Ready(Event::Over(done));
+                return Poll::Ready(HttpConnectionEvent::Over(done));
             }
             if turn.is_refused() {
-                return Poll::Ready(Event::Refused);
+                return Poll::Ready(HttpConnectionEvent::Refused);
             }
             if going.is_some() || turn.is_watched() {
                 let nap = nap.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN)));
-                return nap.as_mut().poll(context).map(|()| Event::LookAgain);
+                return nap.as_mut().poll(context).map(|()| HttpConnectionEvent::LookAgain);
             }
             Poll::Pending
         });
         match event.await {
-            Event::ToldToGo(why) => {
+            HttpConnectionEvent::ToldToGo(why) => {
                 going = Some((why, Instant::now()));
                 connection.as_mut().graceful_shutdown();
             }
-            Event::Over(Ok(())) => return going.map_or("it closed the connection", |(why, _)| why),
-            Event::Over(Err(error)) => {
+            HttpConnectionEvent::Over(Ok(())) => return going.map_or("it closed the connection", |(why, _)| why),
+            HttpConnectionEvent::Over(Err(error)) => {
                 debug!(connection = visitor.client.connection, "HTTP failed: {error}");
                 return "HTTP failed";
             }
-            Event::Refused => return "it sent what is no request",
-            Event::LookAgain => {
+            HttpConnectionEvent::Refused => return "it sent what is no request",
+            HttpConnectionEvent::LookAgain => {
                 nap = None;
                 if let Some((why, _)) = going.filter(|(_, since)| since.elapsed() > FLUSH) {
                     return why;
@@ -114,7 +119,7 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
                     return "it does not read its answer";
                 }
                 if turn.begun().is_some_and(|since| since.elapsed() > HEAD) {
-                    turn.refuse(Refusal::new(
+                    turn.refuse(HttpRefusal::new(
                         StatusCode::REQUEST_TIMEOUT,
                         format!("the head of the request has not ended within {} s", HEAD.as_secs()),
                     ));
@@ -127,18 +132,18 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
 
 /// Tells a client that there is no place for it.
 pub(in crate::inbound) async fn turn_away(stream: UnixStream, why: String) {
-    finish(stream, Some(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
+    finish(stream, Some(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
 }
 
 /// Answers the one who speaks HTTP at an agent's door.
 pub(in crate::inbound) async fn refuse_at_door(stream: UnixStream) {
     let why = "an agent's door takes JSON-RPC, one message a line, and no HTTP: connect as colibri-mcp does";
-    finish(stream, Some(Refusal::new(StatusCode::FORBIDDEN, why))).await;
+    finish(stream, Some(HttpRefusal::new(StatusCode::FORBIDDEN, why))).await;
 }
 
 /// Says why what came is not served, and reads on for a while: a client that still writes when we close would not come
 /// to read it.
-async fn finish(mut stream: UnixStream, refusal: Option<Refusal>) {
+async fn finish(mut stream: UnixStream, refusal: Option<HttpRefusal>) {
     let said = async {
         if let Some(refusal) = refusal {
             stream.write_all(&refusal.to_response()).await?;

@@ -15,13 +15,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::checks::{check_accept, check_content_type, check_origin, text};
 use super::post::{Post, VERSION, find, no_session};
-use super::refusal::Refusal;
-use super::reply::{Events, Reply};
+use super::refusal::HttpRefusal;
+use super::reply::{Reply, TakenEvents};
 use super::session::Sessions;
-use super::wire::Turn;
+use super::wire::HttpTurn;
 use crate::daemon::Daemon;
-use crate::inbound::visitor::Visitor;
-use crate::peer::{Outbox, Unfinished};
+use crate::inbound::visitor::InboundConnection;
+use crate::peer::{Outbox, PartialMessage};
 use colibri_protocol::Version;
 
 /// How long a body may say nothing before it ends.
@@ -54,7 +54,12 @@ impl Front {
     }
 
     /// Answers a request.
-    pub(super) async fn answer(&self, visitor: &Visitor, turn: &Turn, request: Request<Incoming>) -> Response<Reply> {
+    pub(super) async fn answer(
+        &self,
+        visitor: &InboundConnection,
+        turn: &HttpTurn,
+        request: Request<Incoming>,
+    ) -> Response<Reply> {
         let (parts, body) = request.into_parts();
         let mut response = match self.serve(visitor, turn, &parts, body).await {
             Ok(response) => response,
@@ -76,18 +81,18 @@ impl Front {
 
     async fn serve(
         &self,
-        visitor: &Visitor,
-        turn: &Turn,
+        visitor: &InboundConnection,
+        turn: &HttpTurn,
         parts: &Parts,
         body: Incoming,
-    ) -> Result<Response<Reply>, Refusal> {
+    ) -> Result<Response<Reply>, HttpRefusal> {
         check_origin(&parts.uri, &parts.headers, &self.daemon.config.http_hosts)?;
         let below = parts.uri.path().strip_prefix(PATH);
         let only = match below.map(|below| below.strip_prefix('/').ok_or(below)) {
             Some(Err("")) => None,
             Some(Ok(server)) if !server.is_empty() => Some(server),
             _ => {
-                return Err(Refusal::new(
+                return Err(HttpRefusal::new(
                     StatusCode::NOT_FOUND,
                     format!("there is nothing here: the paths are {PATH} and, for one server alone, {PATH}/SERVER"),
                 ));
@@ -97,7 +102,7 @@ impl Front {
             Method::POST => self.post(visitor, turn, (parts, only), body).await,
             Method::GET => self.listen(visitor, turn, (parts, only)),
             Method::DELETE => self.end_session(visitor, (parts, only)),
-            _ => Err(Refusal::new(
+            _ => Err(HttpRefusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "send a message with POST, read a session's stream with GET, end it with DELETE",
             )),
@@ -106,11 +111,11 @@ impl Front {
 
     async fn post(
         &self,
-        visitor: &Visitor,
-        turn: &Turn,
+        visitor: &InboundConnection,
+        turn: &HttpTurn,
         (parts, only): (&Parts, Option<&str>),
         body: Incoming,
-    ) -> Result<Response<Reply>, Refusal> {
+    ) -> Result<Response<Reply>, HttpRefusal> {
         check_content_type(&parts.headers)?;
         check_accept(&parts.headers, &[JSON, EVENTS])?;
         let body = read(body, self.daemon.limits.frame, &visitor.client.outbox).await?;
@@ -128,10 +133,10 @@ impl Front {
     /// The stream of a session, or one of its requests read on.
     fn listen(
         &self,
-        visitor: &Visitor,
-        turn: &Turn,
+        visitor: &InboundConnection,
+        turn: &HttpTurn,
         (parts, only): (&Parts, Option<&str>),
-    ) -> Result<Response<Reply>, Refusal> {
+    ) -> Result<Response<Reply>, HttpRefusal> {
         refuse_modern(parts)?;
         check_accept(&parts.headers, &[EVENTS])?;
         let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid, only)?.ok_or_else(no_session)?;
@@ -147,14 +152,14 @@ impl Front {
             }
         };
         turn.answers_from(&reader.stream().client.outbox);
-        Ok(Reply::stream(Events::default(), reader))
+        Ok(Reply::stream(TakenEvents::default(), reader))
     }
 
     fn end_session(
         &self,
-        visitor: &Visitor,
+        visitor: &InboundConnection,
         (parts, only): (&Parts, Option<&str>),
-    ) -> Result<Response<Reply>, Refusal> {
+    ) -> Result<Response<Reply>, HttpRefusal> {
         refuse_modern(parts)?;
         let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid, only)?.ok_or_else(no_session)?;
         self.sessions.end(&session);
@@ -163,10 +168,10 @@ impl Front {
 }
 
 /// The modern era has no sessions.
-fn refuse_modern(parts: &Parts) -> Result<(), Refusal> {
+fn refuse_modern(parts: &Parts) -> Result<(), HttpRefusal> {
     let version = text(&parts.headers, VERSION).and_then(Version::parse);
     match version.is_some_and(Version::is_modern) {
-        true => Err(Refusal::new(
+        true => Err(HttpRefusal::new(
             StatusCode::METHOD_NOT_ALLOWED,
             format!("MCP {} has no sessions: every message is a POST", Version::LATEST),
         )),
@@ -174,8 +179,8 @@ fn refuse_modern(parts: &Parts) -> Result<(), Refusal> {
     }
 }
 
-fn unknown_event() -> Refusal {
-    Refusal::new(
+fn unknown_event() -> HttpRefusal {
+    HttpRefusal::new(
         StatusCode::BAD_REQUEST,
         "the events after this Last-Event-ID are not kept: what was to come on that stream is lost; GET without it reads the \
          session's own stream",
@@ -183,12 +188,12 @@ fn unknown_event() -> Refusal {
 }
 
 /// Reads a body whole.
-async fn read<B>(mut body: B, limit: usize, outbox: &Arc<Outbox>) -> Result<Bytes, Refusal>
+async fn read<B>(mut body: B, limit: usize, outbox: &Arc<Outbox>) -> Result<Bytes, HttpRefusal>
 where
     B: Body<Data = Bytes, Error: Display> + Unpin,
 {
     let too_long = |length: u64| {
-        Refusal::new(
+        HttpRefusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body has {length} bytes or more, the limit is {limit} (--max-frame)"),
         )
@@ -197,7 +202,7 @@ where
     if let Some(length) = known.filter(|length| *length > limit as u64) {
         return Err(too_long(length));
     }
-    let mut unfinished = Unfinished::new(outbox);
+    let mut unfinished = PartialMessage::new(outbox);
     let room = known.unwrap_or_default().min(ROOM as u64) as usize;
     let mut whole = BytesMut::with_capacity(room);
     let until = Instant::now() + BODY;
@@ -212,7 +217,7 @@ where
             Ok(Ok(None)) => return Ok(whole.freeze()),
             Ok(Ok(Some(Ok(frame)))) => frame,
             Ok(Ok(Some(Err(error)))) => {
-                return Err(Refusal::new(
+                return Err(HttpRefusal::new(
                     StatusCode::BAD_REQUEST,
                     format!("the body cannot be read: {error}"),
                 ));
@@ -222,7 +227,7 @@ where
                     true => format!("the body has not come within {} s", BODY.as_secs()),
                     false => format!("nothing of the body came for {} s", PATIENCE.as_secs()),
                 };
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
+                return Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, why));
             }
         };
         let Some(data) = frame.data_ref() else { continue };
@@ -238,8 +243,8 @@ where
 }
 
 /// Why the body of a client that was cut off is not read.
-fn no_room() -> Refusal {
-    Refusal::new(
+fn no_room() -> HttpRefusal {
+    HttpRefusal::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "the daemon has no room for the request now: what this user's clients have begun, and have not read, fills it",
     )
@@ -254,7 +259,7 @@ mod tests {
     use tokio::time::{Interval, interval};
 
     use super::*;
-    use crate::peer::{Budget, Tenant};
+    use crate::peer::{ByteBudget, Tenant};
 
     /// A body of which a byte comes now and then, without an end.
     struct Dripping(Interval);
@@ -278,7 +283,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_has_a_time_in_all_and_one_for_each_part() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let outbox = Outbox::charged(1 << 20, &budget, Tenant::Person(1));
         for (between, took, why) in [(5, BODY, "within 60 s"), (20, PATIENCE, "came for 10 s")] {
             let begun = Instant::now();
@@ -291,7 +296,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_ends_when_its_client_is_cut_off_for_another_user() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(ByteBudget::new(1 << 20));
         let greedy = Outbox::charged(1 << 20, &budget, Tenant::Person(1));
         assert!(greedy.keep(0, 900 << 10));
         let other = Outbox::charged(1 << 20, &budget, Tenant::Person(2));

@@ -1,7 +1,7 @@
 //! The head of a request, looked at before hyper reads it: what two readers could take for two different requests is
 //! refused here (RFC 9112, sections 2.2, 3, 5 and 6.3).
 
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
 use hyper::StatusCode;
 
 /// The most bytes of a head.
@@ -27,7 +27,7 @@ const ONCE: [&str; 12] = [
 
 /// How the body of a request is told from what comes after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
+pub enum BodyLength {
     /// So many bytes.
     Known(u64),
     /// In chunks.
@@ -45,9 +45,9 @@ pub fn end(bytes: &[u8], searched: usize) -> Option<usize> {
 ///
 /// # Errors
 /// Why it is refused.
-pub fn read(head: &[u8]) -> Result<Length, Refusal> {
+pub fn read(head: &[u8]) -> Result<BodyLength, HttpRefusal> {
     let text = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
-    let mut lines = Lines(text);
+    let mut lines = HeadLines(text);
     let request = lines.next().unwrap_or_default();
     let old = read_request_line(request)?;
     let mut seen = [false; ONCE.len()];
@@ -55,7 +55,7 @@ pub fn read(head: &[u8]) -> Result<Length, Refusal> {
     for line in lines {
         count += 1;
         if count > MAX_FIELDS {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 format!("the request has over {MAX_FIELDS} header fields"),
             ));
@@ -74,7 +74,7 @@ pub fn read(head: &[u8]) -> Result<Length, Refusal> {
             }
             "transfer-encoding" => chunked = true,
             "expect" if !value.eq_ignore_ascii_case(b"100-continue") => {
-                return Err(Refusal::new(
+                return Err(HttpRefusal::new(
                     StatusCode::EXPECTATION_FAILED,
                     "the only expectation that is met is 100-continue",
                 ));
@@ -90,13 +90,13 @@ pub fn read(head: &[u8]) -> Result<Length, Refusal> {
             "the request has a Content-Length and a Transfer-Encoding: where its body ends is not certain",
         )),
         (None, true) if old => Err(bad("HTTP/1.0 has no chunked bodies: send a Content-Length")),
-        (None, true) => Ok(Length::Chunked),
-        (length, false) => Ok(Length::Known(length.unwrap_or(0))),
+        (None, true) => Ok(BodyLength::Chunked),
+        (length, false) => Ok(BodyLength::Known(length.unwrap_or(0))),
     }
 }
 
 /// Reads `METHOD target HTTP/1.x`; tells whether it is HTTP/1.0.
-fn read_request_line(line: &[u8]) -> Result<bool, Refusal> {
+fn read_request_line(line: &[u8]) -> Result<bool, HttpRefusal> {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
     let is_target = |target: &[u8]| !target.is_empty() && target.iter().all(|byte| matches!(byte, 0x21..=0x7e));
@@ -108,7 +108,7 @@ fn read_request_line(line: &[u8]) -> Result<bool, Refusal> {
     match version {
         Some(b"HTTP/1.1") => Ok(false),
         Some(b"HTTP/1.0") => Ok(true),
-        _ => Err(Refusal::new(
+        _ => Err(HttpRefusal::new(
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             "the only version of HTTP here is 1.1",
         )),
@@ -116,7 +116,7 @@ fn read_request_line(line: &[u8]) -> Result<bool, Refusal> {
 }
 
 /// Reads `name: value`, without the space around the value.
-fn read_field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
+fn read_field(line: &[u8]) -> Result<(&[u8], &[u8]), HttpRefusal> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(bad("a header goes on in the next line, which is not read any more"));
     }
@@ -131,7 +131,7 @@ fn read_field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((name, value.trim_ascii()))
 }
 
-fn read_length(value: &[u8]) -> Result<u64, Refusal> {
+fn read_length(value: &[u8]) -> Result<u64, HttpRefusal> {
     let digits = !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit);
     let number = std::str::from_utf8(value).ok().filter(|_| digits);
     number
@@ -145,14 +145,14 @@ fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(is_part)
 }
 
-fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, message)
+fn bad(message: impl Into<String>) -> HttpRefusal {
+    HttpRefusal::new(StatusCode::BAD_REQUEST, message)
 }
 
 /// Lines that end with CR and LF. One that ends otherwise has a control character in it, which is refused.
-struct Lines<'a>(&'a [u8]);
+struct HeadLines<'a>(&'a [u8]);
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for HeadLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -172,7 +172,7 @@ impl<'a> Iterator for Lines<'a> {
 mod tests {
     use super::*;
 
-    fn status(head: &str) -> Result<Length, u16> {
+    fn status(head: &str) -> Result<BodyLength, u16> {
         read(head.as_bytes()).map_err(|refusal| refusal.status.as_u16())
     }
 
@@ -180,10 +180,10 @@ mod tests {
     fn the_body_has_one_length() {
         let post = |fields: &str| status(&format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
         for (fields, expected) in [
-            ("", Ok(Length::Known(0))),
-            ("Content-Length: 12\r\n", Ok(Length::Known(12))),
-            ("Transfer-Encoding: Chunked\r\n", Ok(Length::Chunked)),
-            ("content-length:\t7 \r\n", Ok(Length::Known(7))),
+            ("", Ok(BodyLength::Known(0))),
+            ("Content-Length: 12\r\n", Ok(BodyLength::Known(12))),
+            ("Transfer-Encoding: Chunked\r\n", Ok(BodyLength::Chunked)),
+            ("content-length:\t7 \r\n", Ok(BodyLength::Known(7))),
             ("Content-Length: 12\r\nTransfer-Encoding: chunked\r\n", Err(400)),
             ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", Err(400)),
             ("Content-Length: 12\r\nContent-Length: 12\r\n", Err(400)),
@@ -208,21 +208,21 @@ mod tests {
             (": a\r\n", Err(400)),
             ("Host: localhost\r\n", Err(400)),
             ("Mcp-Session-Id: a\r\nMCP-SESSION-ID: b\r\n", Err(400)),
-            ("Expect: 100-continue\r\n", Ok(Length::Known(0))),
+            ("Expect: 100-continue\r\n", Ok(BodyLength::Known(0))),
             ("Expect: a miracle\r\n", Err(417)),
         ] {
             assert_eq!(post(fields), expected, "{fields:?}");
         }
         assert_eq!(post(&"X: y\r\n".repeat(100)), Err(431));
-        assert_eq!(post(&"X: y\r\n".repeat(99)), Ok(Length::Known(0)));
+        assert_eq!(post(&"X: y\r\n".repeat(99)), Ok(BodyLength::Known(0)));
     }
 
     #[test]
     fn the_first_line_is_a_request() {
         for (line, expected) in [
-            ("GET /mcp HTTP/1.1", Ok(Length::Known(0))),
-            ("GET /mcp HTTP/1.0", Ok(Length::Known(0))),
-            ("GET http://localhost/mcp HTTP/1.1", Ok(Length::Known(0))),
+            ("GET /mcp HTTP/1.1", Ok(BodyLength::Known(0))),
+            ("GET /mcp HTTP/1.0", Ok(BodyLength::Known(0))),
+            ("GET http://localhost/mcp HTTP/1.1", Ok(BodyLength::Known(0))),
             ("GET  /mcp HTTP/1.1", Err(400)),
             ("GET /mcp HTTP/1.1 ", Err(400)),
             ("GET /m cp HTTP/1.1", Err(400)),

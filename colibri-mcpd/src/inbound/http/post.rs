@@ -10,18 +10,18 @@ use hyper::{Response, StatusCode};
 use tokio::time::timeout;
 
 use super::checks::{Narrow, text};
-use super::refusal::Refusal;
-use super::reply::{Events, Reply, Source, events, spaced};
+use super::refusal::HttpRefusal;
+use super::reply::{Reply, Source, TakenEvents, events, spaced};
 use super::session::{HttpSession, Sessions};
-use super::stream::Reader;
-use super::wire::Turn;
+use super::stream::StreamReader;
+use super::wire::HttpTurn;
 use crate::daemon::Daemon;
-use crate::daemon::connections::Kind as Entered;
-use crate::inbound::messages::{Messages, split_batch};
+use crate::daemon::connections::ConnectionKind as Entered;
+use crate::inbound::messages::{ClientMessages, split_batch};
 use crate::ops::own::Own;
-use crate::peer::{Taken, Tenant, aside};
+use crate::peer::{OutboxBatch, Tenant, aside};
 use crate::policy::Caller;
-use crate::relay::{Arguments, Batch, Call, Client, ClientSession};
+use crate::relay::{BatchAnswers, Call, CallArguments, Client, ClientSession};
 use colibri_protocol::rpc_error::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
 };
@@ -45,32 +45,32 @@ pub(super) struct Post<'p> {
     pub(super) daemon: &'p Arc<Daemon>,
     pub(super) sessions: &'p Arc<Sessions>,
     pub(super) caller: Caller,
-    pub(super) turn: &'p Turn,
+    pub(super) turn: &'p HttpTurn,
     pub(super) headers: &'p HeaderMap,
     /// The one server that it sees.
     pub(super) only: Option<&'p str>,
 }
 
 /// Who a request is answered for.
-enum Asking {
+enum PostCaller {
     /// A request without a session, which is cancelled when its response is given up.
     Alone(Alone),
     /// One of a session, which is not.
-    InSession(Arc<HttpSession>, Reader),
+    InSession(Arc<HttpSession>, StreamReader),
 }
 
-impl Asking {
+impl PostCaller {
     fn client(&self) -> &Arc<Client> {
         match self {
-            Asking::Alone(alone) => &alone.client,
-            Asking::InSession(_, reader) => &reader.stream().client,
+            PostCaller::Alone(alone) => &alone.client,
+            PostCaller::InSession(_, reader) => &reader.stream().client,
         }
     }
 
-    fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<Option<Taken>> {
+    fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
         match self {
-            Asking::Alone(alone) => alone.client.outbox.poll_taken(context),
-            Asking::InSession(_, reader) => reader.poll_taken(context),
+            PostCaller::Alone(alone) => alone.client.outbox.poll_taken(context),
+            PostCaller::InSession(_, reader) => reader.poll_taken(context),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Drop for Alone {
 }
 
 impl Source for Alone {
-    fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<Events>> {
+    fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<TakenEvents>> {
         let taken = ready!(self.client.outbox.poll_taken(context));
         Poll::Ready(taken.map(|taken| events(taken, |_| {})))
     }
@@ -101,9 +101,9 @@ impl Source for Alone {
 }
 
 /// The last reader of a request's stream: it is forgotten with it.
-struct Last(Arc<HttpSession>, Reader);
+struct LastReaderGuard(Arc<HttpSession>, StreamReader);
 
-impl Drop for Last {
+impl Drop for LastReaderGuard {
     fn drop(&mut self) {
         self.0.forget(self.1.stream());
     }
@@ -135,7 +135,7 @@ impl Post<'_> {
     }
 
     /// The session that the client names.
-    fn session(&self) -> Result<Option<Arc<HttpSession>>, Refusal> {
+    fn session(&self) -> Result<Option<Arc<HttpSession>>, HttpRefusal> {
         find(self.sessions, self.headers, self.caller.uid, self.only)
     }
 
@@ -146,7 +146,7 @@ impl Post<'_> {
     }
 
     /// One message: a call that is on its way, and whether it was refused for what it is; else the response.
-    fn message(&self, frame: Bytes) -> Result<(Asking, bool), Box<Response<Reply>>> {
+    fn message(&self, frame: Bytes) -> Result<(PostCaller, bool), Box<Response<Reply>>> {
         let mut tape = Tape::default();
         let envelope = match Envelope::read(&frame, &mut tape) {
             Ok(envelope) => envelope,
@@ -168,7 +168,7 @@ impl Post<'_> {
                         Some(session) => in_session(session),
                         None => {
                             let why = "the system has no randomness for the id of a session";
-                            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+                            let refusal = HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
                             return Err(Box::new(failed(refusal, id.text())));
                         }
                     }
@@ -180,10 +180,10 @@ impl Post<'_> {
         let client = asking.client().clone();
         Narrow::read(self.headers).apply(&client);
         self.turn.answers_from(&client.outbox);
-        let messages = Messages::of(self.daemon.clone(), client.clone());
+        let messages = ClientMessages::of(self.daemon.clone(), client.clone());
         let admitted = match &asking {
-            Asking::InSession(session, _) => session.admit(&Id::of(id)),
-            Asking::Alone(_) => Ok(()),
+            PostCaller::InSession(session, _) => session.admit(&Id::of(id)),
+            PostCaller::Alone(_) => Ok(()),
         };
         let call = match admitted {
             Ok(()) => messages.call_of((id, method, params), frame.len(), None, against),
@@ -194,7 +194,7 @@ impl Post<'_> {
         };
         if let Some(mut call) = call {
             call.frame = frame.clone();
-            if let (Asking::Alone(_), Err(error)) = (&asking, self.compare_arguments(&call)) {
+            if let (PostCaller::Alone(_), Err(error)) = (&asking, self.compare_arguments(&call)) {
                 messages.malformed.set(true);
                 call.target = Own::answer(&name, Answer::Error(error));
             }
@@ -205,7 +205,7 @@ impl Post<'_> {
     }
 
     /// What stands against a request before it is looked at.
-    fn against(&self, asking: &Asking, method: &str, params: Option<Json<'_>>) -> Result<(), RpcError> {
+    fn against(&self, asking: &PostCaller, method: &str, params: Option<Json<'_>>) -> Result<(), RpcError> {
         if method.starts_with(protocol::method::OPERATORS) {
             return Err(RpcError::new(
                 METHOD_NOT_FOUND,
@@ -216,14 +216,14 @@ impl Post<'_> {
         let declared = meta.and_then(|meta| meta.get(protocol::request::META_PROTOCOL_VERSION)?.as_str());
         let declares_modern = declared.is_some_and(|version| Version::parse(&version).is_none_or(Version::is_modern));
         match asking {
-            Asking::Alone(_) if self.is_modern() || declares_modern => {
+            PostCaller::Alone(_) if self.is_modern() || declares_modern => {
                 protocol::compare_request(method, params, |name| Some(self.headers.get(name)?.as_bytes()))
             }
-            Asking::Alone(_) => Err(no_session().error),
-            Asking::InSession(..) if declares_modern => {
+            PostCaller::Alone(_) => Err(no_session().error),
+            PostCaller::InSession(..) if declares_modern => {
                 protocol::compare_request(method, params, |name| Some(self.headers.get(name)?.as_bytes()))
             }
-            Asking::InSession(..) => Ok(()),
+            PostCaller::InSession(..) => Ok(()),
         }
     }
 
@@ -231,7 +231,7 @@ impl Post<'_> {
     fn compare_arguments(&self, call: &Call) -> Result<(), RpcError> {
         let mirrored = call.target.mirrored();
         // Who calls a tool through another one knows the other one's fields.
-        if mirrored.is_empty() || matches!(call.parts.arguments, Arguments::Within { .. }) {
+        if mirrored.is_empty() || matches!(call.parts.arguments, CallArguments::Within { .. }) {
             return Ok(());
         }
         let arguments = Json::parse(call.arguments()).ok();
@@ -239,7 +239,7 @@ impl Post<'_> {
         mirrored.iter().try_for_each(|one| one.compare(arguments, field))
     }
 
-    fn alone(&self) -> Asking {
+    fn alone(&self) -> PostCaller {
         let daemon = self.daemon.clone();
         let number = daemon.connections.next_number();
         let outbox = daemon.queue_for(Tenant::Person(self.caller.uid));
@@ -251,7 +251,7 @@ impl Post<'_> {
         }
         let client = Arc::new(client.sharing(share).within(Arc::new(session)));
         daemon.connections.enter(client.clone(), Entered::Request);
-        Asking::Alone(Alone { daemon, client })
+        PostCaller::Alone(Alone { daemon, client })
     }
 
     /// A notification or an answer: there is nothing to wait for.
@@ -259,7 +259,7 @@ impl Post<'_> {
         // The modern era has no notification over HTTP, and its answers come with a retry: they are passed over.
         if self.is_modern() {
             return match envelope.kind {
-                Kind::Answer { .. } => Reply::refusal(&Refusal::new(
+                Kind::Answer { .. } => Reply::refusal(&HttpRefusal::new(
                     StatusCode::BAD_REQUEST,
                     "an answer is no message of a modern client: what was asked is answered with the retry",
                 )),
@@ -284,13 +284,13 @@ impl Post<'_> {
             let params = params.map(|params| params.span()).unwrap_or_default();
             return session.cancel(&Id::of(request), (frame, params));
         }
-        Messages::of(self.daemon.clone(), session.own.client.clone()).message(frame.clone(), None, calls);
+        ClientMessages::of(self.daemon.clone(), session.own.client.clone()).message(frame.clone(), None, calls);
     }
 
     /// A batch, of a session that agreed on the one version that has them.
-    fn batch(&self, frame: Bytes) -> Result<(Asking, bool), Box<Response<Reply>>> {
+    fn batch(&self, frame: Bytes) -> Result<(PostCaller, bool), Box<Response<Reply>>> {
         let refuse = |error| {
-            Box::new(Reply::refusal(&Refusal {
+            Box::new(Reply::refusal(&HttpRefusal {
                 status: StatusCode::BAD_REQUEST,
                 error,
             }))
@@ -305,8 +305,8 @@ impl Post<'_> {
         let client = asking.client().clone();
         Narrow::read(self.headers).apply(&client);
         self.turn.answers_from(&client.outbox);
-        let messages = Messages::of(self.daemon.clone(), client.clone());
-        let batch = Arc::new(Batch::new(client.outbox.clone(), expected));
+        let messages = ClientMessages::of(self.daemon.clone(), client.clone());
+        let batch = Arc::new(BatchAnswers::new(client.outbox.clone(), expected));
         let mut calls = Vec::new();
         for part in parts {
             match Envelope::parse(&part) {
@@ -322,7 +322,7 @@ impl Post<'_> {
     }
 
     /// Waits for what comes out first, which decides: an answer alone is the response, all else begins a stream.
-    async fn wait(&self, mut asking: Asking, malformed: bool) -> Response<Reply> {
+    async fn wait(&self, mut asking: PostCaller, malformed: bool) -> Response<Reply> {
         let client = asking.client().clone();
         let primes = match client.session.agreed() {
             protocol::Session::Legacy(version) => version >= Version::V2025_11_25,
@@ -331,33 +331,33 @@ impl Post<'_> {
         let patience = if primes { RESUMABLE_AFTER } else { STREAM_AFTER };
         let first = timeout(patience, std::future::poll_fn(|context| asking.poll_taken(context))).await;
         // Whoever lands a call does so with its answer queued and the queue closed.
-        let is_alone = |taken: &Taken| taken.frames == 1 && client.in_flight() == 0 && client.outbox.is_over();
+        let is_alone = |taken: &OutboxBatch| taken.frames == 1 && client.in_flight() == 0 && client.outbox.is_over();
         match (first, asking) {
-            (Ok(None), _) if client.outbox.is_discarded() => Reply::refusal(&Refusal::new(
+            (Ok(None), _) if client.outbox.is_discarded() => Reply::refusal(&HttpRefusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the daemon has no room for the answer now",
             )),
             // It was cancelled, and gets no answer.
-            (Ok(None), Asking::InSession(session, reader)) => {
-                drop(Last(session, reader));
+            (Ok(None), PostCaller::InSession(session, reader)) => {
+                drop(LastReaderGuard(session, reader));
                 Reply::empty(StatusCode::ACCEPTED)
             }
-            (Ok(None), Asking::Alone(_)) => Reply::empty(StatusCode::ACCEPTED),
-            (Ok(Some(taken)), Asking::Alone(alone)) if is_alone(&taken) => {
+            (Ok(None), PostCaller::Alone(_)) => Reply::empty(StatusCode::ACCEPTED),
+            (Ok(Some(taken)), PostCaller::Alone(alone)) if is_alone(&taken) => {
                 Reply::message(status(client.error(), malformed), taken, alone)
             }
-            (Ok(Some(taken)), Asking::InSession(session, reader)) if is_alone(&taken) => {
+            (Ok(Some(taken)), PostCaller::InSession(session, reader)) if is_alone(&taken) => {
                 let status = legacy_status(client.error());
-                let response = Reply::message(status, taken, Last(session.clone(), reader));
+                let response = Reply::message(status, taken, LastReaderGuard(session.clone(), reader));
                 self.begin(&session, response)
             }
-            (first, Asking::Alone(alone)) => {
+            (first, PostCaller::Alone(alone)) => {
                 let taken = first.ok().flatten().map(|taken| events(taken, |_| {}));
                 Reply::stream(taken.unwrap_or_default(), alone)
             }
-            (first, Asking::InSession(session, reader)) => {
+            (first, PostCaller::InSession(session, reader)) => {
                 let stream = reader.stream();
-                let mut begun = if primes { stream.prime() } else { Events::default() };
+                let mut begun = if primes { stream.prime() } else { TakenEvents::default() };
                 if let Some(taken) = first.ok().flatten() {
                     begun = begun.and(stream.note_taken(taken));
                 }
@@ -376,7 +376,7 @@ impl Post<'_> {
             return response;
         }
         if !self.sessions.begin(session) {
-            return Reply::refusal(&Refusal::new(
+            return Reply::refusal(&HttpRefusal::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "this user has as many sessions over HTTP as one user may have, and none of them is idle",
             ));
@@ -388,9 +388,9 @@ impl Post<'_> {
     }
 }
 
-fn in_session(session: Arc<HttpSession>) -> Asking {
+fn in_session(session: Arc<HttpSession>) -> PostCaller {
     let reader = session.open().read();
-    Asking::InSession(session, reader)
+    PostCaller::InSession(session, reader)
 }
 
 /// The session that the header fields name, if they name one.
@@ -402,14 +402,14 @@ pub(super) fn find(
     headers: &HeaderMap,
     uid: u32,
     only: Option<&str>,
-) -> Result<Option<Arc<HttpSession>>, Refusal> {
+) -> Result<Option<Arc<HttpSession>>, HttpRefusal> {
     if !headers.contains_key(SESSION) {
         return Ok(None);
     }
     let found = text(headers, SESSION).and_then(|id| sessions.find(id, uid));
     let found = found.filter(|session| session.only() == only);
     found.map(Some).ok_or_else(|| {
-        Refusal::new(
+        HttpRefusal::new(
             StatusCode::NOT_FOUND,
             "no such session: it ended, or was idle for long; send initialize without Mcp-Session-Id",
         )
@@ -417,8 +417,8 @@ pub(super) fn find(
 }
 
 /// Why what names no session is not served.
-pub(super) fn no_session() -> Refusal {
-    Refusal::new(
+pub(super) fn no_session() -> HttpRefusal {
+    HttpRefusal::new(
         StatusCode::BAD_REQUEST,
         format!(
             "the request names no session: send \"initialize\" first and then the Mcp-Session-Id of its response ({} and \
@@ -430,7 +430,7 @@ pub(super) fn no_session() -> Refusal {
 }
 
 /// The response to a request that is not taken.
-fn failed(refusal: Refusal, id: &str) -> Response<Reply> {
+fn failed(refusal: HttpRefusal, id: &str) -> Response<Reply> {
     Reply::own(refusal.status, Answer::Error(refusal.error).to_message(Some(id)))
 }
 

@@ -7,17 +7,17 @@ use colibri_wire::envelope::INVALID_REQUEST;
 
 /// Why a request is not served: the status, and an error for people that belongs to no request id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HttpRefusal {
     /// The status of HTTP.
     pub status: StatusCode,
     /// The error of JSON-RPC.
     pub error: RpcError,
 }
 
-impl Refusal {
+impl HttpRefusal {
     /// One that has no other number than that of an invalid request.
-    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> HttpRefusal {
+        HttpRefusal {
             status,
             error: RpcError::new(INVALID_REQUEST, message),
         }

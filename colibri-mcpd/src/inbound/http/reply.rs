@@ -13,9 +13,9 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::time::{Sleep, sleep};
 
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
 use super::wire::Busy;
-use crate::peer::{Charge, Taken};
+use crate::peer::{Charge, OutboxBatch};
 
 /// How long a stream says nothing before it says so, in a comment: who is between keeps it open then (2026-07-28,
 /// basic/transports/streamable-http, "Receiving Messages").
@@ -24,15 +24,15 @@ const QUIET: Duration = Duration::from_secs(15);
 const BY_REFERENCE: usize = 8 * 1024;
 
 /// A piece of a body, until it is written.
-pub(super) struct Piece {
+pub(super) struct BodyPiece {
     bytes: Bytes,
     /// It counts as queued for its client.
     _charge: Option<Arc<Charge>>,
     /// Its response is not over.
-    _open: Arc<Open>,
+    _open: Arc<OpenResponseGuard>,
 }
 
-impl Buf for Piece {
+impl Buf for BodyPiece {
     fn remaining(&self) -> usize {
         self.bytes.remaining()
     }
@@ -49,7 +49,7 @@ impl Buf for Piece {
 /// What events come from.
 pub(super) trait Source: Send {
     /// The next events, each in its pieces; none when the stream is over.
-    fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<Events>>;
+    fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<TakenEvents>>;
 
     /// Whether it ended since its client was cut off, rather than with its last event.
     fn is_cut_off(&self) -> bool;
@@ -57,14 +57,14 @@ pub(super) trait Source: Send {
 
 /// Events that were taken out of a queue together.
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct TakenEvents {
     pub(super) events: VecDeque<Vec<Bytes>>,
     pub(super) charge: Option<Arc<Charge>>,
 }
 
-impl Events {
+impl TakenEvents {
     /// These, and others after them.
-    pub(super) fn and(mut self, others: Events) -> Events {
+    pub(super) fn and(mut self, others: TakenEvents) -> TakenEvents {
         self.events.extend(others.events);
         self.charge = self.charge.or(others.charge);
         self
@@ -88,19 +88,19 @@ pub(super) struct Reply {
 }
 
 /// A response that is not over. It is when everything is written: hyper lets go of a body before that.
-struct Open {
+struct OpenResponseGuard {
     source: Mutex<Option<Box<dyn Source>>>,
     _holds: Mutex<Option<Box<dyn Send>>>,
     _busy: Busy,
 }
 
 /// A response as hyper writes it.
-pub(super) struct Written {
+pub(super) struct HttpResponse {
     pieces: VecDeque<(Bytes, Option<Arc<Charge>>)>,
     left: u64,
     is_stream: bool,
     quiet: Option<Pin<Box<Sleep>>>,
-    open: Arc<Open>,
+    open: Arc<OpenResponseGuard>,
 }
 
 /// A stream was not read, and is cut off.
@@ -137,12 +137,12 @@ impl Reply {
     }
 
     /// A response that refuses.
-    pub(super) fn refusal(refusal: &Refusal) -> Response<Reply> {
+    pub(super) fn refusal(refusal: &HttpRefusal) -> Response<Reply> {
         Reply::own(refusal.status, refusal.to_body())
     }
 
     /// A response whose body is the one message that was taken; `holds` is kept until it is written.
-    pub(super) fn message(status: StatusCode, taken: Taken, holds: impl Send + 'static) -> Response<Reply> {
+    pub(super) fn message(status: StatusCode, taken: OutboxBatch, holds: impl Send + 'static) -> Response<Reply> {
         let charge = Arc::new(taken.charge);
         let mut pieces = taken.pieces;
         if let Some(last) = pieces.last_mut() {
@@ -159,7 +159,7 @@ impl Reply {
     }
 
     /// A response whose body is a stream of events, beginning with these.
-    pub(super) fn stream(first: Events, source: impl Source + 'static) -> Response<Reply> {
+    pub(super) fn stream(first: TakenEvents, source: impl Source + 'static) -> Response<Reply> {
         let mut response = Response::new(Reply {
             pieces: first.pieces().collect(),
             source: Some(Box::new(source)),
@@ -173,13 +173,13 @@ impl Reply {
     }
 
     /// What hyper writes; the turn is over with it.
-    pub(super) fn written(self, busy: Busy) -> Written {
-        Written {
+    pub(super) fn written(self, busy: Busy) -> HttpResponse {
+        HttpResponse {
             left: self.pieces.iter().map(|(bytes, _)| bytes.len() as u64).sum(),
             pieces: self.pieces,
             is_stream: self.source.is_some(),
             quiet: None,
-            open: Arc::new(Open {
+            open: Arc::new(OpenResponseGuard {
                 source: Mutex::new(self.source),
                 _holds: Mutex::new(self.holds),
                 _busy: busy,
@@ -196,8 +196,8 @@ fn json(status: StatusCode, reply: Reply) -> Response<Reply> {
     response
 }
 
-impl Written {
-    fn poll_events(&self, context: &mut Context<'_>) -> Poll<Option<Result<Events, CutOff>>> {
+impl HttpResponse {
+    fn poll_events(&self, context: &mut Context<'_>) -> Poll<Option<Result<TakenEvents, CutOff>>> {
         let mut source = self.open.source.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(source) = &mut *source else {
             return Poll::Ready(None);
@@ -210,15 +210,18 @@ impl Written {
     }
 }
 
-impl Body for Written {
-    type Data = Piece;
+impl Body for HttpResponse {
+    type Data = BodyPiece;
     type Error = CutOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, CutOff>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BodyPiece>, CutOff>>> {
         loop {
             if let Some((bytes, charge)) = self.pieces.pop_front() {
                 self.left = self.left.saturating_sub(bytes.len() as u64);
-                return Poll::Ready(Some(Ok(Frame::data(Piece {
+                return Poll::Ready(Some(Ok(Frame::data(BodyPiece {
                     bytes,
                     _charge: charge,
                     _open: self.open.clone(),
@@ -261,7 +264,7 @@ pub(super) fn spaced(json: &[u8]) -> Bytes {
 }
 
 /// What was taken as events, each of which begins with what `head` writes.
-pub(super) fn events(taken: Taken, mut head: impl FnMut(&mut BytesMut)) -> Events {
+pub(super) fn events(taken: OutboxBatch, mut head: impl FnMut(&mut BytesMut)) -> TakenEvents {
     let mut events = VecDeque::with_capacity(taken.frames);
     let (mut event, mut tail, mut begun) = (Vec::new(), BytesMut::new(), false);
     for mut rest in taken.pieces {
@@ -292,7 +295,7 @@ pub(super) fn events(taken: Taken, mut head: impl FnMut(&mut BytesMut)) -> Event
             }
         }
     }
-    Events {
+    TakenEvents {
         events,
         charge: Some(Arc::new(taken.charge)),
     }
@@ -301,11 +304,11 @@ pub(super) fn events(taken: Taken, mut head: impl FnMut(&mut BytesMut)) -> Event
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Budget, Outbox};
+    use crate::peer::{ByteBudget, Outbox};
 
     #[test]
     fn each_frame_is_an_event_and_a_large_one_is_not_copied() {
-        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
+        let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::default()));
         let big = Bytes::from(vec![b'x'; 3 * BY_REFERENCE]);
         outbox.push(b"{}");
         outbox.push_edited(&big, &colibri_wire::Edits::new());

@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use super::checks::Narrow;
-use super::stream::{Kept, Reader, Stream};
+use super::stream::{HttpEventStream, ReplayBudget, StreamReader};
 use crate::daemon::Daemon;
-use crate::daemon::connections::Kind;
+use crate::daemon::connections::ConnectionKind;
 use crate::peer::Tenant;
 use crate::policy::Caller;
-use crate::relay::{Client, ClientSession, Limit};
+use crate::relay::{AdmissionLimit, Client, ClientSession};
 use colibri_text::hex;
 use colibri_wire::Id;
 
@@ -36,17 +36,17 @@ pub(super) struct HttpSession {
     /// What it agreed on.
     pub(super) shared: Arc<ClientSession>,
     /// What belongs to no request.
-    pub(super) own: Arc<Stream>,
+    pub(super) own: Arc<HttpEventStream>,
     /// The gates that it closed when it began.
     pub(super) narrow: Narrow,
     daemon: Arc<Daemon>,
-    kept: Arc<Kept>,
-    inner: Mutex<Inner>,
+    kept: Arc<ReplayBudget>,
+    inner: Mutex<HttpSessionInner>,
 }
 
-struct Inner {
+struct HttpSessionInner {
     /// Those of requests, by number.
-    streams: BTreeMap<u64, Arc<Stream>>,
+    streams: BTreeMap<u64, Arc<HttpEventStream>>,
     next: u64,
     used: Instant,
     begun: bool,
@@ -54,7 +54,7 @@ struct Inner {
 }
 
 impl HttpSession {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, HttpSessionInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,14 +69,14 @@ impl HttpSession {
     }
 
     /// A stream for a request, whose calls are a client's of their own.
-    pub(super) fn open(&self) -> Arc<Stream> {
+    pub(super) fn open(&self) -> Arc<HttpEventStream> {
         let client = client(&self.daemon, self.own.client.caller, self.shared.clone());
         self.narrow.apply(&client);
-        self.daemon.connections.enter(client.clone(), Kind::Request);
+        self.daemon.connections.enter(client.clone(), ConnectionKind::Request);
         let mut inner = self.inner();
         inner.used = Instant::now();
         inner.next += 1;
-        let stream = Stream::new(inner.next, client, self.daemon.clone(), self.kept.clone(), true);
+        let stream = HttpEventStream::new(inner.next, client, self.daemon.clone(), self.kept.clone(), true);
         if inner.ended {
             stream.client.close_admission();
         } else {
@@ -86,13 +86,13 @@ impl HttpSession {
     }
 
     /// A stream is over and nobody will read it on.
-    pub(super) fn forget(&self, stream: &Stream) {
+    pub(super) fn forget(&self, stream: &HttpEventStream) {
         self.inner().streams.remove(&stream.number);
         stream.end();
     }
 
     /// The stream of a number that was given out.
-    pub(super) fn stream(&self, number: u64) -> Option<Arc<Stream>> {
+    pub(super) fn stream(&self, number: u64) -> Option<Arc<HttpEventStream>> {
         let mut inner = self.inner();
         inner.used = Instant::now();
         if number == self.own.number {
@@ -101,7 +101,7 @@ impl HttpSession {
         inner.streams.get(&number).cloned()
     }
 
-    fn streams(&self) -> Vec<Arc<Stream>> {
+    fn streams(&self) -> Vec<Arc<HttpEventStream>> {
         self.inner().streams.values().cloned().collect()
     }
 
@@ -109,18 +109,18 @@ impl HttpSession {
     ///
     /// # Errors
     /// What is against it.
-    pub(super) fn admit(&self, id: &Id) -> Result<(), Limit> {
+    pub(super) fn admit(&self, id: &Id) -> Result<(), AdmissionLimit> {
         let limit = self.daemon.limits.in_flight;
         let mut in_flight = 0;
         for stream in self.inner().streams.values() {
             let (calls, same_id) = stream.client.in_flight_with(id);
             if same_id {
-                return Err(Limit::SameId);
+                return Err(AdmissionLimit::SameId);
             }
             in_flight += calls;
         }
         if in_flight >= limit {
-            Err(Limit::InFlight(limit))
+            Err(AdmissionLimit::InFlight(limit))
         } else {
             Ok(())
         }
@@ -136,7 +136,7 @@ impl HttpSession {
     }
 
     /// Reads what belongs to no request.
-    pub(super) fn read(&self) -> Reader {
+    pub(super) fn read(&self) -> StreamReader {
         self.inner().used = Instant::now();
         self.own.read()
     }
@@ -208,14 +208,14 @@ fn client(daemon: &Arc<Daemon>, caller: Caller, session: Arc<ClientSession>) -> 
 /// All sessions.
 pub(super) struct Sessions {
     daemon: Arc<Daemon>,
-    inner: Mutex<Table>,
+    inner: Mutex<HttpSessionTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct HttpSessionTable {
     by_id: HashMap<String, Arc<HttpSession>>,
     /// What is kept for each user: kept for as long as the daemon runs, as shares are.
-    kept: HashMap<u32, Arc<Kept>>,
+    kept: HashMap<u32, Arc<ReplayBudget>>,
 }
 
 impl Sessions {
@@ -229,7 +229,7 @@ impl Sessions {
         sessions
     }
 
-    fn inner(&self) -> MutexGuard<'_, Table> {
+    fn inner(&self) -> MutexGuard<'_, HttpSessionTable> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,15 +251,15 @@ impl Sessions {
         let kept = inner
             .kept
             .entry(caller.uid)
-            .or_insert_with(|| Arc::new(Kept::new(limit)));
+            .or_insert_with(|| Arc::new(ReplayBudget::new(limit)));
         Some(Arc::new(HttpSession {
             id: hex(&random),
             shared: client.session.clone(),
-            own: Stream::new(0, client, self.daemon.clone(), kept.clone(), false),
+            own: HttpEventStream::new(0, client, self.daemon.clone(), kept.clone(), false),
             narrow,
             daemon: self.daemon.clone(),
             kept: kept.clone(),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(HttpSessionInner {
                 streams: BTreeMap::new(),
                 next: 0,
                 used: Instant::now(),
@@ -284,7 +284,9 @@ impl Sessions {
             };
             goes = inner.by_id.remove(&oldest.id);
         }
-        self.daemon.connections.enter(session.own.client.clone(), Kind::Session);
+        self.daemon
+            .connections
+            .enter(session.own.client.clone(), ConnectionKind::Session);
         inner.by_id.insert(session.id.clone(), session.clone());
         drop(inner);
         session.inner().begun = true;

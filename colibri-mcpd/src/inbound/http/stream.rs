@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::reply::{Events, Source, events};
+use super::reply::{Source, TakenEvents, events};
 use crate::daemon::Daemon;
-use crate::peer::Taken;
-use crate::policy::shares::Place;
+use crate::peer::OutboxBatch;
+use crate::policy::shares::ConnectionPermit;
 use crate::relay::Client;
 
 /// The most events of a stream that are kept.
@@ -20,14 +20,14 @@ const MAX_EVENTS: usize = 1000;
 
 /// The bytes of events that are kept for a user, and how many they may be.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ReplayBudget {
     bytes: AtomicUsize,
     limit: usize,
 }
 
-impl Kept {
-    pub(super) fn new(limit: usize) -> Kept {
-        Kept {
+impl ReplayBudget {
+    pub(super) fn new(limit: usize) -> ReplayBudget {
+        ReplayBudget {
             bytes: AtomicUsize::new(0),
             limit,
         }
@@ -39,49 +39,49 @@ impl Kept {
 }
 
 /// A stream of events: of a request, or of the session itself.
-pub(super) struct Stream {
+pub(super) struct HttpEventStream {
     pub(super) number: u64,
     pub(super) client: Arc<Client>,
     daemon: Arc<Daemon>,
-    kept: Arc<Kept>,
+    kept: Arc<ReplayBudget>,
     /// Whether its calls go on, in a place of their own, when nobody reads it.
     is_request: bool,
-    state: Mutex<State>,
+    state: Mutex<HttpEventStreamState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HttpEventStreamState {
     /// The number of the last event.
     last: u64,
     /// The last events, oldest first.
-    ring: VecDeque<Event>,
+    ring: VecDeque<BufferedEvent>,
     bytes: usize,
     /// How many readers there were: only the last one reads on.
     readers: u64,
     /// Since when nobody reads it.
     alone: Option<Instant>,
-    place: Option<Place>,
+    place: Option<ConnectionPermit>,
 }
 
-struct Event {
+struct BufferedEvent {
     number: u64,
     pieces: Vec<Bytes>,
     length: usize,
 }
 
-impl Stream {
+impl HttpEventStream {
     pub(super) fn new(
         number: u64,
         client: Arc<Client>,
         daemon: Arc<Daemon>,
-        kept: Arc<Kept>,
+        kept: Arc<ReplayBudget>,
         is_request: bool,
-    ) -> Arc<Stream> {
-        let state = State {
+    ) -> Arc<HttpEventStream> {
+        let state = HttpEventStreamState {
             alone: Some(Instant::now()),
-            ..State::default()
+            ..HttpEventStreamState::default()
         };
-        Arc::new(Stream {
+        Arc::new(HttpEventStream {
             number,
             client,
             daemon,
@@ -91,7 +91,7 @@ impl Stream {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HttpEventStreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,12 +101,12 @@ impl Stream {
     }
 
     /// From now on this reader reads it, and no earlier one.
-    pub(super) fn read(self: &Arc<Stream>) -> Reader {
+    pub(super) fn read(self: &Arc<HttpEventStream>) -> StreamReader {
         let mut state = self.state();
         state.readers += 1;
         state.alone = None;
         state.place = None;
-        Reader {
+        StreamReader {
             number: state.readers,
             stream: self.clone(),
             again: None,
@@ -114,7 +114,7 @@ impl Stream {
     }
 
     /// The same, from after an event on; `None` if events since then are not kept.
-    pub(super) fn read_after(self: &Arc<Stream>, event: u64) -> Option<Reader> {
+    pub(super) fn read_after(self: &Arc<HttpEventStream>, event: u64) -> Option<StreamReader> {
         let again = {
             let state = self.state();
             let oldest = state.ring.front().map_or(state.last + 1, |oldest| oldest.number);
@@ -142,24 +142,24 @@ impl Stream {
     }
 
     /// An event without a message, which tells the client from where to read on.
-    pub(super) fn prime(&self) -> Events {
+    pub(super) fn prime(&self) -> TakenEvents {
         let mut state = self.state();
         state.last += 1;
         let text = format!("id: {}-{}\nretry: 1000\ndata:\n\n", self.number, state.last);
         let (number, pieces) = (state.last, vec![Bytes::from(text)]);
         self.keep(&mut state, number, pieces.clone());
-        Events {
+        TakenEvents {
             events: VecDeque::from([pieces]),
             charge: None,
         }
     }
 
     /// Makes events of what was taken, and keeps them.
-    pub(super) fn note_taken(&self, taken: Taken) -> Events {
+    pub(super) fn note_taken(&self, taken: OutboxBatch) -> TakenEvents {
         self.note(&mut self.state(), taken)
     }
 
-    fn note(&self, state: &mut State, taken: Taken) -> Events {
+    fn note(&self, state: &mut HttpEventStreamState, taken: OutboxBatch) -> TakenEvents {
         let first = state.last + 1;
         let noted = events(taken, |head: &mut BytesMut| {
             state.last += 1;
@@ -171,10 +171,10 @@ impl Stream {
         noted
     }
 
-    fn keep(&self, state: &mut State, number: u64, pieces: Vec<Bytes>) {
+    fn keep(&self, state: &mut HttpEventStreamState, number: u64, pieces: Vec<Bytes>) {
         let before = state.bytes;
         let length = pieces.iter().map(Bytes::len).sum();
-        state.ring.push_back(Event { number, pieces, length });
+        state.ring.push_back(BufferedEvent { number, pieces, length });
         state.bytes += length;
         self.kept.bytes.fetch_add(length, Ordering::Relaxed);
         while state.ring.len() > MAX_EVENTS || self.kept.is_too_much() {
@@ -215,7 +215,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for HttpEventStream {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.kept.bytes.fetch_sub(state.bytes, Ordering::Relaxed);
@@ -223,21 +223,21 @@ impl Drop for Stream {
 }
 
 /// Who reads a stream.
-pub(super) struct Reader {
-    stream: Arc<Stream>,
+pub(super) struct StreamReader {
+    stream: Arc<HttpEventStream>,
     number: u64,
     /// What it missed.
     again: Option<VecDeque<Vec<Bytes>>>,
 }
 
-impl Reader {
+impl StreamReader {
     /// What is read.
-    pub(super) fn stream(&self) -> &Arc<Stream> {
+    pub(super) fn stream(&self) -> &Arc<HttpEventStream> {
         &self.stream
     }
 
     /// What comes out of the queue next; none when it is over, or another reader reads on.
-    pub(super) fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<Option<Taken>> {
+    pub(super) fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
         let state = self.stream.state();
         if state.readers != self.number {
             return Poll::Ready(None);
@@ -246,10 +246,10 @@ impl Reader {
     }
 }
 
-impl Source for Reader {
-    fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<Events>> {
+impl Source for StreamReader {
+    fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<TakenEvents>> {
         if let Some(events) = self.again.take() {
-            return Poll::Ready(Some(Events { events, charge: None }));
+            return Poll::Ready(Some(TakenEvents { events, charge: None }));
         }
         let taken = ready!(self.poll_taken(context));
         Poll::Ready(taken.map(|taken| self.stream.note_taken(taken)))
@@ -260,7 +260,7 @@ impl Source for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         self.stream.left(self.number);
     }

@@ -16,8 +16,8 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::head::{self, Length, MAX_HEAD};
-use super::refusal::Refusal;
+use super::head::{self, BodyLength, MAX_HEAD};
+use super::refusal::HttpRefusal;
 use crate::peer::Outbox;
 
 /// How much is read at once of a long body.
@@ -27,24 +27,24 @@ const KEPT: usize = 4 * 1024;
 
 /// Whose turn it is on a connection: the client's, to send a request, or ours, to answer it.
 #[derive(Debug, Default)]
-pub(super) struct Turn(Mutex<State>);
+pub(super) struct HttpTurn(Mutex<HttpTurnState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HttpTurnState {
     /// A request was handed over, and its response is not over.
     busy: bool,
     /// Since when there is a part of a head.
     begun: Option<Instant>,
     /// Why what came is no request.
-    refusal: Option<Refusal>,
+    refusal: Option<HttpRefusal>,
     /// Who waits for the end of the response.
     reader: Option<Waker>,
     /// Where the response comes from.
     source: Option<Arc<Outbox>>,
 }
 
-impl Turn {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl HttpTurn {
+    fn state(&self) -> MutexGuard<'_, HttpTurnState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,12 +66,12 @@ impl Turn {
     }
 
     /// What came is no request, and is answered with why.
-    pub(super) fn refuse(&self, refusal: Refusal) {
+    pub(super) fn refuse(&self, refusal: HttpRefusal) {
         self.state().refusal = Some(refusal);
     }
 
     /// Why what came is no request, if it is none.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<HttpRefusal> {
         self.state().refusal.take()
     }
 
@@ -87,7 +87,7 @@ impl Turn {
 }
 
 /// A request is being answered; its response is over when this is dropped.
-pub(super) struct Busy(pub(super) Arc<Turn>);
+pub(super) struct Busy(pub(super) Arc<HttpTurn>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -102,7 +102,7 @@ impl Drop for Busy {
 
 /// Where in a request the bytes stand that come next.
 #[derive(Debug)]
-enum Place {
+enum RequestPart {
     /// In its head, of which so many bytes were searched for its end.
     Head(usize),
     /// So many bytes of it are to be handed over.
@@ -112,21 +112,21 @@ enum Place {
 }
 
 /// The connection, as hyper reads and writes it.
-pub(super) struct Wire {
+pub(super) struct HttpWire {
     stream: Arc<UnixStream>,
-    turn: Arc<Turn>,
-    place: Place,
+    turn: Arc<HttpTurn>,
+    place: RequestPart,
     /// What was read and not handed over.
     buffer: BytesMut,
     ended: bool,
 }
 
-impl Wire {
-    pub(super) fn new(stream: Arc<UnixStream>, turn: Arc<Turn>) -> Wire {
-        Wire {
+impl HttpWire {
+    pub(super) fn new(stream: Arc<UnixStream>, turn: Arc<HttpTurn>) -> HttpWire {
+        HttpWire {
             stream,
             turn,
-            place: Place::Head(0),
+            place: RequestPart::Head(0),
             buffer: BytesMut::new(),
             ended: false,
         }
@@ -134,22 +134,22 @@ impl Wire {
 
     /// Hands over what may be; `false`: nothing.
     fn hand_over(&mut self, into: &mut ReadBufCursor<'_>) -> bool {
-        if matches!(self.place, Place::Within(0)) {
-            self.place = Place::Head(0);
+        if matches!(self.place, RequestPart::Within(0)) {
+            self.place = RequestPart::Head(0);
         }
-        if let Place::Head(searched) = self.place
+        if let RequestPart::Head(searched) = self.place
             && !self.read_head(searched)
         {
             return false;
         }
         let most = match self.place {
-            Place::Within(left) => usize::try_from(left).unwrap_or(usize::MAX),
+            RequestPart::Within(left) => usize::try_from(left).unwrap_or(usize::MAX),
             _ => usize::MAX,
         };
         let length = most.min(self.buffer.len()).min(into.remaining());
         into.put_slice(&self.buffer[..length]);
         self.buffer.advance(length);
-        if let Place::Within(left) = &mut self.place {
+        if let RequestPart::Within(left) = &mut self.place {
             *left -= length as u64;
         }
         if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
@@ -174,8 +174,8 @@ impl Wire {
                     state.busy = true;
                     state.begun = None;
                     self.place = match length {
-                        Length::Known(body) => Place::Within(end as u64 + body),
-                        Length::Chunked => Place::Chunks,
+                        BodyLength::Known(body) => RequestPart::Within(end as u64 + body),
+                        BodyLength::Chunked => RequestPart::Chunks,
                     };
                     return true;
                 }
@@ -187,14 +187,14 @@ impl Wire {
                 .first()
                 .is_some_and(|first| !first.is_ascii_alphabetic() && *first != b'\r') =>
             {
-                Refusal::new(StatusCode::BAD_REQUEST, "what comes after a request is no other one")
+                HttpRefusal::new(StatusCode::BAD_REQUEST, "what comes after a request is no other one")
             }
             None if self.buffer.len() <= MAX_HEAD => {
                 state.begun = (!self.buffer.is_empty()).then(|| state.begun.unwrap_or_else(Instant::now));
-                self.place = Place::Head(self.buffer.len());
+                self.place = RequestPart::Head(self.buffer.len());
                 return false;
             }
-            _ => Refusal::new(
+            _ => HttpRefusal::new(
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 format!("the head of the request has over {MAX_HEAD} bytes"),
             ),
@@ -204,7 +204,7 @@ impl Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for HttpWire {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -220,7 +220,7 @@ impl Read for Wire {
                     // Whoever drives the connection looks for that next.
                     return Poll::Pending;
                 }
-                let waits = state.busy && matches!(self.place, Place::Head(_));
+                let waits = state.busy && matches!(self.place, RequestPart::Head(_));
                 if waits {
                     state.reader = Some(context.waker().clone());
                 }
@@ -238,10 +238,10 @@ impl Read for Wire {
                 return Poll::Pending;
             }
             ready!(self.stream.poll_read_ready(context))?;
-            let much =
-                matches!(self.place, Place::Chunks) || matches!(self.place, Place::Within(left) if left > KEPT as u64);
+            let much = matches!(self.place, RequestPart::Chunks)
+                || matches!(self.place, RequestPart::Within(left) if left > KEPT as u64);
             self.buffer.reserve(if much { READ } else { KEPT });
-            let Wire { stream, buffer, .. } = &mut *self;
+            let HttpWire { stream, buffer, .. } = &mut *self;
             // What fills less than there is room for is all that there is, and need not be asked for once more.
             let (mut came, room) = (None, buffer.capacity() - buffer.len());
             let read = stream.try_io(Interest::READABLE, || match stream.try_read_buf(buffer)? {
@@ -261,7 +261,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for HttpWire {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }

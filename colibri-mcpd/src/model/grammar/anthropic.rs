@@ -1,7 +1,7 @@
 //! Anthropic's messages.
 
-use super::shape::Shape::{self, *};
-use super::shape::{Grammar, Member, Variant};
+use super::shape::BodyShape::{self, *};
+use super::shape::{BodyMember, Grammar, Variant};
 use crate::registry::ModelAllow as Allow;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
@@ -15,7 +15,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     picture_tokens: 5_000,
 };
 
-const BODY: Shape = Object(&[
+const BODY: BodyShape = Object(&[
     ("model", Model),
     ("messages", List(&MESSAGE)),
     ("system", OneOf(&[Text, List(&Tagged(&[(&["text"], Object(TEXT))]))])),
@@ -52,24 +52,24 @@ const BODY: Shape = Object(&[
     ("thread", Needs(&[Allow::Stored], &Json)),
 ]);
 
-const MESSAGE: Shape = Object(&[
+const MESSAGE: BodyShape = Object(&[
     ("role", Word(&["user", "assistant", "system"], &[])),
     ("content", OneOf(&[Text, List(&BLOCK)])),
     ("clear_at", Text),
     ("output_config", Object(&[("effort", Text)])),
 ]);
 
-const CACHE_CONTROL: Shape = Object(&[
+const CACHE_CONTROL: BodyShape = Object(&[
     ("type", Word(&["ephemeral"], &[])),
     ("ttl", Word(&["5m", "1h"], &[])),
     ("scope", Text),
 ]);
 
 /// The provider compares the request with an earlier one, which it keeps.
-const DIAGNOSTICS: Shape = Object(&[("previous_message_id", Needs(&[Allow::Stored], &Text))]);
-const SPEED: Shape = Word(&["standard"], &[("*", Allow::ExtraCost)]);
+const DIAGNOSTICS: BodyShape = Object(&[("previous_message_id", Needs(&[Allow::Stored], &Text))]);
+const SPEED: BodyShape = Word(&["standard"], &[("*", Allow::ExtraCost)]);
 
-const BLOCK: Shape = Tagged(&[
+const BLOCK: BodyShape = Tagged(&[
     (&["text"], Object(TEXT)),
     (&["image"], Object(IMAGE)),
     (&["document"], Object(DOCUMENT)),
@@ -149,7 +149,7 @@ const BLOCK: Shape = Tagged(&[
 ]);
 
 /// The blocks of a tool's result.
-const RESULT_BLOCK: Shape = Tagged(&[
+const RESULT_BLOCK: BodyShape = Tagged(&[
     (&["text"], Object(TEXT)),
     (&["image"], Object(IMAGE)),
     (&["document"], Object(DOCUMENT)),
@@ -158,15 +158,15 @@ const RESULT_BLOCK: Shape = Tagged(&[
 ]);
 
 /// The blocks of a document that consists of such.
-const DOCUMENT_BLOCK: Shape = Tagged(&[(&["text"], Object(TEXT)), (&["image"], Object(IMAGE))]);
+const DOCUMENT_BLOCK: BodyShape = Tagged(&[(&["text"], Object(TEXT)), (&["image"], Object(IMAGE))]);
 
-const TEXT: &[Member] = &[
+const TEXT: &[BodyMember] = &[
     ("text", Text),
     ("cache_control", CACHE_CONTROL),
     ("citations", List(&CITATION)),
 ];
 
-const CITATION: Shape = Tagged(&[
+const CITATION: BodyShape = Tagged(&[
     (
         &[
             "char_location",
@@ -193,13 +193,13 @@ const CITATION: Shape = Tagged(&[
     (&["web_search_result_location"], Needs(&[Allow::WebSearch], &Json)),
 ]);
 
-const IMAGE: &[Member] = &[
+const IMAGE: &[BodyMember] = &[
     ("source", IMAGE_SOURCE),
     ("cache_control", CACHE_CONTROL),
     ("transformations", Object(&[("oversized_image", Text)])),
 ];
 
-const DOCUMENT: &[Member] = &[
+const DOCUMENT: &[BodyMember] = &[
     ("source", SOURCE),
     ("cache_control", CACHE_CONTROL),
     ("citations", Object(&[("enabled", Flag)])),
@@ -208,7 +208,7 @@ const DOCUMENT: &[Member] = &[
 ];
 
 /// `source` is a label for the model; nobody fetches it.
-const SEARCH_RESULT: &[Member] = &[
+const SEARCH_RESULT: &[BodyMember] = &[
     ("content", List(&Tagged(&[(&["text"], Object(TEXT))]))),
     ("source", Text),
     ("title", Text),
@@ -216,9 +216,9 @@ const SEARCH_RESULT: &[Member] = &[
     ("citations", Object(&[("enabled", Flag)])),
 ];
 
-const IMAGE_SOURCE: Shape = Tagged(&[BASE64_SOURCE, URL_SOURCE, FILE_SOURCE]);
+const IMAGE_SOURCE: BodyShape = Tagged(&[BASE64_SOURCE, URL_SOURCE, FILE_SOURCE]);
 
-const SOURCE: Shape = Tagged(&[
+const SOURCE: BodyShape = Tagged(&[
     BASE64_SOURCE,
     URL_SOURCE,
     FILE_SOURCE,
@@ -233,7 +233,7 @@ const BASE64_SOURCE: Variant = (&["base64"], Object(&[("media_type", MediaType),
 const URL_SOURCE: Variant = (&["url"], Needs(&[Allow::Urls], &Object(&[("url", Text)])));
 const FILE_SOURCE: Variant = (&["file"], Needs(&[Allow::Files], &Object(&[("file_id", Text)])));
 
-const CALLER: Shape = Tagged(&[
+const CALLER: BodyShape = Tagged(&[
     (&["direct"], Object(&[])),
     (
         &["code_execution_*"],
@@ -242,7 +242,7 @@ const CALLER: Shape = Tagged(&[
 ]);
 
 /// Tools that the provider runs. To look through the request's own tools is harmless.
-const SERVER_TOOL: Shape = Word(
+const SERVER_TOOL: BodyShape = Word(
     &["tool_search_tool_regex", "tool_search_tool_bm25"],
     &[
         ("web_search", Allow::WebSearch),
@@ -254,9 +254,9 @@ const SERVER_TOOL: Shape = Word(
     ],
 );
 
-const TOOL_REFERENCE: &[Member] = &[("tool_name", Text), ("cache_control", CACHE_CONTROL)];
+const TOOL_REFERENCE: &[BodyMember] = &[("tool_name", Text), ("cache_control", CACHE_CONTROL)];
 
-const TOOLS_FOUND: Shape = Tagged(&[
+const TOOLS_FOUND: BodyShape = Tagged(&[
     (
         &["tool_search_tool_search_result"],
         Object(&[(
@@ -271,7 +271,7 @@ const TOOLS_FOUND: Shape = Tagged(&[
 ]);
 
 /// A tool without `type` is one of the agent.
-const TOOL: Shape = Tagged(&[
+const TOOL: BodyShape = Tagged(&[
     (
         &["", "custom"],
         Object(&[
@@ -336,9 +336,9 @@ const TOOL: Shape = Tagged(&[
     ),
 ]);
 
-const ALLOWED_CALLERS: Shape = List(&Word(&["direct"], &[("code_execution_*", Allow::CodeExecution)]));
+const ALLOWED_CALLERS: BodyShape = List(&Word(&["direct"], &[("code_execution_*", Allow::CodeExecution)]));
 
-const TOOL_CHOICE: Shape = Tagged(&[
+const TOOL_CHOICE: BodyShape = Tagged(&[
     (&["auto", "any", "none"], Object(&[("disable_parallel_tool_use", Flag)])),
     (
         &["tool"],
@@ -346,7 +346,7 @@ const TOOL_CHOICE: Shape = Tagged(&[
     ),
 ]);
 
-const THINKING: Shape = Tagged(&[(
+const THINKING: BodyShape = Tagged(&[(
     &["enabled", "disabled", "adaptive", "between_tools"],
     Object(&[
         ("budget_tokens", Number),
@@ -355,7 +355,7 @@ const THINKING: Shape = Tagged(&[(
     ]),
 )]);
 
-const CONTEXT_MANAGEMENT: Shape = Object(&[(
+const CONTEXT_MANAGEMENT: BodyShape = Object(&[(
     "edits",
     List(&Tagged(&[
         (
@@ -380,7 +380,7 @@ const CONTEXT_MANAGEMENT: Shape = Object(&[(
     ])),
 )]);
 
-const AMOUNT: Shape = Tagged(&[
+const AMOUNT: BodyShape = Tagged(&[
     (
         &["input_tokens", "tool_uses", "thinking_turns"],
         Object(&[("value", Number)]),
@@ -388,7 +388,7 @@ const AMOUNT: Shape = Tagged(&[
     (&["all"], Object(&[])),
 ]);
 
-const OUTPUT_CONFIG: Shape = Object(&[
+const OUTPUT_CONFIG: BodyShape = Object(&[
     ("effort", Text),
     ("format", OUTPUT_FORMAT),
     (
@@ -401,9 +401,9 @@ const OUTPUT_CONFIG: Shape = Object(&[
     ),
 ]);
 
-const OUTPUT_FORMAT: Shape = Tagged(&[(&["json_schema"], Object(&[("schema", Schema)]))]);
+const OUTPUT_FORMAT: BodyShape = Tagged(&[(&["json_schema"], Object(&[("schema", Schema)]))]);
 
-const FALLBACK: Shape = Object(&[
+const FALLBACK: BodyShape = Object(&[
     ("model", Model),
     ("max_tokens", Maximum),
     ("output_config", OUTPUT_CONFIG),

@@ -1,7 +1,7 @@
 //! OpenAI's chat completions, with what others that speak them add for their models.
 
-use super::shape::Shape::{self, *};
-use super::shape::{Grammar, Member};
+use super::shape::BodyShape::{self, *};
+use super::shape::{BodyMember, Grammar};
 use crate::registry::ModelAllow as Allow;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
@@ -12,7 +12,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     picture_tokens: 16_384,
 };
 
-const BODY: Shape = Object(&[
+const BODY: BodyShape = Object(&[
     ("model", Model),
     ("messages", List(&MESSAGE)),
     ("tools", List(&TOOL)),
@@ -96,11 +96,11 @@ const BODY: Shape = Object(&[
     ("web_search_options", Needs(&[Allow::WebSearch], &Json)),
 ]);
 
-const CACHE_TIME: Shape = Word(&["30m"], &[("*", Allow::Stored)]);
-const CACHE_BREAKPOINT: Shape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
-const CACHE_CONTROL: Shape = Object(&[("type", Word(&["ephemeral"], &[])), ("ttl", Word(&["5m", "1h"], &[]))]);
+const CACHE_TIME: BodyShape = Word(&["30m"], &[("*", Allow::Stored)]);
+const CACHE_BREAKPOINT: BodyShape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
+const CACHE_CONTROL: BodyShape = Object(&[("type", Word(&["ephemeral"], &[])), ("ttl", Word(&["5m", "1h"], &[]))]);
 
-const MESSAGE: Shape = Object(&[
+const MESSAGE: BodyShape = Object(&[
     ("role", Text),
     ("content", OneOf(&[Text, List(&PART)])),
     ("name", Text),
@@ -118,7 +118,7 @@ const MESSAGE: Shape = Object(&[
     ("prefix", Flag),
 ]);
 
-const PART: Shape = Tagged(&[
+const PART: BodyShape = Tagged(&[
     (
         &["text"],
         Object(&[
@@ -169,14 +169,14 @@ const PART: Shape = Tagged(&[
     ),
 ]);
 
-const URL: Shape = OneOf(&[DataUrl, Object(&[("url", DataUrl), ("detail", Text)])]);
+const URL: BodyShape = OneOf(&[DataUrl, Object(&[("url", DataUrl), ("detail", Text)])]);
 
-const ANNOTATION: Shape = Tagged(&[
+const ANNOTATION: BodyShape = Tagged(&[
     (&["url_citation"], Needs(&[Allow::WebSearch], &Json)),
     (&["file_citation", "file"], Needs(&[Allow::Files], &Json)),
 ]);
 
-const REASONING_DETAIL: Shape = Tagged(&[(
+const REASONING_DETAIL: BodyShape = Tagged(&[(
     &["reasoning.text", "reasoning.summary", "reasoning.encrypted"],
     Object(&[
         ("id", Text),
@@ -189,7 +189,7 @@ const REASONING_DETAIL: Shape = Tagged(&[(
     ]),
 )]);
 
-const CALL: Shape = Tagged(&[
+const CALL: BodyShape = Tagged(&[
     (
         &["", "function"],
         Object(&[
@@ -212,7 +212,7 @@ const CALL: Shape = Tagged(&[
     ),
 ]);
 
-const TOOL: Shape = Tagged(&[
+const TOOL: BodyShape = Tagged(&[
     (
         &["function"],
         Object(&[("function", Object(FUNCTION)), ("cache_control", CACHE_CONTROL)]),
@@ -230,7 +230,7 @@ const TOOL: Shape = Tagged(&[
     (&["mcp"], Needs(&[Allow::RemoteMcp], &Json)),
 ]);
 
-const FUNCTION: &[Member] = &[
+const FUNCTION: &[BodyMember] = &[
     ("name", Text),
     ("description", Text),
     ("parameters", Schema),
@@ -238,7 +238,7 @@ const FUNCTION: &[Member] = &[
     ("cache_control", CACHE_CONTROL),
 ];
 
-const FORMAT: Shape = Tagged(&[
+const FORMAT: BodyShape = Tagged(&[
     (&["text"], Object(&[])),
     (
         &["grammar"],
@@ -246,12 +246,12 @@ const FORMAT: Shape = Tagged(&[
     ),
 ]);
 
-const CHOSEN: &[Member] = &[
+const CHOSEN: &[BodyMember] = &[
     ("function", Object(&[("name", Text)])),
     ("custom", Object(&[("name", Text)])),
 ];
 
-const CHOICE: Shape = Tagged(&[
+const CHOICE: BodyShape = Tagged(&[
     (&["function", "custom"], Object(CHOSEN)),
     (
         &["allowed_tools"],
@@ -265,7 +265,7 @@ const CHOICE: Shape = Tagged(&[
     ),
 ]);
 
-const RESPONSE_FORMAT: Shape = Tagged(&[
+const RESPONSE_FORMAT: BodyShape = Tagged(&[
     (&["text", "json_object"], Object(&[])),
     (
         &["json_schema"],

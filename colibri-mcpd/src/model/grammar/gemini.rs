@@ -1,7 +1,7 @@
 //! Gemini's generateContent. Its JSON is that of Protocol Buffers: each key also in camel case.
 
-use super::shape::Shape::{self, *};
-use super::shape::{Grammar, Member};
+use super::shape::BodyShape::{self, *};
+use super::shape::{BodyMember, Grammar};
 use crate::registry::ModelAllow as Allow;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
@@ -12,7 +12,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     picture_tokens: 16_384,
 };
 
-const BODY: Shape = Object(&[
+const BODY: BodyShape = Object(&[
     ("model", Model),
     ("contents", List(&CONTENT)),
     ("system_instruction", CONTENT),
@@ -31,9 +31,9 @@ const BODY: Shape = Object(&[
     ),
 ]);
 
-const CONTENT: Shape = Object(&[("role", Text), ("parts", List(&PART))]);
+const CONTENT: BodyShape = Object(&[("role", Text), ("parts", List(&PART))]);
 
-const PART: Shape = Object(&[
+const PART: BodyShape = Object(&[
     ("text", Text),
     ("thought", Flag),
     ("thought_signature", Text),
@@ -68,14 +68,14 @@ const PART: Shape = Object(&[
 
 const PROVIDER_TOOLS: &[Allow] = &[Allow::WebSearch, Allow::WebFetch, Allow::CodeExecution, Allow::Files];
 
-const DATA: Shape = Object(&[("mime_type", MediaType), ("data", Base64), ("display_name", Text)]);
+const DATA: BodyShape = Object(&[("mime_type", MediaType), ("data", Base64), ("display_name", Text)]);
 
-const FILE: Shape = Needs(
+const FILE: BodyShape = Needs(
     &[Allow::Urls],
     &Object(&[("mime_type", MediaType), ("file_uri", Text), ("display_name", Text)]),
 );
 
-const TOOL: Shape = Object(&[
+const TOOL: BodyShape = Object(&[
     ("function_declarations", List(&Object(FUNCTION))),
     (
         "computer_use",
@@ -91,7 +91,7 @@ const TOOL: Shape = Object(&[
     ("mcp_servers", Needs(&[Allow::RemoteMcp], &Json)),
 ]);
 
-const FUNCTION: &[Member] = &[
+const FUNCTION: &[BodyMember] = &[
     ("name", Text),
     ("description", Text),
     ("parameters", Schema),
@@ -101,7 +101,7 @@ const FUNCTION: &[Member] = &[
     ("behavior", Text),
 ];
 
-const TOOL_CONFIG: Shape = Object(&[
+const TOOL_CONFIG: BodyShape = Object(&[
     (
         "function_calling_config",
         Object(&[
@@ -120,7 +120,7 @@ const TOOL_CONFIG: Shape = Object(&[
     ("include_server_side_tool_invocations", Flag),
 ]);
 
-const GENERATION_CONFIG: Shape = Object(&[
+const GENERATION_CONFIG: BodyShape = Object(&[
     ("max_output_tokens", Maximum),
     ("candidate_count", Copies),
     ("temperature", Number),
@@ -160,7 +160,7 @@ const GENERATION_CONFIG: Shape = Object(&[
     ),
 ]);
 
-const SPEECH_CONFIG: Shape = Object(&[
+const SPEECH_CONFIG: BodyShape = Object(&[
     ("language_code", Text),
     (
         "voice_config",

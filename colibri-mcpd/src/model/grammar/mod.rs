@@ -10,7 +10,7 @@ mod gemini;
 mod responses;
 mod shape;
 
-pub(super) use shape::{Grammar, Member, Shape, Variant};
+pub(super) use shape::{BodyMember, BodyShape, Grammar, Variant};
 
 use crate::registry::ModelApi as Api;
 

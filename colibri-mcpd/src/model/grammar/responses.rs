@@ -1,7 +1,7 @@
 //! OpenAI's responses.
 
-use super::shape::Shape::{self, *};
-use super::shape::{Grammar, Member};
+use super::shape::BodyShape::{self, *};
+use super::shape::{BodyMember, Grammar};
 use crate::registry::ModelAllow as Allow;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
@@ -12,7 +12,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     picture_tokens: 16_384,
 };
 
-const BODY: Shape = Object(&[
+const BODY: BodyShape = Object(&[
     ("model", Model),
     ("input", OneOf(&[Text, List(&ITEM)])),
     ("instructions", Text),
@@ -66,14 +66,14 @@ const BODY: Shape = Object(&[
     ),
 ]);
 
-const REASONING: Shape = Object(&[
+const REASONING: BodyShape = Object(&[
     ("effort", Text),
     ("summary", Text),
     ("generate_summary", Text),
     ("context", Text),
 ]);
 
-const TEXT_CONFIG: Shape = Object(&[
+const TEXT_CONFIG: BodyShape = Object(&[
     ("verbosity", Text),
     (
         "format",
@@ -92,13 +92,13 @@ const TEXT_CONFIG: Shape = Object(&[
     ),
 ]);
 
-const CONTEXT_MANAGEMENT: Shape = Tagged(&[(&["compaction"], Object(&[("compact_threshold", Number)]))]);
-const CACHE_TIME: Shape = Word(&["30m"], &[("*", Allow::Stored)]);
-const CACHE_BREAKPOINT: Shape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
-const FILE_ID: Shape = Needs(&[Allow::Files], &Text);
+const CONTEXT_MANAGEMENT: BodyShape = Tagged(&[(&["compaction"], Object(&[("compact_threshold", Number)]))]);
+const CACHE_TIME: BodyShape = Word(&["30m"], &[("*", Allow::Stored)]);
+const CACHE_BREAKPOINT: BodyShape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
+const FILE_ID: BodyShape = Needs(&[Allow::Files], &Text);
 
 /// An element without `type` is a message; with an `id` alone it would name one that the provider keeps.
-const ITEM: Shape = Tagged(&[
+const ITEM: BodyShape = Tagged(&[
     (
         &["", "message"],
         Object(&[
@@ -278,7 +278,7 @@ const ITEM: Shape = Tagged(&[
     (&["image_generation_call"], Needs(&[Allow::ExtraCost], &Json)),
 ]);
 
-const PART: Shape = Tagged(&[
+const PART: BodyShape = Tagged(&[
     (
         &["input_text", "text", "summary_text", "reasoning_text"],
         Object(&[("text", Text), ("prompt_cache_breakpoint", CACHE_BREAKPOINT)]),
@@ -314,13 +314,13 @@ const PART: Shape = Tagged(&[
     ),
 ]);
 
-const ANNOTATION: Shape = Tagged(&[
+const ANNOTATION: BodyShape = Tagged(&[
     (&["url_citation"], Needs(&[Allow::WebSearch], &Json)),
     (&["file_citation", "file_path"], Needs(&[Allow::Files], &Json)),
     (&["container_file_citation"], Needs(&[Allow::CodeExecution], &Json)),
 ]);
 
-const CALLER: Shape = Tagged(&[
+const CALLER: BodyShape = Tagged(&[
     (&["direct"], Object(&[])),
     (
         &["program"],
@@ -328,7 +328,7 @@ const CALLER: Shape = Tagged(&[
     ),
 ]);
 
-const TOOL: Shape = Tagged(&[
+const TOOL: BodyShape = Tagged(&[
     (&["function"], Object(FUNCTION)),
     (&["custom"], Object(CUSTOM)),
     (
@@ -404,7 +404,7 @@ const TOOL: Shape = Tagged(&[
     ),
 ]);
 
-const FUNCTION: &[Member] = &[
+const FUNCTION: &[BodyMember] = &[
     ("name", Text),
     ("description", Text),
     ("parameters", Schema),
@@ -415,7 +415,7 @@ const FUNCTION: &[Member] = &[
     ("allowed_callers", ALLOWED_CALLERS),
 ];
 
-const CUSTOM: &[Member] = &[
+const CUSTOM: &[BodyMember] = &[
     ("name", Text),
     ("description", Text),
     (
@@ -430,10 +430,10 @@ const CUSTOM: &[Member] = &[
     ("allowed_callers", ALLOWED_CALLERS),
 ];
 
-const ALLOWED_CALLERS: Shape = List(&Word(&["direct"], &[("programmatic", Allow::CodeExecution)]));
+const ALLOWED_CALLERS: BodyShape = List(&Word(&["direct"], &[("programmatic", Allow::CodeExecution)]));
 
 /// Where a shell runs: the agent's own machine, or a container of the provider.
-const ENVIRONMENT: Shape = Tagged(&[
+const ENVIRONMENT: BodyShape = Tagged(&[
     (&["local"], Object(&[("skills", List(&LOCAL_SKILL))])),
     (&["container_auto"], Needs(&[Allow::CodeExecution], &Object(CONTAINER))),
     (
@@ -443,10 +443,10 @@ const ENVIRONMENT: Shape = Tagged(&[
 ]);
 
 /// A directory of the agent's own machine.
-const LOCAL_SKILL: Shape = Object(&[("name", Text), ("description", Text), ("path", Text)]);
+const LOCAL_SKILL: BodyShape = Object(&[("name", Text), ("description", Text), ("path", Text)]);
 
 /// A container with a network is one more way out.
-const CONTAINER: &[Member] = &[
+const CONTAINER: &[BodyMember] = &[
     ("memory_limit", Text),
     ("file_ids", Needs(&[Allow::Files], &List(&Text))),
     (
@@ -459,7 +459,7 @@ const CONTAINER: &[Member] = &[
     ("skills", Json),
 ];
 
-const CHOICE: Shape = Object(&[
+const CHOICE: BodyShape = Object(&[
     ("type", TOOL_TYPE),
     ("name", Text),
     ("namespace", Text),
@@ -476,7 +476,7 @@ const CHOICE: Shape = Object(&[
     ),
 ]);
 
-const TOOL_TYPE: Shape = Word(
+const TOOL_TYPE: BodyShape = Word(
     &[
         "allowed_tools",
         "function",

@@ -6,7 +6,7 @@ use crate::registry::ModelAllow as Allow;
 
 /// The form of a value at one place of a body. `null` may stand everywhere: it is the same as nothing.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::model) enum Shape {
+pub(in crate::model) enum BodyShape {
     /// Words for the model, and names that mean something within the request alone. No provider acts on them.
     Text,
     /// One of the first words, or one of the second ones where the entry allows what stands beside it. A `*` stands for
@@ -29,21 +29,21 @@ pub(in crate::model) enum Shape {
     /// Any JSON: arguments and answers of the agent's own tools, or something that the entry allows as a whole.
     Json,
     /// An object with these keys.
-    Object(&'static [Member]),
+    Object(&'static [BodyMember]),
     /// An object whose key `type` says which of these it is.
     Tagged(&'static [Variant]),
     /// An object with keys of the agent's choice.
-    Map(&'static Shape),
+    Map(&'static BodyShape),
     /// A list.
-    List(&'static Shape),
+    List(&'static BodyShape),
     /// The first of these that such a value can be.
-    OneOf(&'static [Shape]),
+    OneOf(&'static [BodyShape]),
     /// Only where the entry allows one of these; `false`, `""` and `[]` pass without.
-    Needs(&'static [Allow], &'static Shape),
+    Needs(&'static [Allow], &'static BodyShape),
     /// A member that must be there, since its object would otherwise name something that the provider keeps.
-    Must(&'static Shape),
+    Must(&'static BodyShape),
     /// One of the requests of a body that has many.
-    Request(&'static Shape),
+    Request(&'static BodyShape),
     /// The name of a model.
     Model,
     /// The most tokens of an answer.
@@ -55,16 +55,16 @@ pub(in crate::model) enum Shape {
     /// `store` of responses, which are stored unless it says no.
     Store,
     /// `stream_options` of chat completions, which are counted only where they say so.
-    StreamOptions(&'static [Member]),
+    StreamOptions(&'static [BodyMember]),
 }
 
-impl Shape {
+impl BodyShape {
     /// True if a value of this kind can have this shape.
     pub(in crate::model) fn can_be(self, kind: Kind) -> bool {
         match self {
-            Shape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
-            Shape::Must(shape) | Shape::Needs(_, shape) | Shape::Request(shape) => shape.can_be(kind),
-            Shape::Json | Shape::Schema => true,
+            BodyShape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
+            BodyShape::Must(shape) | BodyShape::Needs(_, shape) | BodyShape::Request(shape) => shape.can_be(kind),
+            BodyShape::Json | BodyShape::Schema => true,
             _ => kind == Kind::Null || self.kind().0 == kind,
         }
     }
@@ -72,13 +72,13 @@ impl Shape {
     /// The kind of its values, and what that is called, where it has one.
     fn kind(self) -> (Kind, &'static str) {
         match self {
-            Shape::Number | Shape::Maximum | Shape::Copies => (Kind::Number, "a number"),
-            Shape::Flag | Shape::Stream | Shape::Store => (Kind::Bool, "true or false"),
-            Shape::List(_) => (Kind::Array, "a list"),
-            Shape::Object(_) | Shape::Tagged(_) | Shape::Map(_) | Shape::StreamOptions(_) => {
+            BodyShape::Number | BodyShape::Maximum | BodyShape::Copies => (Kind::Number, "a number"),
+            BodyShape::Flag | BodyShape::Stream | BodyShape::Store => (Kind::Bool, "true or false"),
+            BodyShape::List(_) => (Kind::Array, "a list"),
+            BodyShape::Object(_) | BodyShape::Tagged(_) | BodyShape::Map(_) | BodyShape::StreamOptions(_) => {
                 (Kind::Object, "an object")
             }
-            Shape::Must(shape) | Shape::Needs(_, shape) | Shape::Request(shape) => shape.kind(),
+            BodyShape::Must(shape) | BodyShape::Needs(_, shape) | BodyShape::Request(shape) => shape.kind(),
             _ => (Kind::String, "text"),
         }
     }
@@ -86,7 +86,7 @@ impl Shape {
     /// The refusal of a value of another kind.
     pub(in crate::model) fn expected(self) -> String {
         let names: Vec<&str> = match self {
-            Shape::OneOf(shapes) => shapes.iter().map(|shape| shape.kind().1).collect(),
+            BodyShape::OneOf(shapes) => shapes.iter().map(|shape| shape.kind().1).collect(),
             shape => vec![shape.kind().1],
         };
         format!("must be {}", names.join(" or "))
@@ -94,20 +94,20 @@ impl Shape {
 }
 
 /// A key and its value. Keys are written with underscores.
-pub(in crate::model) type Member = (&'static str, Shape);
+pub(in crate::model) type BodyMember = (&'static str, BodyShape);
 
 /// Values of `type`, and what the object then is: an [`Shape::Object`] (`type` need not be among its keys) or
 /// [`Shape::Json`], or one of these in [`Shape::Needs`]. The empty text stands for an object without `type`.
-pub(in crate::model) type Variant = (&'static [&'static str], Shape);
+pub(in crate::model) type Variant = (&'static [&'static str], BodyShape);
 
 /// The bodies of one interface.
 pub(in crate::model) struct Grammar {
     /// The body of a request for an answer.
-    pub(in crate::model) answer: Shape,
+    pub(in crate::model) answer: BodyShape,
     /// The body of a request for a count of tokens.
-    pub(in crate::model) count: Shape,
+    pub(in crate::model) count: BodyShape,
     /// The body of a request for answers that come later.
-    pub(in crate::model) batch: Shape,
+    pub(in crate::model) batch: BodyShape,
     /// True if a key `some_key` may also be written `someKey`, as the JSON of Protocol Buffers has it.
     pub(in crate::model) has_camel_case: bool,
     /// The most tokens that one picture is to the model.

@@ -11,9 +11,9 @@ use colibri_text::visible;
 use colibri_wire::json::string;
 
 use super::definition::{MAX_DEFINITION, changed_members, difference, hidden_in, what_is_pinned};
-use super::pin::{Difference, PinError, Trust};
-use super::saved::{PinFile, Pinned, ServerPins, load, save, subject};
-use super::standing::{Judgement, Standing};
+use super::pin::{Difference, PinError, TrustMode};
+use super::saved::{PinFile, SavedPin, ServerPins, load, save, subject};
+use super::standing::{PinCheck, PinStatus};
 
 /// Who approved what was trusted on first use.
 const FIRST_USE: &str = "first use";
@@ -29,12 +29,12 @@ const MAX_PINNED: usize = 4 << 20;
 /// The pins of all servers.
 pub struct Pins {
     path: PathBuf,
-    trust: Trust,
+    trust: TrustMode,
     image: PinFile,
-    state: Mutex<State>,
+    state: Mutex<PinLedgerState>,
 }
 
-struct State {
+struct PinLedgerState {
     file: PinFile,
     /// What servers said last that is not as approved, by server and subject.
     waiting: BTreeMap<String, BTreeMap<Subject, WaitingText>>,
@@ -57,7 +57,7 @@ impl Room {
         if feature == Feature::Resource {
             let listed = listed.iter().filter(|(of, ..)| *of == feature);
             let listed: BTreeSet<&str> = listed.map(|(_, name, _)| *name).collect();
-            let is_gone = |(name, pin): &(&String, &Pinned)| pin.by == FIRST_USE && !listed.contains(name.as_str());
+            let is_gone = |(name, pin): &(&String, &SavedPin)| pin.by == FIRST_USE && !listed.contains(name.as_str());
             gone.extend(pins.iter().filter(is_gone).map(|(name, _)| name.clone()));
         }
         let of_gone: usize = gone.iter().filter_map(|name| Some(pins.get(name)?.text.len())).sum();
@@ -93,7 +93,7 @@ fn feature_of(subject: &Subject) -> Option<Feature> {
 struct WaitingText {
     /// The canonical text.
     text: String,
-    standing: Standing,
+    standing: PinStatus,
 }
 
 impl Pins {
@@ -102,7 +102,7 @@ impl Pins {
     /// # Errors
     /// A file that is unsafe, unreadable or holds something else, or an image's file that is missing: pins that cannot
     /// be read must not be taken for no pins.
-    pub fn open(state_directory: &Path, image: Option<&Path>, trust: Trust) -> Result<Pins, PinError> {
+    pub fn open(state_directory: &Path, image: Option<&Path>, trust: TrustMode) -> Result<Pins, PinError> {
         let path = state_directory.join(FILE);
         let image = match image {
             None => PinFile::default(),
@@ -116,14 +116,14 @@ impl Pins {
             path,
             trust,
             image,
-            state: Mutex::new(State {
+            state: Mutex::new(PinLedgerState {
                 file,
                 waiting: BTreeMap::new(),
             }),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PinLedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,11 +136,11 @@ impl Pins {
         server: &str,
         instructions: Option<&str>,
         definitions: impl IntoIterator<Item = (Feature, &'d str, &'d [u8])>,
-    ) -> Judgement {
+    ) -> PinCheck {
         let mut state = self.state();
-        let mut fresh: BTreeMap<Subject, Pinned> = BTreeMap::new();
+        let mut fresh: BTreeMap<Subject, SavedPin> = BTreeMap::new();
         let mut waiting = BTreeMap::new();
-        let mut judgement = Judgement::NOTHING;
+        let mut judgement = PinCheck::NOTHING;
         let mut by_hand = BTreeSet::new();
         let none = ServerPins::default();
         let pinned = state.file.servers.get(server).unwrap_or(&none);
@@ -150,7 +150,7 @@ impl Pins {
         let mut look = |feature: Feature, subject: Subject, text: String| {
             // The operator's own pin is newer than the image's.
             let (own, of_image) = (pinned.get(&subject), image.get(&subject));
-            let approved: Vec<&Pinned> = [own, of_image].into_iter().flatten().collect();
+            let approved: Vec<&SavedPin> = [own, of_image].into_iter().flatten().collect();
             let sum = sha256_hex(&text);
             let accepted = own.filter(|pin| pin.by != FIRST_USE).into_iter().chain(of_image);
             if let Subject::Tool(name) = &subject
@@ -160,19 +160,19 @@ impl Pins {
             }
             let twice = fresh.get(&subject);
             if approved.iter().copied().chain(twice).any(|pin| pin.sha256 == sum) {
-                return Standing::Approved;
+                return PinStatus::Approved;
             }
             let room = &mut room[feature.index()];
             let standing = match (approved.first().copied().or(twice), self.untrusted(&text, room)) {
-                (Some(pin), _) => Standing::Changed {
+                (Some(pin), _) => PinStatus::Changed {
                     members: changed_members(&pin.text, &text),
                 },
-                (None, Some(why)) => Standing::New { why },
+                (None, Some(why)) => PinStatus::New { why },
                 (None, None) => {
                     room.pins += 1;
                     room.bytes += text.len();
-                    fresh.insert(subject, Pinned::new(text, FIRST_USE));
-                    return Standing::Approved;
+                    fresh.insert(subject, SavedPin::new(text, FIRST_USE));
+                    return PinStatus::Approved;
                 }
             };
             let waits = WaitingText {
@@ -193,14 +193,14 @@ impl Pins {
         for (feature, name, raw) in definitions.iter().copied() {
             let (text, says) = what_is_pinned(feature, raw);
             // Files come and go, and one that only has a name is not worth a pin.
-            if !says && self.trust == Trust::FirstUse && hidden_in(&text).is_none() {
+            if !says && self.trust == TrustMode::FirstUse && hidden_in(&text).is_none() {
                 continue;
             }
             let standing = look(feature, subject(feature, name), text);
             let worst = judgement.definitions[feature.index()]
                 .entry(name.to_owned())
-                .or_insert(Standing::Approved);
-            if *worst == Standing::Approved {
+                .or_insert(PinStatus::Approved);
+            if *worst == PinStatus::Approved {
                 *worst = standing;
             }
         }
@@ -218,7 +218,7 @@ impl Pins {
             match save(&self.path, &file) {
                 Ok(()) => state.file = file,
                 Err(error) => {
-                    let standing = Standing::New { why: error.to_string() };
+                    let standing = PinStatus::New { why: error.to_string() };
                     for (subject, pin) in fresh {
                         match feature_of(&subject).zip(subject.name()) {
                             Some((feature, name)) => {
@@ -253,7 +253,7 @@ impl Pins {
             return Some(format!("its server's pins would be longer than {MAX_PINNED} bytes"));
         }
         // That a server says nothing needs nobody's approval.
-        (self.trust == Trust::Strict && !text.is_empty())
+        (self.trust == TrustMode::Strict && !text.is_empty())
             .then(|| "nothing is trusted until accepted (--pin-strict)".to_owned())
     }
 
@@ -261,32 +261,34 @@ impl Pins {
     pub fn list(&self) -> Vec<PinRow> {
         let state = self.state();
         let mut rows: BTreeMap<(String, Subject), PinRow> = BTreeMap::new();
-        let mut row = |server: &str, subject: Subject, pin: Option<(&Pinned, String)>, waits: Option<&WaitingText>| {
-            let row = rows
-                .entry((server.to_owned(), subject.clone()))
-                .or_insert_with(|| PinRow {
-                    server: server.to_owned(),
-                    subject,
-                    state: PinState::Approved,
-                    reason: None,
-                    approved: None,
-                    by: None,
-                    waiting: None,
-                    diff: None,
-                });
-            if let Some((pin, by)) = pin {
-                row.approved = Some(pin.sha256.clone());
-                row.by = Some(by);
-            }
-            if let Some(waits) = waits {
-                row.waiting = Some(sha256_hex(&waits.text));
-                row.state = waits.standing.state();
-                row.reason = waits.standing.reason();
-            }
-        };
+        let mut row =
+            |server: &str, subject: Subject, pin: Option<(&SavedPin, String)>, waits: Option<&WaitingText>| {
+                let row = rows
+                    .entry((server.to_owned(), subject.clone()))
+                    .or_insert_with(|| PinRow {
+                        server: server.to_owned(),
+                        subject,
+                        state: PinState::Approved,
+                        reason: None,
+                        approved: None,
+                        by: None,
+                        waiting: None,
+                        diff: None,
+                    });
+                if let Some((pin, by)) = pin {
+                    row.approved = Some(pin.sha256.clone());
+                    row.by = Some(by);
+                }
+                if let Some(waits) = waits {
+                    row.waiting = Some(sha256_hex(&waits.text));
+                    row.state = waits.standing.state();
+                    row.reason = waits.standing.reason();
+                }
+            };
         for (file, image) in [(&self.image, true), (&state.file, false)] {
             for (server, pins) in &file.servers {
-                let silent = |subject: &Subject, pin: &Pinned| *subject == Subject::Instructions && pin.text.is_empty();
+                let silent =
+                    |subject: &Subject, pin: &SavedPin| *subject == Subject::Instructions && pin.text.is_empty();
                 for (subject, pin) in pins.all().filter(|(subject, pin)| !silent(subject, pin)) {
                     let by = if image { "image".to_owned() } else { pin.by.clone() };
                     row(server, subject, Some((pin, by)), None);
@@ -315,7 +317,7 @@ impl Pins {
         })
     }
 
-    fn approved<'s>(&'s self, state: &'s State, server: &str, subject: &Subject) -> Option<&'s Pinned> {
+    fn approved<'s>(&'s self, state: &'s PinLedgerState, server: &str, subject: &Subject) -> Option<&'s SavedPin> {
         [&state.file, &self.image]
             .into_iter()
             .find_map(|file| file.servers.get(server)?.get(subject))
@@ -346,7 +348,7 @@ impl Pins {
             if text.len() > MAX_DEFINITION {
                 return Err(PinError::TooLong { what: what() });
             }
-            pins.put(subject.clone(), Pinned::new(text.clone(), &format!("uid {by}")));
+            pins.put(subject.clone(), SavedPin::new(text.clone(), &format!("uid {by}")));
         }
         save(&self.path, &file)?;
         state.file = file;
@@ -377,7 +379,7 @@ mod tests {
             }
         }
 
-        fn open(&self, trust: Trust) -> Pins {
+        fn open(&self, trust: TrustMode) -> Pins {
             Pins::open(self.directory.path(), None, trust).unwrap()
         }
     }
@@ -391,11 +393,11 @@ mod tests {
         PinSeen { subject, sha256 }
     }
 
-    fn judge(pins: &Pins, raw: &str) -> Standing {
+    fn judge(pins: &Pins, raw: &str) -> PinStatus {
         judge_as(pins, "s", raw)
     }
 
-    fn judge_as(pins: &Pins, server: &str, raw: &str) -> Standing {
+    fn judge_as(pins: &Pins, server: &str, raw: &str) -> PinStatus {
         pins.judge(server, None, [(Feature::Tool, "t", raw.as_bytes())])
             .definitions[0]["t"]
             .clone()
@@ -411,7 +413,7 @@ mod tests {
             let judged = pins.judge("s", None, [(Feature::Tool, "t", raw.as_bytes())]);
             (judged.definitions[0]["t"].is_approved(), judged.by_hand.contains("t"))
         };
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         assert_eq!(by_hand(&pins, FIRST), (true, false));
         assert_eq!(by_hand(&pins, EVIL), (false, false));
         let sha256 = pins.diff("s", &tool("t")).unwrap().sha256;
@@ -421,7 +423,7 @@ mod tests {
         // Whoever made an image put its pins there, however they came to be.
         let image = bench.directory.path().join(FILE);
         let other = Bench::new();
-        let pins = Pins::open(other.directory.path(), Some(&image), Trust::FirstUse).unwrap();
+        let pins = Pins::open(other.directory.path(), Some(&image), TrustMode::FirstUse).unwrap();
         assert_eq!(by_hand(&pins, EVIL), (true, true));
     }
 
@@ -447,21 +449,21 @@ mod tests {
     #[test]
     fn the_first_is_trusted_and_a_change_is_blocked_until_accepted() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
-        assert_eq!(judge(&pins, FIRST), Standing::Approved);
+        let pins = bench.open(TrustMode::FirstUse);
+        assert_eq!(judge(&pins, FIRST), PinStatus::Approved);
         // The order of keys and space do not matter; after a restart neither.
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         assert_eq!(
             judge(
                 &pins,
                 "{ \"n\":1.0, \"description\":\"Reads a file.\",\n\"name\":\"t\" }"
             ),
-            Standing::Approved
+            PinStatus::Approved
         );
         let changed = judge(&pins, EVIL);
         assert_eq!(
             changed,
-            Standing::Changed {
+            PinStatus::Changed {
                 members: vec!["/description".to_owned()]
             }
         );
@@ -481,16 +483,16 @@ mod tests {
         );
         // Also when the tool was away in between, and after a restart.
         pins.judge("s", None, []);
-        let pins = bench.open(Trust::FirstUse);
-        assert!(matches!(judge(&pins, EVIL), Standing::Changed { .. }));
+        let pins = bench.open(TrustMode::FirstUse);
+        assert!(matches!(judge(&pins, EVIL), PinStatus::Changed { .. }));
         let row = pins.list().remove(0);
         let waiting = row.waiting.unwrap();
         assert_ne!(row.approved.as_ref(), Some(&waiting));
         pins.accept("s", &[pin("t", waiting.clone())], 1001).unwrap();
-        assert_eq!(judge(&pins, EVIL), Standing::Approved);
-        assert!(matches!(judge(&pins, FIRST), Standing::Changed { .. }));
-        let pins = bench.open(Trust::FirstUse);
-        assert_eq!(judge(&pins, EVIL), Standing::Approved);
+        assert_eq!(judge(&pins, EVIL), PinStatus::Approved);
+        assert!(matches!(judge(&pins, FIRST), PinStatus::Changed { .. }));
+        let pins = bench.open(TrustMode::FirstUse);
+        assert_eq!(judge(&pins, EVIL), PinStatus::Approved);
         assert_eq!(pins.list()[0].by.as_deref(), Some("uid 1001"));
         assert!(pins.diff("s", &tool("t")).is_none());
     }
@@ -498,7 +500,7 @@ mod tests {
     #[test]
     fn a_refusal_holds_nothing_that_the_server_wrote() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         judge(&pins, FIRST);
         let evil = r#"{"name":"t","inputSchema":{"properties":{"obey me":{}}},"obey me too":1}"#;
         let message = judge(&pins, evil).failure("s", Feature::Tool, "t").unwrap().message;
@@ -510,13 +512,13 @@ mod tests {
         pins.judge("s", Some("Hello."), []);
         let changed = pins.judge("s", Some("obey"), []).instructions.reason().unwrap();
         assert!(changed.ends_with("it differs in the whole"), "{changed}");
-        assert_eq!(Standing::Approved.failure("s", Feature::Tool, "t"), None);
+        assert_eq!(PinStatus::Approved.failure("s", Feature::Tool, "t"), None);
     }
 
     #[test]
     fn several_are_accepted_together_or_not_at_all() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::Strict);
+        let pins = bench.open(TrustMode::Strict);
         let say = |a: &str| {
             pins.judge(
                 "s",
@@ -561,7 +563,7 @@ mod tests {
     #[test]
     fn only_what_was_shown_is_accepted() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         judge(&pins, FIRST);
         judge(&pins, EVIL);
         let shown = pins.list()[0].waiting.clone().unwrap();
@@ -582,9 +584,9 @@ mod tests {
     #[test]
     fn strict_trusts_nothing_and_an_image_brings_its_own() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::Strict);
+        let pins = bench.open(TrustMode::Strict);
         let new = judge(&pins, FIRST);
-        assert!(matches!(&new, Standing::New { why } if why.contains("--pin-strict")));
+        assert!(matches!(&new, PinStatus::New { why } if why.contains("--pin-strict")));
         assert!(
             new.failure("s", Feature::Tool, "t")
                 .unwrap()
@@ -594,19 +596,19 @@ mod tests {
         assert!(pins.diff("s", &tool("t")).unwrap().text.contains("+ /description: "));
         pins.accept("s", &[pin("t", pins.list()[0].waiting.clone().unwrap())], 0)
             .unwrap();
-        assert_eq!(judge(&pins, FIRST), Standing::Approved);
+        assert_eq!(judge(&pins, FIRST), PinStatus::Approved);
 
         let image = bench.directory.path().join("pins.json");
         let other = tempfile::tempdir().unwrap();
-        let pins = Pins::open(other.path(), Some(&image), Trust::Strict).unwrap();
-        assert_eq!(judge(&pins, FIRST), Standing::Approved);
-        assert!(matches!(judge(&pins, EVIL), Standing::Changed { .. }));
+        let pins = Pins::open(other.path(), Some(&image), TrustMode::Strict).unwrap();
+        assert_eq!(judge(&pins, FIRST), PinStatus::Approved);
+        assert!(matches!(judge(&pins, EVIL), PinStatus::Changed { .. }));
         assert!(!other.path().join("pins.json").exists());
         assert_eq!(pins.list()[0].by.as_deref(), Some("image"));
         pins.accept("s", &[pin("t", pins.list()[0].waiting.clone().unwrap())], 0)
             .unwrap();
-        assert_eq!(judge(&pins, EVIL), Standing::Approved);
-        assert!(Pins::open(other.path(), Some(Path::new("/nowhere/pins.json")), Trust::Strict).is_err());
+        assert_eq!(judge(&pins, EVIL), PinStatus::Approved);
+        assert!(Pins::open(other.path(), Some(Path::new("/nowhere/pins.json")), TrustMode::Strict).is_err());
     }
 
     #[test]
@@ -621,13 +623,13 @@ mod tests {
             ("\\ufe0f", "\\u{fe0f}"),
         ] {
             let bench = Bench::new();
-            let pins = bench.open(Trust::FirstUse);
+            let pins = bench.open(TrustMode::FirstUse);
             for raw in [
                 format!(r#"{{"description":"x{hidden}y"}}"#),
                 format!(r#"{{"inputSchema":{{"properties":{{"a{hidden}":{{}}}}}}}}"#),
             ] {
                 assert!(
-                    matches!(judge(&pins, &raw), Standing::New { why } if why.contains("hidden")),
+                    matches!(judge(&pins, &raw), PinStatus::New { why } if why.contains("hidden")),
                     "{shown}"
                 );
                 let diff = pins.diff("s", &tool("t")).unwrap().text;
@@ -638,11 +640,11 @@ mod tests {
             }
         }
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
-        assert!(matches!(judge(&pins, r#"{"d":"\ud800"}"#), Standing::New { .. }));
-        assert_eq!(judge(&pins, r#"{"d":"a\\u200b \n \"é\" ⚠️"}"#), Standing::Approved);
+        let pins = bench.open(TrustMode::FirstUse);
+        assert!(matches!(judge(&pins, r#"{"d":"\ud800"}"#), PinStatus::New { .. }));
+        assert_eq!(judge(&pins, r#"{"d":"a\\u200b \n \"é\" ⚠️"}"#), PinStatus::Approved);
         let judged = pins.judge("i", Some("do\u{200b} this"), []);
-        assert!(matches!(judged.instructions, Standing::New { .. }));
+        assert!(matches!(judged.instructions, PinStatus::New { .. }));
     }
 
     #[test]
@@ -655,14 +657,14 @@ mod tests {
             "קורא קבצים!\u{200f} (C++\u{200e})",
         ] {
             let bench = Bench::new();
-            let pins = bench.open(Trust::FirstUse);
+            let pins = bench.open(TrustMode::FirstUse);
             let plain = format!(r#"{{"description":"{text}"}}"#);
             let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
             let escaped = format!(r#"{{"description":"{units}","title":"x"}}"#);
             for (name, raw) in [("plain", plain), ("escaped", escaped)] {
                 let judged = pins.judge(name, Some(text), [(Feature::Tool, "t", raw.as_bytes())]);
-                assert_eq!(judged.definitions[0]["t"], Standing::Approved, "{text}");
-                assert_eq!(judged.instructions, Standing::Approved, "{text}");
+                assert_eq!(judged.definitions[0]["t"], PinStatus::Approved, "{text}");
+                assert_eq!(judged.instructions, PinStatus::Approved, "{text}");
             }
         }
     }
@@ -670,11 +672,11 @@ mod tests {
     #[test]
     fn instructions_are_pinned_and_so_is_their_absence() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
-        assert_eq!(pins.judge("a", Some("Use t."), []).instructions, Standing::Approved);
+        let pins = bench.open(TrustMode::FirstUse);
+        assert_eq!(pins.judge("a", Some("Use t."), []).instructions, PinStatus::Approved);
         assert!(matches!(
             pins.judge("a", Some("Use u."), []).instructions,
-            Standing::Changed { .. }
+            PinStatus::Changed { .. }
         ));
         assert!(
             pins.diff("a", &Subject::Instructions)
@@ -682,24 +684,24 @@ mod tests {
                 .text
                 .contains("+ : \"Use u.\"")
         );
-        assert_eq!(pins.judge("a", None, []).instructions, Standing::Approved);
+        assert_eq!(pins.judge("a", None, []).instructions, PinStatus::Approved);
         assert!(pins.diff("a", &Subject::Instructions).is_none());
-        assert_eq!(pins.judge("b", None, []).instructions, Standing::Approved);
+        assert_eq!(pins.judge("b", None, []).instructions, PinStatus::Approved);
         assert!(matches!(
             pins.judge("b", Some("Obey."), []).instructions,
-            Standing::Changed { .. }
+            PinStatus::Changed { .. }
         ));
     }
 
     #[test]
     fn servers_and_tools_are_kept_apart() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         judge(&pins, FIRST);
         assert_eq!(
             pins.judge("other", None, [(Feature::Tool, "t", EVIL.as_bytes())])
                 .definitions[0]["t"],
-            Standing::Approved
+            PinStatus::Approved
         );
         // Two tools of one name in one list: the second is no first use.
         let judged = pins.judge(
@@ -710,7 +712,7 @@ mod tests {
                 (Feature::Tool, "t", EVIL.as_bytes()),
             ],
         );
-        assert!(matches!(judged.definitions[0]["t"], Standing::Changed { .. }));
+        assert!(matches!(judged.definitions[0]["t"], PinStatus::Changed { .. }));
         let judged = pins.judge(
             "twice",
             None,
@@ -719,30 +721,30 @@ mod tests {
                 (Feature::Tool, "t", FIRST.as_bytes()),
             ],
         );
-        assert!(matches!(judged.definitions[0]["t"], Standing::Changed { .. }));
+        assert!(matches!(judged.definitions[0]["t"], PinStatus::Changed { .. }));
     }
 
     #[test]
     fn what_cannot_be_written_is_not_trusted() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         // A directory in the way of the new file: fails for root, too.
         std::fs::create_dir(bench.directory.path().join("pins.json.new")).unwrap();
-        assert!(matches!(judge(&pins, FIRST), Standing::New { why } if why.contains("cannot write")));
+        assert!(matches!(judge(&pins, FIRST), PinStatus::New { why } if why.contains("cannot write")));
         let waiting = pins.list()[0].waiting.clone().unwrap();
         assert!(matches!(
             pins.accept("s", &[pin("t", waiting.clone())], 0),
             Err(PinError::Write { .. })
         ));
         std::fs::remove_dir(bench.directory.path().join("pins.json.new")).unwrap();
-        assert_eq!(judge(&pins, FIRST), Standing::Approved);
-        assert_eq!(bench.open(Trust::Strict).list().len(), 1);
+        assert_eq!(judge(&pins, FIRST), PinStatus::Approved);
+        assert_eq!(bench.open(TrustMode::Strict).list().len(), 1);
     }
 
     #[test]
     fn a_file_that_was_tampered_with_is_refused() {
         let bench = Bench::new();
-        judge(&bench.open(Trust::FirstUse), FIRST);
+        judge(&bench.open(TrustMode::FirstUse), FIRST);
         let path = bench.directory.path().join("pins.json");
         let text = std::fs::read_to_string(&path).unwrap();
         for wrong in [
@@ -753,7 +755,7 @@ mod tests {
         ] {
             std::fs::write(&path, wrong).unwrap();
             assert!(matches!(
-                Pins::open(bench.directory.path(), None, Trust::FirstUse),
+                Pins::open(bench.directory.path(), None, TrustMode::FirstUse),
                 Err(PinError::Content { .. })
             ));
         }
@@ -762,30 +764,30 @@ mod tests {
     #[test]
     fn endless_and_deep_definitions_are_bounded() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         let deep = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
-        assert_eq!(judge(&pins, &deep), Standing::Approved);
+        assert_eq!(judge(&pins, &deep), PinStatus::Approved);
         assert!(matches!(
             judge(&pins, &deep.replace('1', "2")),
-            Standing::Changed { .. }
+            PinStatus::Changed { .. }
         ));
         assert!(pins.diff("s", &tool("t")).is_some());
         let long = format!("{{\"d\":\"{}\"}}", "x".repeat(MAX_DEFINITION));
         assert!(matches!(
             pins.judge("l", None, [(Feature::Tool, "t", long.as_bytes())])
                 .definitions[0]["t"],
-            Standing::New { .. }
+            PinStatus::New { .. }
         ));
         // A long key over many values: written out line by line it would be gigabytes.
         let wide = |n: u8| format!("{{\"{}\":[{}{n}]}}", "k".repeat(400_000), "1,".repeat(200_000));
-        assert_eq!(judge_as(&pins, "w", &wide(1)), Standing::Approved);
-        assert!(matches!(judge_as(&pins, "w", &wide(2)), Standing::Changed { .. }));
+        assert_eq!(judge_as(&pins, "w", &wide(1)), PinStatus::Approved);
+        assert!(matches!(judge_as(&pins, "w", &wide(2)), PinStatus::Changed { .. }));
         assert!(pins.diff("w", &tool("t")).unwrap().text.len() < 4 * MAX_DEFINITION);
         // What cannot be shown cannot be accepted.
         let endless = "x".repeat(MAX_DEFINITION);
         assert!(matches!(
             pins.judge("i", Some(&endless), []).instructions,
-            Standing::New { .. }
+            PinStatus::New { .. }
         ));
         let shown = pins.diff("i", &Subject::Instructions).unwrap();
         assert!(shown.text.len() < 100 && shown.text.contains("cannot be accepted"));
@@ -818,13 +820,13 @@ mod tests {
         assert!(
             judged.definitions[0]
                 .values()
-                .filter(|standing| **standing == Standing::Approved)
+                .filter(|standing| **standing == PinStatus::Approved)
                 .count()
                 <= MAX_PINS
         );
     }
 
-    fn judged(pins: &Pins, definitions: &[(Feature, &str, &str)]) -> Judgement {
+    fn judged(pins: &Pins, definitions: &[(Feature, &str, &str)]) -> PinCheck {
         let definitions = definitions.iter().map(|(of, name, raw)| (*of, *name, raw.as_bytes()));
         pins.judge("s", None, definitions)
     }
@@ -860,9 +862,9 @@ mod tests {
                 r#"{"uriTemplate":"f:{a}","name":"a","title":"Obey"}"#,
             ),
         ];
-        assert!(judged(&bench.open(Trust::FirstUse), &first).is_clean());
+        assert!(judged(&bench.open(TrustMode::FirstUse), &first).is_clean());
         // Another daemon, with the file of the first.
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         let worse = judged(&pins, &evil);
         for ((feature, name, _), what) in evil.iter().zip([
             PinSubject::Tool("x".to_owned()),
@@ -870,7 +872,7 @@ mod tests {
             PinSubject::Resource("f:a".to_owned()),
             PinSubject::Template("f:{a}".to_owned()),
         ]) {
-            assert!(matches!(worse.of(*feature, name), Standing::Changed { .. }), "{what}");
+            assert!(matches!(worse.of(*feature, name), PinStatus::Changed { .. }), "{what}");
             let shown = pins.diff("s", &what).unwrap();
             assert!(
                 shown.text.contains("Obey") || shown.text.contains("evil"),
@@ -891,7 +893,7 @@ mod tests {
     #[test]
     fn of_a_resource_what_a_model_reads_is_pinned() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         let resource = |raw: &'static str| [(Feature::Resource, "f:a", raw)];
         let first = r#"{"uri":"f:a","name":"a","title":"A","size":1,"mimeType":"text/plain",
             "annotations":{"priority":1,"lastModified":"2025"},"_meta":{"etag":"1","ui":{"csp":{}}}}"#;
@@ -917,13 +919,13 @@ mod tests {
         assert_eq!(pins.list().len(), before);
         let hidden = [(Feature::Resource, "f:c", r#"{"uri":"f:c","name":"\u202e"}"#)];
         assert!(!judged(&pins, &hidden).is_clean());
-        assert!(!judged(&Bench::new().open(Trust::Strict), &bare).is_clean());
+        assert!(!judged(&Bench::new().open(TrustMode::Strict), &bare).is_clean());
     }
 
     #[test]
     fn resources_without_end_take_no_room_from_others_and_those_that_are_gone_make_room() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         let many = |from: usize| -> Vec<(String, String)> {
             let name = |n| {
                 (
@@ -970,11 +972,11 @@ mod tests {
     #[test]
     fn a_file_of_tools_alone_is_read_and_stays_one() {
         let bench = Bench::new();
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         assert!(judged(&pins, &[(Feature::Tool, "t", FIRST)]).is_clean());
         let file = std::fs::read_to_string(bench.directory.path().join(FILE)).unwrap();
         assert!(!file.contains("prompts") && !file.contains("resources") && !file.contains("templates"));
-        let pins = bench.open(Trust::FirstUse);
+        let pins = bench.open(TrustMode::FirstUse);
         assert!(!judged(&pins, &[(Feature::Tool, "t", EVIL)]).is_clean());
     }
 

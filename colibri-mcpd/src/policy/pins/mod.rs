@@ -19,5 +19,5 @@ mod standing;
 
 pub use definition::canonical;
 pub use ledger::Pins;
-pub use pin::{PinError, Trust};
-pub use standing::{Judgement, Standing};
+pub use pin::{PinError, TrustMode};
+pub use standing::{PinCheck, PinStatus};

@@ -7,7 +7,7 @@ use crate::policy::file::FileError;
 
 /// What happens to what was never seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub enum TrustMode {
     /// It is pinned as it is, unless it has hidden characters.
     FirstUse,
     /// It is blocked until accepted (`--pin-strict`).

@@ -26,21 +26,21 @@ pub(super) struct PinFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerPins {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) instructions: Option<Pinned>,
+    pub(super) instructions: Option<SavedPin>,
     #[serde(default)]
-    pub(super) tools: BTreeMap<String, Pinned>,
+    pub(super) tools: BTreeMap<String, SavedPin>,
     // A file without these is one that an older daemon can read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) prompts: BTreeMap<String, Pinned>,
+    pub(super) prompts: BTreeMap<String, SavedPin>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) resources: BTreeMap<String, Pinned>,
+    pub(super) resources: BTreeMap<String, SavedPin>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) templates: BTreeMap<String, Pinned>,
+    pub(super) templates: BTreeMap<String, SavedPin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pinned {
+pub(super) struct SavedPin {
     pub(super) sha256: String,
     /// The definition, keys sorted; empty for a server that had no instructions.
     pub(super) text: String,
@@ -49,10 +49,10 @@ pub(super) struct Pinned {
     pub(super) at: u64,
 }
 
-impl Pinned {
-    pub(super) fn new(text: String, by: &str) -> Pinned {
+impl SavedPin {
+    pub(super) fn new(text: String, by: &str) -> SavedPin {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Pinned {
+        SavedPin {
             sha256: sha256_hex(&text),
             text,
             by: by.to_owned(),
@@ -62,7 +62,7 @@ impl Pinned {
 }
 
 impl ServerPins {
-    pub(super) fn get(&self, subject: &Subject) -> Option<&Pinned> {
+    pub(super) fn get(&self, subject: &Subject) -> Option<&SavedPin> {
         match subject {
             Subject::Instructions => self.instructions.as_ref(),
             Subject::Tool(name) => self.tools.get(name),
@@ -73,7 +73,7 @@ impl ServerPins {
     }
 
     /// The pins of a feature, by the server's own names.
-    pub(super) fn of(&self, feature: Feature) -> &BTreeMap<String, Pinned> {
+    pub(super) fn of(&self, feature: Feature) -> &BTreeMap<String, SavedPin> {
         match feature {
             Feature::Tool => &self.tools,
             Feature::Prompt => &self.prompts,
@@ -83,7 +83,7 @@ impl ServerPins {
     }
 
     /// The same, to be changed.
-    pub(super) fn of_mut(&mut self, feature: Feature) -> &mut BTreeMap<String, Pinned> {
+    pub(super) fn of_mut(&mut self, feature: Feature) -> &mut BTreeMap<String, SavedPin> {
         match feature {
             Feature::Tool => &mut self.tools,
             Feature::Prompt => &mut self.prompts,
@@ -93,7 +93,7 @@ impl ServerPins {
     }
 
     /// Every pin, and what of.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Subject, &Pinned)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (Subject, &SavedPin)> {
         let instructions = self.instructions.iter().map(|pin| (Subject::Instructions, pin));
         instructions.chain(Feature::ALL.into_iter().flat_map(|feature| {
             let pins = self.of(feature).iter();
@@ -101,7 +101,7 @@ impl ServerPins {
         }))
     }
 
-    pub(super) fn put(&mut self, subject: Subject, pin: Pinned) {
+    pub(super) fn put(&mut self, subject: Subject, pin: SavedPin) {
         match subject {
             Subject::Instructions => self.instructions = Some(pin),
             Subject::Tool(name) => drop(self.tools.insert(name, pin)),

@@ -8,7 +8,7 @@ use colibri_text::brief;
 
 /// How something stands to its pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum PinStatus {
     /// As approved.
     Approved,
     /// Never approved: why it was not trusted on first use.
@@ -25,28 +25,28 @@ pub enum Standing {
 
 /// How a server's definitions stand to their pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judgement {
+pub struct PinCheck {
     /// Its instructions; [`Standing::Approved`] if it has none.
-    pub instructions: Standing,
+    pub instructions: PinStatus,
     /// What it offers of each feature, by [`Feature::index`] and its own names. Definitions of the same name that
     /// differ stand as the worse of them.
-    pub definitions: [BTreeMap<String, Standing>; Feature::COUNT],
+    pub definitions: [BTreeMap<String, PinStatus>; Feature::COUNT],
     /// The tools whose definition a person accepted, or who made the image: not those that were trusted on first use.
     pub by_hand: BTreeSet<String>,
 }
 
-impl Judgement {
+impl PinCheck {
     /// What was said by who said nothing.
-    pub const NOTHING: Judgement = Judgement {
-        instructions: Standing::Approved,
+    pub const NOTHING: PinCheck = PinCheck {
+        instructions: PinStatus::Approved,
         definitions: [const { BTreeMap::new() }; Feature::COUNT],
         by_hand: BTreeSet::new(),
     };
 
     /// How a definition stands; [`Standing::Approved`] for one that is not listed, which cannot mislead.
-    pub fn of(&self, feature: Feature, name: &str) -> &Standing {
+    pub fn of(&self, feature: Feature, name: &str) -> &PinStatus {
         let standing = self.definitions[feature.index()].get(name);
-        standing.unwrap_or(&Standing::Approved)
+        standing.unwrap_or(&PinStatus::Approved)
     }
 
     /// Whether all that it offers is as approved.
@@ -86,18 +86,18 @@ const MEMBERS: [&str; 10] = [
     "title",
 ];
 
-impl Standing {
+impl PinStatus {
     /// Whether it is as approved.
     pub fn is_approved(&self) -> bool {
-        *self == Standing::Approved
+        *self == PinStatus::Approved
     }
 
     /// How it stands, in a word.
     pub fn state(&self) -> PinState {
         match self {
-            Standing::Approved => PinState::Approved,
-            Standing::New { .. } => PinState::New,
-            Standing::Changed { .. } => PinState::Changed,
+            PinStatus::Approved => PinState::Approved,
+            PinStatus::New { .. } => PinState::New,
+            PinStatus::Changed { .. } => PinState::Changed,
         }
     }
 
@@ -105,9 +105,9 @@ impl Standing {
     /// it is.
     pub fn reason(&self) -> Option<String> {
         match self {
-            Standing::Approved => None,
-            Standing::New { why } => Some(format!("it was never approved: {why}")),
-            Standing::Changed { members } => {
+            PinStatus::Approved => None,
+            PinStatus::New { why } => Some(format!("it was never approved: {why}")),
+            PinStatus::Changed { members } => {
                 let known = |place: &str| MEMBERS.iter().find(|name| **name == place).copied();
                 let mut named: Vec<&str> = members
                     .iter()

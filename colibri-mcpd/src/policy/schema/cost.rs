@@ -63,7 +63,7 @@ const OTHERS: &[&str] = &[
 
 /// A subschema, and where it leads.
 #[derive(Default)]
-struct Node {
+struct SchemaNode {
     /// What it costs by itself for a unit of the value.
     weight: u64,
     same: Vec<usize>,
@@ -78,7 +78,7 @@ struct Node {
 /// The subschemas that can be reached from the first.
 pub(super) struct Graph<'v> {
     root: &'v Value,
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
     known: HashMap<*const Value, usize>,
     pub(super) unique: bool,
     /// `anyOf` or `oneOf` is used.
@@ -117,11 +117,11 @@ impl<'v> Graph<'v> {
             ));
         }
         let index = self.nodes.len();
-        self.nodes.push(Node::default());
+        self.nodes.push(SchemaNode::default());
         self.known.insert(std::ptr::from_ref(schema), index);
-        let mut node = Node {
+        let mut node = SchemaNode {
             weight: 1,
-            ..Node::default()
+            ..SchemaNode::default()
         };
         for (key, value) in schema.as_object().into_iter().flatten() {
             let name = key.as_str();
@@ -237,26 +237,26 @@ impl<'v> Graph<'v> {
     /// The nodes so that each comes after those that apply to the same value, and the length of the chain below each.
     fn order(&self) -> Result<(Vec<usize>, Vec<usize>), SchemaError> {
         #[derive(Clone, Copy, PartialEq)]
-        enum Mark {
+        enum VisitMark {
             New,
             Open,
             Done,
         }
-        let mut marks = vec![Mark::New; self.nodes.len()];
+        let mut marks = vec![VisitMark::New; self.nodes.len()];
         let mut chains = vec![0; self.nodes.len()];
         let mut order = Vec::with_capacity(self.nodes.len());
         for start in 0..self.nodes.len() {
             let mut open = vec![(start, 0)];
             while let Some((index, next)) = open.pop() {
                 if next == 0 {
-                    if marks[index] == Mark::Done {
+                    if marks[index] == VisitMark::Done {
                         continue;
                     }
-                    marks[index] = Mark::Open;
+                    marks[index] = VisitMark::Open;
                 }
                 let same = &self.nodes[index].same;
                 match same.get(next) {
-                    Some(&inner) if marks[inner] == Mark::Open => {
+                    Some(&inner) if marks[inner] == VisitMark::Open => {
                         return refuse("it refers to itself without going into the value");
                     }
                     Some(&inner) => {
@@ -264,7 +264,7 @@ impl<'v> Graph<'v> {
                         open.push((inner, 0));
                     }
                     None => {
-                        marks[index] = Mark::Done;
+                        marks[index] = VisitMark::Done;
                         chains[index] = same.iter().map(|inner| chains[*inner] + 1).max().unwrap_or_default();
                         order.push(index);
                     }

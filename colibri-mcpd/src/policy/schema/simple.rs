@@ -48,19 +48,19 @@ struct Part {
     /// The strings that are allowed, and no other value.
     choices: Option<Vec<Box<str>>>,
     /// Characters of a string.
-    length: Bounds<usize>,
+    length: NumberBounds<usize>,
     /// Values of a number, which is an integer then.
-    range: Bounds<i64>,
+    range: NumberBounds<i64>,
     /// Elements of an array.
-    count: Bounds<usize>,
+    count: NumberBounds<usize>,
     elements: Option<Box<Part>>,
-    members: Option<Members>,
+    members: Option<SimpleMembers>,
     /// One of them at least has to fit as well.
     any_of: Vec<Part>,
 }
 
 #[derive(Debug, Default)]
-struct Members {
+struct SimpleMembers {
     named: Vec<(Box<str>, Part)>,
     /// The named ones that must be there, a bit each.
     required: u64,
@@ -77,12 +77,12 @@ enum Others {
 }
 
 #[derive(Debug, Default)]
-struct Bounds<T> {
+struct NumberBounds<T> {
     least: Option<T>,
     most: Option<T>,
 }
 
-impl<T: PartialOrd> Bounds<T> {
+impl<T: PartialOrd> NumberBounds<T> {
     fn hold(&self, value: &T) -> bool {
         self.least.as_ref().is_none_or(|least| value >= least) && self.most.as_ref().is_none_or(|most| value <= most)
     }
@@ -100,7 +100,7 @@ const OBJECT: u8 = 1 << 6;
 /// A value of any kind, read as strictly as others.
 static ANY: LazyLock<Part> = LazyLock::new(Part::default);
 
-static ANY_MEMBERS: LazyLock<Members> = LazyLock::new(Members::default);
+static ANY_MEMBERS: LazyLock<SimpleMembers> = LazyLock::new(SimpleMembers::default);
 
 impl SimpleSchema {
     /// The most levels of arguments.
@@ -153,7 +153,7 @@ impl Part {
         if keywords.contains_key("enum") && keywords.contains_key("const") {
             return None;
         }
-        part.members = Members::of(keywords)?;
+        part.members = SimpleMembers::of(keywords)?;
         Some(part)
     }
 
@@ -217,15 +217,15 @@ impl Part {
     }
 }
 
-impl Members {
+impl SimpleMembers {
     /// `None`: not simple. `Some(None)`: the schema says nothing of members.
-    fn of(keywords: &Map<String, Value>) -> Option<Option<Members>> {
+    fn of(keywords: &Map<String, Value>) -> Option<Option<SimpleMembers>> {
         let [properties, required, others] =
             ["properties", "required", "additionalProperties"].map(|keyword| keywords.get(keyword));
         if properties.is_none() && required.is_none() && others.is_none() {
             return Some(None);
         }
-        let mut members = Members {
+        let mut members = SimpleMembers {
             named: Vec::new(),
             required: 0,
             others: match others {

@@ -4,34 +4,34 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::super::kept::KEPT_FOR;
-use super::super::pieces::What;
+use super::super::pieces::PieceSelector;
 use super::super::text;
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
-const LIMITS: Limits = Limits {
+const LIMITS: ResultLimits = ResultLimits {
     per_user: 64 << 20,
     total: 512 << 20,
 };
 
-fn agent(uid: u32, session: &str) -> Owner {
-    Owner {
+fn agent(uid: u32, session: &str) -> ResultOwner {
+    ResultOwner {
         uid,
         session: Some(session.into()),
     }
 }
 
-fn json(offset: u64, most: u64) -> Request {
-    Request {
+fn json(offset: u64, most: u64) -> PieceRequest {
+    PieceRequest {
         offset,
         most,
         room: u64::MAX,
-        what: What::Json,
+        what: PieceSelector::Json,
     }
 }
 
-fn all(results: &Results, owner: &Owner, handle: &str) -> String {
+fn all(results: &Results, owner: &ResultOwner, handle: &str) -> String {
     results.read(owner, handle, &json(0, u64::MAX)).unwrap().text
 }
 
@@ -69,7 +69,7 @@ fn campaign(count: usize, most: usize) {
             (2f64.powf(bits) as usize).clamp(1, most)
         };
         let whole = text(random, length);
-        let owner = Owner::person(random.random_range(1..=3));
+        let owner = ResultOwner::person(random.random_range(1..=3));
         let handle = results.keep(&owner, whole.as_bytes()).unwrap().handle.to_string();
         let (mut read, mut next, mut pieces) = (String::with_capacity(length), Some(0), 0);
         while let Some(offset) = next {
@@ -104,7 +104,7 @@ fn random_results_read_in_random_pieces_are_identical() {
 #[test]
 fn an_offset_within_a_character_is_the_characters_and_one_beyond_the_end_is_told() {
     let state = tempfile::tempdir().unwrap();
-    let (results, owner) = (Results::open(state.path(), LIMITS).unwrap(), Owner::person(1));
+    let (results, owner) = (Results::open(state.path(), LIMITS).unwrap(), ResultOwner::person(1));
     let handle = results.keep(&owner, "a🐦é".as_bytes()).unwrap().handle.to_string();
     let read = |offset, most| results.read(&owner, &handle, &json(offset, most)).unwrap();
     for offset in 1..=4 {
@@ -125,8 +125,8 @@ fn nobody_else_finds_anything_nor_learns_why() {
     let state = tempfile::tempdir().unwrap();
     let results = Results::open(state.path(), LIMITS).unwrap();
     let owners = [
-        Owner::person(1),
-        Owner::person(2),
+        ResultOwner::person(1),
+        ResultOwner::person(2),
         agent(1, "00000000000000aa"),
         agent(1, "00000000000000bb"),
     ];
@@ -167,7 +167,7 @@ fn nobody_else_finds_anything_nor_learns_why() {
 fn files_are_ours_alone_and_a_restart_keeps_what_is_whole_of_people() {
     let state = tempfile::tempdir().unwrap();
     let open = || Results::open(state.path(), LIMITS).unwrap();
-    let (results, person, agent) = (open(), Owner::person(7), agent(7, "00000000000000aa"));
+    let (results, person, agent) = (open(), ResultOwner::person(7), agent(7, "00000000000000aa"));
     let kept = results
         .keep(&person, "{\"é\":1}".as_bytes())
         .unwrap()
@@ -232,14 +232,14 @@ fn files_are_ours_alone_and_a_restart_keeps_what_is_whole_of_people() {
 fn smaller_limits_after_a_restart_leave_the_newest() {
     let state = tempfile::tempdir().unwrap();
     let results = Results::open(state.path(), LIMITS).unwrap();
-    let owner = Owner::person(1);
+    let owner = ResultOwner::person(1);
     let mut handles = Vec::new();
     for after in 0..5 {
         let now = SystemTime::now() + Duration::from_secs(after);
         handles.push(results.keep_at(&owner, b"{}", now).unwrap().handle.to_string());
     }
     drop(results);
-    let limits = Limits {
+    let limits = ResultLimits {
         per_user: 2 * 4096,
         total: 9 * 4096,
     };
@@ -277,7 +277,7 @@ fn a_directory_that_is_not_ours_alone_is_refused() {
 #[test]
 fn the_limits_hold_while_many_keep_at_once() {
     let state = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = ResultLimits {
         per_user: 1 << 20,
         total: 2 << 20,
     };
@@ -295,8 +295,8 @@ fn the_limits_hold_while_many_keep_at_once() {
                 scope.spawn(move || {
                     for number in 0..60 {
                         let length = 1 + number * 7919 % (300 << 10);
-                        let kept = results.keep(&Owner::person(uid), &vec![b'x'; length]);
-                        assert!(matches!(kept, Ok(_) | Err(NotKept::Busy)), "{kept:?}");
+                        let kept = results.keep(&ResultOwner::person(uid), &vec![b'x'; length]);
+                        assert!(matches!(kept, Ok(_) | Err(NotStored::Busy)), "{kept:?}");
                     }
                 })
             })
@@ -321,22 +321,25 @@ fn the_limits_hold_while_many_keep_at_once() {
 fn where_nothing_can_be_written_nothing_is_left() {
     let state = tempfile::tempdir().unwrap();
     let results = Results::open(state.path(), LIMITS).unwrap();
-    let owner = Owner::person(1);
-    let too_long = Results::open(tempfile::tempdir().unwrap().path(), Limits { per_user: 0, total: 9 });
+    let owner = ResultOwner::person(1);
+    let too_long = Results::open(
+        tempfile::tempdir().unwrap().path(),
+        ResultLimits { per_user: 0, total: 9 },
+    );
     assert!(matches!(
         too_long.unwrap().keep(&owner, b"{}"),
-        Err(NotKept::TooLong(2, 0))
+        Err(NotStored::TooLong(2, 0))
     ));
     fs::remove_dir(state.path().join("results")).unwrap();
     fs::write(state.path().join("results"), "no directory").unwrap();
-    assert!(matches!(results.keep(&owner, b"{}"), Err(NotKept::Disk(_))));
+    assert!(matches!(results.keep(&owner, b"{}"), Err(NotStored::Disk(_))));
     assert_eq!(results.index().counted(), (0, 0));
 }
 
 #[test]
 fn a_pointer_and_a_pattern_read_16_mib() {
     let state = tempfile::tempdir().unwrap();
-    let (results, owner) = (Results::open(state.path(), LIMITS).unwrap(), Owner::person(1));
+    let (results, owner) = (Results::open(state.path(), LIMITS).unwrap(), ResultOwner::person(1));
     let lines = "x".repeat(99) + "\\n";
     let whole = format!(
         r#"{{"content":[{{"type":"text","text":"{}needle\n"}}],"deep":{}1{},"last":[7]}}"#,
@@ -350,7 +353,7 @@ fn a_pointer_and_a_pattern_read_16_mib() {
             .read(
                 &owner,
                 &handle,
-                &Request {
+                &PieceRequest {
                     offset,
                     most: 1000,
                     room: u64::MAX,
@@ -359,20 +362,20 @@ fn a_pointer_and_a_pattern_read_16_mib() {
             )
             .unwrap()
     };
-    assert_eq!(read(What::value("/last/0").unwrap(), 0).text, "7");
+    assert_eq!(read(PieceSelector::value("/last/0").unwrap(), 0).text, "7");
     assert_eq!(
-        read(What::value(&format!("/deep{}", "/0".repeat(400))).unwrap(), 0)
+        read(PieceSelector::value(&format!("/deep{}", "/0".repeat(400))).unwrap(), 0)
             .text
             .len(),
         1000
     );
     let (mut offset, mut found) = (Some(0), String::new());
     while let Some(at) = offset {
-        let piece = read(What::matching("needle$").unwrap(), at);
+        let piece = read(PieceSelector::matching("needle$").unwrap(), at);
         found.push_str(&piece.text);
         offset = piece.next;
     }
     let last = (16 << 20) / lines.len();
     assert_eq!(found, format!("{last}: needle\n"));
-    assert_eq!(read(What::Lines(5), last as u64).text, "needle");
+    assert_eq!(read(PieceSelector::Lines(5), last as u64).text, "needle");
 }

@@ -25,15 +25,15 @@ fn told(_: &Task, _: Option<TaskStatus>) -> Result<(), String> {
     Ok(())
 }
 
-fn store() -> (TempDir, Store) {
+fn store() -> (TempDir, Database) {
     let state = tempfile::tempdir().unwrap();
-    let store = Store::open(state.path()).unwrap();
+    let store = Database::open(state.path()).unwrap();
     // One commit at the disk's pace is enough: these tests are about order, not about durability.
     store.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
     (state, store)
 }
 
-fn add(store: &Store, priority: u8, created_by: u32, needs: &[&str]) -> u64 {
+fn add(store: &Database, priority: u8, created_by: u32, needs: &[&str]) -> u64 {
     let new = NewTask {
         title: "t".to_owned(),
         description: String::new(),
@@ -47,13 +47,13 @@ fn add(store: &Store, priority: u8, created_by: u32, needs: &[&str]) -> u64 {
     store.added(new).unwrap().id
 }
 
-fn next(store: &Store, who: Actor<'_>, seeks: Seeks<'_>) -> Option<Task> {
+fn next(store: &Database, who: Actor<'_>, seeks: Seeks<'_>) -> Option<Task> {
     store.claim_next(who, seeks, 10, &told).unwrap()
 }
 
-fn order(store: &Store, id: u64, who: Actor<'_>, order: Order<'_>) -> Result<Task, TaskRefusal> {
+fn order(store: &Database, id: u64, who: Actor<'_>, order: ClaimOrder<'_>) -> Result<Task, TaskRefusal> {
     store.order(id, who, order, 10, &told).map_err(|error| match error {
-        Error::Task(refusal) => refusal,
+        StoreError::Task(refusal) => refusal,
         other => panic!("{other}"),
     })
 }
@@ -81,7 +81,7 @@ fn an_instance_that_asks_twice_at_once_gets_one() {
     let second = add(&store, 5, 1001, &[]);
     assert_eq!(next(&store, AGENT, ANY).map(|task| task.id), Some(first));
     assert_eq!(next(&store, AGENT, ANY), None);
-    order(&store, first, AGENT, Order::Finish(1, "1")).unwrap();
+    order(&store, first, AGENT, ClaimOrder::Finish(1, "1")).unwrap();
     assert_eq!(next(&store, AGENT, ANY).map(|task| task.id), Some(second));
 }
 
@@ -122,18 +122,18 @@ fn what_is_reserved_goes_to_its_instance_and_before_all_else() {
     };
     store.reserve(kept, (PERSON, AGENT.session.unwrap()), None, 5).unwrap();
     let again = store.reserve(kept, (PERSON, "00000000000000bb"), None, 5);
-    assert!(matches!(again, Err(Error::Task(TaskRefusal::Reserved { .. }))));
+    assert!(matches!(again, Err(StoreError::Task(TaskRefusal::Reserved { .. }))));
     let other = Actor { uid: 1002, ..PERSON };
     let foreign = store.reserve(free, (other, "00000000000000bb"), None, 5);
-    assert!(matches!(foreign, Err(Error::Task(TaskRefusal::Missing(_)))));
+    assert!(matches!(foreign, Err(StoreError::Task(TaskRefusal::Missing(_)))));
     let operator = Actor {
         operator: true,
         groups: None,
         ..other
     };
     let foreign = store.reserve(free, (operator, "00000000000000bb"), None, 5);
-    assert!(matches!(foreign, Err(Error::Task(TaskRefusal::NotCreator(_)))));
-    let taken = order(&store, kept, PERSON, Order::Claim(None));
+    assert!(matches!(foreign, Err(StoreError::Task(TaskRefusal::NotCreator(_)))));
+    let taken = order(&store, kept, PERSON, ClaimOrder::Claim(None));
     assert!(matches!(taken, Err(TaskRefusal::Reserved { .. })));
     assert_eq!(next(&store, AGENT, seeks).unwrap().id, kept);
     assert_eq!(store.held_by(AGENT.session.unwrap()).unwrap().unwrap().id, kept);
@@ -146,15 +146,15 @@ fn every_order_under_an_old_or_foreign_claim_is_refused() {
     let (_state, store) = store();
     let id = add(&store, 5, 1001, &[]);
     let first = next(&store, PERSON, ANY).unwrap().claim;
-    order(&store, id, PERSON, Order::Release(first, "not now")).unwrap();
+    order(&store, id, PERSON, ClaimOrder::Release(first, "not now")).unwrap();
     let second = next(&store, PERSON, ANY).unwrap().claim;
     assert_eq!((first, second), (1, 2));
-    type Made = fn(u64) -> Order<'static>;
+    type Made = fn(u64) -> ClaimOrder<'static>;
     let orders: [Made; 4] = [
-        |claim| Order::Start(claim, None),
-        |claim| Order::Finish(claim, "1"),
-        |claim| Order::Fail(claim, "x"),
-        |claim| Order::Release(claim, "x"),
+        |claim| ClaimOrder::Start(claim, None),
+        |claim| ClaimOrder::Finish(claim, "1"),
+        |claim| ClaimOrder::Fail(claim, "x"),
+        |claim| ClaimOrder::Release(claim, "x"),
     ];
     for made in orders {
         for claim in [0, first, 3, u64::MAX] {
@@ -171,8 +171,8 @@ fn every_order_under_an_old_or_foreign_claim_is_refused() {
             assert_eq!(refused, TaskRefusal::Missing(missing));
         }
     }
-    order(&store, id, PERSON, Order::Start(second, Some(2000))).unwrap();
-    order(&store, id, PERSON, Order::Finish(second, "{\"n\":1e400}")).unwrap();
+    order(&store, id, PERSON, ClaimOrder::Start(second, Some(2000))).unwrap();
+    order(&store, id, PERSON, ClaimOrder::Finish(second, "{\"n\":1e400}")).unwrap();
     for made in orders {
         let refused = order(&store, id, PERSON, made(second)).unwrap_err();
         assert!(refused.to_string().contains("task 1 is done"), "{refused}");
@@ -193,7 +193,7 @@ fn what_comes_back_counts_and_fails_at_the_third_time() {
     let (_state, store) = store();
     let id = add(&store, 5, 1001, &[]);
     let claim = next(&store, PERSON, ANY).unwrap().claim;
-    let back = order(&store, id, PERSON, Order::Release(claim, "not now")).unwrap();
+    let back = order(&store, id, PERSON, ClaimOrder::Release(claim, "not now")).unwrap();
     assert_eq!((back.attempts, back.reason.as_deref()), (1, Some("not now")));
     assert_eq!((back.claimed_by, back.lease_until), (None, None));
     next(&store, PERSON, ANY).unwrap();
@@ -269,15 +269,15 @@ fn taken_in_queued_and_cancelled_by_who_may() {
         .unwrap();
     assert_eq!(next(&store, PERSON, ANY), None, "nobody has looked at it");
     assert_eq!(
-        order(&store, id, PERSON, Order::Queue).unwrap().said.status,
+        order(&store, id, PERSON, ClaimOrder::Queue).unwrap().said.status,
         TaskStatus::Queued
     );
     assert!(matches!(
-        order(&store, id, PERSON, Order::Queue),
+        order(&store, id, PERSON, ClaimOrder::Queue),
         Err(TaskRefusal::Status { .. })
     ));
     let stranger = Actor { uid: 1002, ..PERSON };
-    for made in [Order::Cancel(""), Order::Queue, Order::Claim(None)] {
+    for made in [ClaimOrder::Cancel(""), ClaimOrder::Queue, ClaimOrder::Claim(None)] {
         let refused = order(&store, id, stranger, made);
         assert_eq!(refused, Err(TaskRefusal::Missing(id)), "as one that is not there");
     }
@@ -287,12 +287,12 @@ fn taken_in_queued_and_cancelled_by_who_may() {
         ..stranger
     };
     let claim = next(&store, PERSON, ANY).unwrap().claim;
-    let over = order(&store, id, operator, Order::Cancel("no more")).unwrap();
+    let over = order(&store, id, operator, ClaimOrder::Cancel("no more")).unwrap();
     assert_eq!(
         (over.said.status, over.reason.as_deref()),
         (TaskStatus::Cancelled, Some("no more"))
     );
-    let late = order(&store, id, PERSON, Order::Finish(claim, "1"));
+    let late = order(&store, id, PERSON, ClaimOrder::Finish(claim, "1"));
     assert!(matches!(
         late,
         Err(TaskRefusal::Status {
@@ -308,10 +308,10 @@ fn what_cannot_be_recorded_is_not_done() {
     let id = add(&store, 5, 1001, &[]);
     let full = |_: &Task, _: Option<TaskStatus>| Err("the disk is full".to_owned());
     let refused = store.claim_next(PERSON, ANY, 10, &full);
-    assert!(matches!(refused, Err(Error::Unrecorded(why)) if why == "the disk is full"));
+    assert!(matches!(refused, Err(StoreError::Unrecorded(why)) if why == "the disk is full"));
     assert_eq!(store.task(id).unwrap().0.said.status, TaskStatus::Queued);
     next(&store, PERSON, ANY).unwrap();
-    assert!(store.order(id, PERSON, Order::Finish(1, "1"), 10, &full).is_err());
+    assert!(store.order(id, PERSON, ClaimOrder::Finish(1, "1"), 10, &full).is_err());
     assert!(store.requeue_lapsed(5000, &full).is_err());
     let (task, result) = store.task(id).unwrap();
     assert_eq!((task.said.status, result), (TaskStatus::Claimed, None));
@@ -351,7 +351,7 @@ fn two_claimers_in_threads_and_in_two_stores_never_get_the_same_task() {
     for _ in 0..120 {
         add(&store, 5, 1001, &[]);
     }
-    let stores = [&store, &Store::open(state.path()).unwrap()];
+    let stores = [&store, &Database::open(state.path()).unwrap()];
     let claimed = std::thread::scope(|scope| {
         let claimers = (0..4_u32).map(|n| {
             let store = stores[n as usize % 2];
@@ -359,7 +359,13 @@ fn two_claimers_in_threads_and_in_two_stores_never_get_the_same_task() {
                 let mut claimed = Vec::new();
                 while let Some(task) = store.claim_next(PERSON, ANY, 10, &told).unwrap() {
                     store
-                        .order(task.id, PERSON, Order::Finish(task.claim, &n.to_string()), 11, &told)
+                        .order(
+                            task.id,
+                            PERSON,
+                            ClaimOrder::Finish(task.claim, &n.to_string()),
+                            11,
+                            &told,
+                        )
                         .unwrap();
                     claimed.push((task.id, n));
                 }
@@ -430,7 +436,7 @@ proptest! {
     #[test]
     fn no_history_loses_or_doubles_anything(deeds in proptest::collection::vec((deed(), any::<bool>()), 1..80)) {
         let (state, first) = store();
-        let other = Store::open(state.path()).unwrap();
+        let other = Database::open(state.path()).unwrap();
         other.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
         let mut hands: BTreeMap<u8, (u64, u64)> = BTreeMap::new();
         let (mut added, mut done, mut now) = (BTreeSet::new(), BTreeMap::new(), 1_u64);
@@ -438,7 +444,7 @@ proptest! {
             let store = if which { &first } else { &other };
             now += 1;
             let held = |n: u8, hands: &BTreeMap<u8, (u64, u64)>| hands.get(&n).copied();
-            let give = |n: u8, made: &dyn Fn(u64) -> Order<'static>, hands: &BTreeMap<u8, (u64, u64)>| {
+            let give = |n: u8, made: &dyn Fn(u64) -> ClaimOrder<'static>, hands: &BTreeMap<u8, (u64, u64)>| {
                 held(n, hands).map(|(id, claim)| (id, store.order(id, claimer(n), made(claim), now, &told)))
             };
             match deed {
@@ -451,16 +457,16 @@ proptest! {
                         hands.insert(n, (task.id, task.claim));
                     }
                 }
-                Deed::Start(n) => { give(n, &|claim| Order::Start(claim, Some(u64::MAX >> 1)), &hands); }
+                Deed::Start(n) => { give(n, &|claim| ClaimOrder::Start(claim, Some(u64::MAX >> 1)), &hands); }
                 Deed::Finish(n) => {
-                    if let Some((id, Ok(_))) = give(n, &|claim| Order::Finish(claim, "true"), &hands) {
+                    if let Some((id, Ok(_))) = give(n, &|claim| ClaimOrder::Finish(claim, "true"), &hands) {
                         prop_assert_eq!(done.insert(id, n), None, "finished twice");
                     }
                 }
-                Deed::Fail(n) => { give(n, &|claim| Order::Fail(claim, "x"), &hands); }
-                Deed::Release(n) => { give(n, &|claim| Order::Release(claim, "x"), &hands); }
+                Deed::Fail(n) => { give(n, &|claim| ClaimOrder::Fail(claim, "x"), &hands); }
+                Deed::Release(n) => { give(n, &|claim| ClaimOrder::Release(claim, "x"), &hands); }
                 Deed::Cancel(id) => {
-                    let cancelled = store.order(id.into(), claimer(0), Order::Cancel(""), now, &told);
+                    let cancelled = store.order(id.into(), claimer(0), ClaimOrder::Cancel(""), now, &told);
                     prop_assert!(cancelled.is_err() || !done.contains_key(&u64::from(id)));
                 }
                 Deed::InstanceEnds(n) => {
