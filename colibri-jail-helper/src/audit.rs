@@ -2,7 +2,7 @@
 
 use colibri_text::ascii_bytes;
 
-use crate::names::{Digest, ServerId, SessionId};
+use crate::names::{EntryDigest, ServerId, SessionId};
 
 /// The most bytes of one value, before escaping.
 pub const MAX_VALUE: usize = 256;
@@ -12,7 +12,7 @@ pub const MAX_LINE: usize = 960;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum AuditEvent {
     /// An instance is about to be made.
     Start,
     /// A request was refused.
@@ -25,7 +25,7 @@ pub enum Event {
     Sweep,
 }
 
-impl Event {
+impl AuditEvent {
     fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -39,11 +39,11 @@ impl Event {
 
 /// One audit line under construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line(String);
+pub struct AuditLine(String);
 
-impl Line {
+impl AuditLine {
     /// Begins a line.
-    pub fn new(event: Event) -> Self {
+    pub fn new(event: AuditEvent) -> Self {
         Self(format!("event={}", event.word()))
     }
 
@@ -63,7 +63,7 @@ impl Line {
 
     /// Appends the facts that name a run: entry, digest, session and the uid that asked.
     #[must_use]
-    pub fn run(self, server: &ServerId, digest: &Digest, session: &SessionId, uid: u32) -> Self {
+    pub fn run(self, server: &ServerId, digest: &EntryDigest, session: &SessionId, uid: u32) -> Self {
         self.with("entry", server.as_str())
             .with("digest", digest.as_str())
             .with("session", session.as_str())
@@ -99,10 +99,10 @@ mod tests {
 
     #[test]
     fn a_line_reads_as_pairs() {
-        let line = Line::new(Event::Start)
+        let line = AuditLine::new(AuditEvent::Start)
             .run(
                 &ServerId::parse(b"docs").unwrap(),
-                &Digest::parse("a".repeat(64).as_bytes()).unwrap(),
+                &EntryDigest::parse("a".repeat(64).as_bytes()).unwrap(),
                 &SessionId::parse(b"0123456789abcdef").unwrap(),
                 871,
             )
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn nothing_forges_a_line_or_a_key() {
-        let line = Line::new(Event::Refuse).with("why", "x\nevent=start uid=0 \u{1b}[2J\u{202e}\" y=1");
+        let line = AuditLine::new(AuditEvent::Refuse).with("why", "x\nevent=start uid=0 \u{1b}[2J\u{202e}\" y=1");
         assert!(!line.as_str().contains('\n'));
         assert_eq!(
             line.as_str(),
@@ -127,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_line_is_short_printable_ascii(value in ".*", other in ".{0,2000}") {
-            let line = Line::new(Event::End).with("a", &value).with("b", &other).with("c", &value);
+            let line = AuditLine::new(AuditEvent::End).with("a", &value).with("b", &other).with("c", &value);
             prop_assert!(line.as_str().len() <= MAX_LINE);
             prop_assert!(line.as_str().bytes().all(|b| (b' '..=b'~').contains(&b)));
         }

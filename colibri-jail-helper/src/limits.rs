@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use colibri_json::Writer;
-use colibri_registry::{Limit, Limits};
+use colibri_json::JsonWriter;
+use colibri_registry::{ProcessLimits, RctlResource};
 
 /// The limits that are set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedLimits {
-    values: BTreeMap<Limit, u64>,
+    values: BTreeMap<RctlResource, u64>,
     /// True if the entry itself names a limit that only the kernel's resource accounting can keep for an instance as a
     /// whole: without it the start is refused.
     pub needs_racct: bool,
@@ -18,14 +18,17 @@ pub struct PlannedLimits {
 impl PlannedLimits {
     /// Takes the lesser of entry and policy. Where the policy says nothing, its default is the most that an entry gets.
     #[must_use]
-    pub fn new(entry: &Limits, policy: &Limits) -> Self {
+    pub fn new(entry: &ProcessLimits, policy: &ProcessLimits) -> Self {
         let ceiling = |limit| policy.get(limit).or(default(limit));
-        let mut values: BTreeMap<Limit, u64> = Limit::all()
+        let mut values: BTreeMap<RctlResource, u64> = RctlResource::all()
             .filter_map(|limit| Some((limit, least(entry.get(limit), ceiling(limit))?)))
             .collect();
         // What swap backs is part of the address space that `memory` grants; shared memory need not even be mapped.
-        let swap = least(values.get(&Limit::Swap).copied(), values.get(&Limit::Memory).copied());
-        values.extend(swap.map(|swap| (Limit::Swap, swap)));
+        let swap = least(
+            values.get(&RctlResource::Swap).copied(),
+            values.get(&RctlResource::Memory).copied(),
+        );
+        values.extend(swap.map(|swap| (RctlResource::Swap, swap)));
         Self {
             values,
             needs_racct: entry.need_accounting(),
@@ -34,13 +37,13 @@ impl PlannedLimits {
 
     /// The value of one limit; `None` only for processor time, which has no default.
     #[must_use]
-    pub fn get(&self, limit: Limit) -> Option<u64> {
+    pub fn get(&self, limit: RctlResource) -> Option<u64> {
         self.values.get(&limit).copied()
     }
 
     /// Writes all of them, by their keys. `/tmp` stands with the mounts.
-    pub fn write(&self, out: &mut Writer) {
-        for (limit, most) in self.values.iter().filter(|(limit, _)| **limit != Limit::Tmp) {
+    pub fn write(&self, out: &mut JsonWriter) {
+        for (limit, most) in self.values.iter().filter(|(limit, _)| **limit != RctlResource::Tmp) {
             out.key(limit.key()).number(*most);
         }
         out.key("needs_racct").boolean(self.needs_racct);
@@ -53,20 +56,20 @@ impl PlannedLimits {
 /// little, and `swap` is what they may really use: a host that has less memory and swap space than that sets its own
 /// in the policy. Processor time is shared anew at each moment, so nobody loses it for good, and a bound would only
 /// kill a server that has served for long.
-fn default(limit: Limit) -> Option<u64> {
+fn default(limit: RctlResource) -> Option<u64> {
     Some(match limit {
-        Limit::CpuSeconds => return None,
-        Limit::Memory => 1 << 40,
-        Limit::Swap => 16 << 30,
-        Limit::Processes => 512,
-        Limit::Threads => 4096,
-        Limit::OpenFiles => 1024,
-        Limit::FileSize => 16 << 30,
-        Limit::Tmp | Limit::Stack => 64 << 20,
-        Limit::LockedMemory => 64 << 10,
-        Limit::SocketBuffers | Limit::PipeBuffers => 16 << 20,
-        Limit::Terminals => 32,
-        Limit::Kqueues | Limit::SharedLocks => 1024,
+        RctlResource::CpuSeconds => return None,
+        RctlResource::Memory => 1 << 40,
+        RctlResource::Swap => 16 << 30,
+        RctlResource::Processes => 512,
+        RctlResource::Threads => 4096,
+        RctlResource::OpenFiles => 1024,
+        RctlResource::FileSize => 16 << 30,
+        RctlResource::Tmp | RctlResource::Stack => 64 << 20,
+        RctlResource::LockedMemory => 64 << 10,
+        RctlResource::SocketBuffers | RctlResource::PipeBuffers => 16 << 20,
+        RctlResource::Terminals => 32,
+        RctlResource::Kqueues | RctlResource::SharedLocks => 1024,
     })
 }
 
@@ -83,27 +86,29 @@ mod tests {
 
     use super::*;
 
-    fn limits(text: &str) -> Limits {
+    fn limits(text: &str) -> ProcessLimits {
         let document = Document::parse(text.as_bytes(), "test").unwrap();
         colibri_registry::limits(&document.root()).unwrap()
     }
 
     #[test]
     fn every_limit_but_processor_time_has_a_default() {
-        let planned = PlannedLimits::new(&Limits::default(), &Limits::default());
-        let without: Vec<_> = Limit::all().filter(|limit| planned.get(*limit).is_none()).collect();
-        assert_eq!(without, [Limit::CpuSeconds]);
+        let planned = PlannedLimits::new(&ProcessLimits::default(), &ProcessLimits::default());
+        let without: Vec<_> = RctlResource::all()
+            .filter(|limit| planned.get(*limit).is_none())
+            .collect();
+        assert_eq!(without, [RctlResource::CpuSeconds]);
         assert!(!planned.needs_racct);
     }
 
     #[test]
     fn the_policy_raises_each_and_the_entry_only_lowers() {
-        for limit in Limit::all() {
+        for limit in RctlResource::all() {
             let one = |most: u64| limits(&format!("{{\"{}\": {most}}}", limit.key()));
-            let none = Limits::default();
+            let none = ProcessLimits::default();
             // Beneath all defaults but that of terminals, and over all of them. `swap` follows `memory`.
             let (low, high) = (30, 900_000_000);
-            let planned = |entry: &Limits, policy: &Limits| PlannedLimits::new(entry, policy).get(limit);
+            let planned = |entry: &ProcessLimits, policy: &ProcessLimits| PlannedLimits::new(entry, policy).get(limit);
             assert_eq!(planned(&one(low), &none), Some(low), "{limit:?}");
             assert_eq!(planned(&none, &one(low)), Some(low), "{limit:?}");
             assert_eq!(planned(&none, &one(high)), Some(high), "{limit:?}");
@@ -116,7 +121,7 @@ mod tests {
 
     #[test]
     fn memory_bounds_what_swap_backs_too() {
-        let swap = |entry, policy| PlannedLimits::new(&limits(entry), &limits(policy)).get(Limit::Swap);
+        let swap = |entry, policy| PlannedLimits::new(&limits(entry), &limits(policy)).get(RctlResource::Swap);
         assert_eq!(swap("{}", r#"{"memory": "128M"}"#), Some(128 << 20));
         assert_eq!(swap(r#"{"memory": "64M"}"#, r#"{"swap": "128M"}"#), Some(64 << 20));
         assert_eq!(swap(r#"{"memory": "64M"}"#, r#"{"swap": "32M"}"#), Some(32 << 20));

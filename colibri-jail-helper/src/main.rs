@@ -6,17 +6,17 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use colibri_jail_helper::audit::{Event, Line};
-use colibri_jail_helper::passwd::{self, Account};
+use colibri_jail_helper::audit::{AuditEvent, AuditLine};
+use colibri_jail_helper::passwd::{self, PasswdEntry};
 use colibri_jail_helper::policy::Policy;
-use colibri_jail_helper::refusal::Refusal;
-use colibri_jail_helper::request::Request;
+use colibri_jail_helper::refusal::HelperRefusal;
+use colibri_jail_helper::request::HelperRequest;
 use colibri_jail_helper::{CONTRACT, POLICY};
 use colibri_json::MAX_BYTES;
 
-use crate::act::identity::{self, Asker};
-use crate::act::run::{self, Run};
-use crate::act::syslog::{Severity, send_line};
+use crate::act::identity::{self, RequestingUser};
+use crate::act::run::{self, ServerRun};
+use crate::act::syslog::{SyslogSeverity, send_line};
 use crate::act::{files, report, reset, stop, tell};
 
 mod act;
@@ -30,9 +30,9 @@ const MAX_PASSWD: usize = 4 << 20;
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let request = Request::parse(&args);
+    let request = HelperRequest::parse(&args);
     // The one request that needs no right and touches nothing.
-    if request == Ok(Request::Version) {
+    if request == Ok(HelperRequest::Version) {
         let _ = writeln!(
             std::io::stdout(),
             "colibri-jail-helper {} contract {CONTRACT}",
@@ -40,7 +40,7 @@ fn main() {
         );
         return;
     }
-    let mut asker = Asker::from_kernel();
+    let mut asker = RequestingUser::from_kernel();
     // Read before the environment is forgotten; counts for root alone.
     let sudo_uid = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
     // A request that is none is said to be none, installed or not.
@@ -58,16 +58,16 @@ fn main() {
 
 /// Whether it may be asked, then a process of its own for it, away from the asker's terminal: nothing that holds a lock
 /// can be stopped by a key, or be ended with the asker's child.
-fn perform(asker: &mut Asker, sudo_uid: Option<u32>, request: Request) -> Result<i32, Refusal> {
-    let failed = |tried| move |error| Refusal::system("start", tried, error);
+fn perform(asker: &mut RequestingUser, sudo_uid: Option<u32>, request: HelperRequest) -> Result<i32, HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("start", tried, error);
     let rules = match request.is_teardown() && asker.is_root() {
         true => None,
         false => Some(rules_for(asker, sudo_uid)?),
     };
     if request.is_roots_alone() && !asker.is_root() {
-        return Err(Refusal::policy("root", "only root may ask for this"));
+        return Err(HelperRefusal::policy("root", "only root may ask for this"));
     }
-    if matches!(request, Request::Run { .. }) {
+    if matches!(request, HelperRequest::Run { .. }) {
         reset::require_pipes()?;
     }
     match sys::fork().map_err(failed("fork"))? {
@@ -81,30 +81,37 @@ fn perform(asker: &mut Asker, sudo_uid: Option<u32>, request: Request) -> Result
 }
 
 /// The policy and its caller's account, who must be the asker, unless that is root.
-fn rules_for(asker: &mut Asker, sudo_uid: Option<u32>) -> Result<(Policy, Account), Refusal> {
+fn rules_for(asker: &mut RequestingUser, sudo_uid: Option<u32>) -> Result<(Policy, PasswdEntry), HelperRefusal> {
     let policy = read_policy()?;
     let caller = caller(&policy)?;
     *asker = asker.through_sudo(sudo_uid, caller.uid);
     if !asker.is_root() && asker.uid != caller.uid {
-        return Err(Refusal::policy("caller", "only the policy's caller and root may ask"));
+        return Err(HelperRefusal::policy(
+            "caller",
+            "only the policy's caller and root may ask",
+        ));
     }
     Ok((policy, caller))
 }
 
-fn act(asker: Asker, request: Request, rules: Option<(Policy, Account)>) -> Result<i32, Refusal> {
+fn act(
+    asker: RequestingUser,
+    request: HelperRequest,
+    rules: Option<(Policy, PasswdEntry)>,
+) -> Result<i32, HelperRefusal> {
     match (request, &rules) {
-        (Request::Stop { session }, _) => stop::stop(asker, &session)?,
-        (Request::StopAll, _) => stop::stop_all(asker)?,
-        (Request::Sweep, _) => stop::sweep(asker)?,
+        (HelperRequest::Stop { session }, _) => stop::stop(asker, &session)?,
+        (HelperRequest::StopAll, _) => stop::stop_all(asker)?,
+        (HelperRequest::Sweep, _) => stop::sweep(asker)?,
         (
-            Request::Run {
+            HelperRequest::Run {
                 session,
                 digest,
                 server,
             },
             Some((policy, caller)),
         ) => {
-            let run = Run {
+            let run = ServerRun {
                 asker,
                 policy,
                 caller: *caller,
@@ -114,25 +121,26 @@ fn act(asker: Asker, request: Request, rules: Option<(Policy, Account)>) -> Resu
             };
             return run.supervise();
         }
-        (Request::Plan { server }, Some((policy, caller))) => report::plan(&server, policy, *caller)?,
-        (Request::Check, Some((policy, caller))) => report::check(policy, *caller)?,
+        (HelperRequest::Plan { server }, Some((policy, caller))) => report::plan(&server, policy, *caller)?,
+        (HelperRequest::Check, Some((policy, caller))) => report::check(policy, *caller)?,
         // `--version` was answered, and all others have read the policy.
-        (Request::Version | Request::Run { .. } | Request::Plan { .. } | Request::Check, _) => {}
+        (HelperRequest::Version | HelperRequest::Run { .. } | HelperRequest::Plan { .. } | HelperRequest::Check, _) => {
+        }
     }
     Ok(0)
 }
 
-fn read_policy() -> Result<Policy, Refusal> {
+fn read_policy() -> Result<Policy, HelperRefusal> {
     let bytes = files::read(Path::new(POLICY), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
-    Policy::parse(&bytes, POLICY).map_err(|error| Refusal::file("policy", error.to_string()))
+    Policy::parse(&bytes, POLICY).map_err(|error| HelperRefusal::file("policy", error.to_string()))
 }
 
-fn caller(policy: &Policy) -> Result<Account, Refusal> {
+fn caller(policy: &Policy) -> Result<PasswdEntry, HelperRefusal> {
     let passwd = files::read(Path::new(PASSWD), MAX_PASSWD, files::WRITABLE_BY_OTHERS)?;
     passwd::account(&passwd, &policy.caller)
         .filter(|account| account.uid != 0)
         .ok_or_else(|| {
-            Refusal::file(
+            HelperRefusal::file(
                 "policy",
                 format!("the policy's caller is no user of {PASSWD}, or is root"),
             )
@@ -142,12 +150,12 @@ fn caller(policy: &Policy) -> Result<Account, Refusal> {
 /// One line on stderr, one for the audit.
 ///
 /// What runs a server has root told no more than the caller: through mdo(1) the two look the same.
-fn tell_of(refusal: &Refusal, asker: Asker, request: Option<&Request>) {
-    let mut line = Line::new(Event::Refuse)
-        .with("request", request.map_or("none", Request::verb))
+fn tell_of(refusal: &HelperRefusal, asker: RequestingUser, request: Option<&HelperRequest>) {
+    let mut line = AuditLine::new(AuditEvent::Refuse)
+        .with("request", request.map_or("none", HelperRequest::verb))
         .with("uid", &asker.uid.to_string());
     match request {
-        Some(Request::Run {
+        Some(HelperRequest::Run {
             session,
             digest,
             server,
@@ -157,15 +165,15 @@ fn tell_of(refusal: &Refusal, asker: Asker, request: Option<&Request>) {
                 .with("digest", digest.as_str())
                 .with("session", session.as_str());
         }
-        Some(Request::Plan { server }) => line = line.with("entry", server.as_str()),
-        Some(Request::Stop { session }) => line = line.with("session", session.as_str()),
+        Some(HelperRequest::Plan { server }) => line = line.with("entry", server.as_str()),
+        Some(HelperRequest::Stop { session }) => line = line.with("session", session.as_str()),
         _ => {}
     }
     let line = line
         .with("exit", &(refusal.exit as i32).to_string())
         .with("rule", refusal.rule)
         .with("why", &refusal.detail);
-    let _ = send_line(Severity::Warning, &line);
-    let is_run = matches!(request, Some(Request::Run { .. }));
+    let _ = send_line(SyslogSeverity::Warning, &line);
+    let is_run = matches!(request, Some(HelperRequest::Run { .. }));
     tell::refusal(&refusal.line(asker.is_root() && !is_run));
 }

@@ -63,9 +63,9 @@ pub const MARK_PREFIX: &str = "colibri-";
 
 /// The SHA-256 of an entry's bytes, as 64 lower-case hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Digest(String);
+pub struct EntryDigest(String);
 
-impl Digest {
+impl EntryDigest {
     /// Reads a digest; `None` for anything but 64 lower-case hexadecimal digits.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         lower_hex(bytes, 64).map(Self)

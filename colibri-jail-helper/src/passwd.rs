@@ -5,7 +5,7 @@
 
 /// The uid and primary gid of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Account {
+pub struct PasswdEntry {
     /// Numeric user id.
     pub uid: u32,
     /// Numeric primary group id.
@@ -14,7 +14,7 @@ pub struct Account {
 
 /// Finds a user by name in the bytes of passwd(5). The first line that has the name decides, as it does for
 /// getpwnam(3); if its numbers cannot be read, there is no such user.
-pub fn account(passwd: &[u8], name: &str) -> Option<Account> {
+pub fn account(passwd: &[u8], name: &str) -> Option<PasswdEntry> {
     let line = passwd
         .split(|b| *b == b'\n')
         .find(|line| line.split(|b| *b == b':').next() == Some(name.as_bytes()))?;
@@ -25,7 +25,7 @@ pub fn account(passwd: &[u8], name: &str) -> Option<Account> {
             .then(|| text.parse().ok())
             .flatten()
     });
-    Some(Account {
+    Some(PasswdEntry {
         uid: fields.next()??,
         gid: fields.next()??,
     })
@@ -38,8 +38,8 @@ mod tests {
     #[test]
     fn the_first_line_of_the_name_decides() {
         let file = b"root:*:0:0:r:/root:/bin/sh\ncolibri:*:871:872::/nonexistent:/usr/sbin/nologin\ncolibri:*:0:0:::\n";
-        assert_eq!(account(file, "colibri"), Some(Account { uid: 871, gid: 872 }));
-        assert_eq!(account(file, "root"), Some(Account { uid: 0, gid: 0 }));
+        assert_eq!(account(file, "colibri"), Some(PasswdEntry { uid: 871, gid: 872 }));
+        assert_eq!(account(file, "root"), Some(PasswdEntry { uid: 0, gid: 0 }));
         assert_eq!(account(file, "colib"), None);
         assert_eq!(account(file, ""), None);
     }

@@ -4,27 +4,29 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use colibri_json::Writer;
-use colibri_registry::{self as registry, Agent, Command, Jail, Limit, Network, Registry, Stdin, Value};
+use colibri_json::JsonWriter;
+use colibri_registry::{
+    self as registry, AgentEntry, EntryValue, Jail, Network, RctlResource, Registry, Stdin, StdioCommand,
+};
 
 use crate::limits::PlannedLimits;
-use crate::names::{self, Digest, JailName, ServerId, SessionId};
-use crate::passwd::Account;
+use crate::names::{self, EntryDigest, JailName, ServerId, SessionId};
+use crate::passwd::PasswdEntry;
 use crate::policy::{Policy, Uids};
-use crate::record::Fact;
-use crate::refusal::{Exit, Refusal};
+use crate::record::RecordFact;
+use crate::refusal::{HelperExit, HelperRefusal};
 
 /// What `run` does for one server or agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct ConfinementPlan {
     /// The server, or the agent: no two entries of a registry have the same id.
     pub server: ServerId,
     /// What an agent has beyond that; `None`: it is a server.
     pub agent: Option<PlannedAgent>,
     /// The entry's digest.
-    pub digest: Digest,
+    pub digest: EntryDigest,
     /// Where the server runs.
-    pub place: Place,
+    pub place: ServerPlace,
     /// Numeric user id of the server, or the range of which each instance has one.
     pub uids: Uids,
     /// Numeric group id of the server; it has no supplementary groups.
@@ -74,7 +76,7 @@ const DOOR_SOCKET: (&str, &str) = ("COLIBRI_MCP_SOCKET", "/var/run/colibri/colib
 
 /// Where a server runs.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place {
+pub enum ServerPlace {
     /// In a jail of its own, for its life.
     Ephemeral(Ephemeral),
     /// In a jail that is already there.
@@ -102,7 +104,7 @@ pub struct Ephemeral {
 }
 
 impl Ephemeral {
-    fn write(&self, out: &mut Writer) {
+    fn write(&self, out: &mut JsonWriter) {
         out.key("root").string(&self.root.to_string_lossy());
         match &self.network {
             PlannedNetwork::Loopback => out.key("network").string("loopback"),
@@ -162,7 +164,7 @@ pub enum PlannedFamily {
 }
 
 impl PlannedFamily {
-    fn write(&self, out: &mut Writer) {
+    fn write(&self, out: &mut JsonWriter) {
         match self {
             Self::Disable => out.string("disable"),
             Self::Inherit => out.string("inherit"),
@@ -231,38 +233,46 @@ impl VariableValue {
 /// The search path of a server: the base system's and the packages' directories, as in FreeBSD's login.conf(5).
 const PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin";
 
-impl Plan {
+impl ConfinementPlan {
     /// Makes the plan for `server`, or for the agent of this name. `caller` is the account of the policy's caller, which
     /// neither may have.
     ///
     /// # Errors
     /// The first rule that refuses. No path has been looked at.
-    pub fn make(server: &ServerId, registry: &Registry, policy: &Policy, caller: Account) -> Result<Self, Refusal> {
+    pub fn make(
+        server: &ServerId,
+        registry: &Registry,
+        policy: &Policy,
+        caller: PasswdEntry,
+    ) -> Result<Self, HelperRefusal> {
         let id = server.as_str();
         let (digest, disabled, command, agent) = match (registry.servers.get(id), registry.agents.get(id)) {
             (Some(entry), _) => (&entry.digest, entry.disabled, entry.command.as_deref(), None),
             (None, Some(agent)) => (&agent.digest, agent.disabled, Some(&*agent.command), Some(agent)),
             (None, None) => {
                 let what = "no entry of this name; see external-mcp.json(5)";
-                return Err(Refusal::file("registry", what));
+                return Err(HelperRefusal::file("registry", what));
             }
         };
-        let digest = Digest::parse(digest.as_bytes())
-            .ok_or_else(|| Refusal::system("registry", "hash the entry", "not a SHA-256"))?;
+        let digest = EntryDigest::parse(digest.as_bytes())
+            .ok_or_else(|| HelperRefusal::system("registry", "hash the entry", "not a SHA-256"))?;
         if !policy.lists_server(id) {
-            return Err(Refusal::policy("servers", "the policy's servers do not list this id"));
+            return Err(HelperRefusal::policy(
+                "servers",
+                "the policy's servers do not list this id",
+            ));
         }
         if disabled {
-            return Err(Refusal::policy("disabled", "the entry is disabled"));
+            return Err(HelperRefusal::policy("disabled", "the entry is disabled"));
         }
         let Some(command) = command else {
-            return Err(Refusal::policy(
+            return Err(HelperRefusal::policy(
                 "jail",
                 "the entry has a url: nothing is started for it",
             ));
         };
         let Some(jail) = &command.jail else {
-            return Err(Refusal::policy(
+            return Err(HelperRefusal::policy(
                 "jail",
                 "the entry has no jail: the daemon starts it, not this helper",
             ));
@@ -276,23 +286,23 @@ impl Plan {
         let user = policy
             .users
             .get(user_name)
-            .ok_or_else(|| Refusal::policy("users", "the policy's users do not list the server's user"))?;
+            .ok_or_else(|| HelperRefusal::policy("users", "the policy's users do not list the server's user"))?;
         if user.uids.range().contains(&caller.uid) || user.gid == caller.gid {
-            return Err(Refusal::policy(
+            return Err(HelperRefusal::policy(
                 "users",
                 "the server's ids are the caller's; give it ids of its own",
             ));
         }
         if shares_uid(server, user_name, registry) {
-            return Err(Refusal::policy(
+            return Err(HelperRefusal::policy(
                 "users",
                 "another entry has the same uid; one uid per entry",
             ));
         }
         let home = match &place {
             // The root is read-only: /tmp is the only place to write that every ephemeral jail has.
-            Place::Ephemeral(_) => "/tmp",
-            Place::Persistent { .. } => "/",
+            ServerPlace::Ephemeral(_) => "/tmp",
+            ServerPlace::Persistent { .. } => "/",
         };
         Ok(Self {
             server: server.clone(),
@@ -313,16 +323,16 @@ impl Plan {
     }
 
     /// The fact by which an agent has a persistent jail's one door.
-    pub fn door_in_persistent(&self) -> Option<Fact> {
+    pub fn door_in_persistent(&self) -> Option<RecordFact> {
         match &self.place {
-            Place::Persistent { jail, .. } if self.agent.is_some() => Some(Fact::Door(jail.clone())),
+            ServerPlace::Persistent { jail, .. } if self.agent.is_some() => Some(RecordFact::Door(jail.clone())),
             _ => None,
         }
     }
 
     /// True if the policy says `"bounded": false` of a mount: what leaves it on the host lets the jail out.
     pub fn is_unbounded(&self) -> bool {
-        matches!(&self.place, Place::Ephemeral(jail) if jail.mounts.iter().any(|mount| !mount.bounded))
+        matches!(&self.place, ServerPlace::Ephemeral(jail) if jail.mounts.iter().any(|mount| !mount.bounded))
     }
 
     /// The names of the secrets that the server is given, each once.
@@ -342,14 +352,14 @@ impl Plan {
 
     /// The plan as JSON, for people; of variables their names, and where their values come from.
     pub fn to_json(&self) -> String {
-        let mut out = Writer::pretty();
+        let mut out = JsonWriter::pretty();
         out.object(|out| {
             let kind = if self.agent.is_some() { "agent" } else { "server" };
             out.key(kind).string(self.server.as_str());
             out.key("digest").string(self.digest.as_str());
             out.key("place").object(|out| match &self.place {
-                Place::Ephemeral(jail) => out.key("ephemeral").object(|out| jail.write(out)),
-                Place::Persistent { jail, root_path } => out.key("persistent").object(|out| {
+                ServerPlace::Ephemeral(jail) => out.key("ephemeral").object(|out| jail.write(out)),
+                ServerPlace::Persistent { jail, root_path } => out.key("persistent").object(|out| {
                     out.key("jail").string(jail.as_str());
                     if let Some(path) = root_path {
                         out.key("root_path").string(&path.to_string_lossy());
@@ -395,12 +405,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`Exit::TryLater`]: the daemon has to read the registry again.
-    pub fn confirm_digest(&self, digest: &Digest) -> Result<(), Refusal> {
+    pub fn confirm_digest(&self, digest: &EntryDigest) -> Result<(), HelperRefusal> {
         if self.digest == *digest {
             return Ok(());
         }
-        Err(Refusal::new(
-            Exit::TryLater,
+        Err(HelperRefusal::new(
+            HelperExit::TryLater,
             "digest",
             "registry changed, run service colibri_mcp reload",
         ))
@@ -426,10 +436,10 @@ fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
         .any(|(id, jail)| jail.is_some_and(|jail| user_name(id, jail) == user))
 }
 
-fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
+fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<ServerPlace, HelperRefusal> {
     let listed = policy.persistent.iter().find(|listed| listed.as_str() == name);
     let Some(name) = listed else {
-        return Err(Refusal::policy(
+        return Err(HelperRefusal::policy(
             "persistent",
             "the policy's persistent jails do not list this one",
         ));
@@ -438,25 +448,30 @@ fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal
         || jail.ip6 != Network::Disable
         || !jail.mounts.is_empty()
         || !jail.allow.is_empty()
-        || jail.limits.get(Limit::Tmp).is_some();
+        || jail.limits.get(RctlResource::Tmp).is_some();
     if foreign {
-        return Err(Refusal::policy(
+        return Err(HelperRefusal::policy(
             "persistent",
             "ip4, ip6, mounts, allow and limits.tmp belong to ephemeral jails; this jail has its own, from jail.conf(5)",
         ));
     }
-    Ok(Place::Persistent {
+    Ok(ServerPlace::Persistent {
         jail: name.clone(),
         root_path: jail.root_path.clone(),
     })
 }
 
-fn ephemeral(jail: &Jail, agent: Option<&Agent>, policy: &Policy, limits: &PlannedLimits) -> Result<Place, Refusal> {
+fn ephemeral(
+    jail: &Jail,
+    agent: Option<&AgentEntry>,
+    policy: &Policy,
+    limits: &PlannedLimits,
+) -> Result<ServerPlace, HelperRefusal> {
     let root = jail
         .path
         .as_ref()
         .filter(|path| policy.ephemeral.contains(path))
-        .ok_or_else(|| Refusal::policy("ephemeral", "the policy's ephemeral roots do not list this path"))?;
+        .ok_or_else(|| HelperRefusal::policy("ephemeral", "the policy's ephemeral roots do not list this path"))?;
     let mut mounts = jail
         .mounts
         .iter()
@@ -465,31 +480,31 @@ fn ephemeral(jail: &Jail, agent: Option<&Agent>, policy: &Policy, limits: &Plann
     mounts.sort_by(|a, b| a.at.cmp(&b.at));
     if mounts.windows(2).any(|pair| pair[1].at.starts_with(&pair[0].at)) {
         // The inner mount point would be a directory of the outer mount, which its owner can swap.
-        return Err(Refusal::policy("mounts", "a mount lies at or below another one"));
+        return Err(HelperRefusal::policy("mounts", "a mount lies at or below another one"));
     }
     let door = Path::new(DOOR);
     if agent.is_some() && mounts.iter().any(|m| m.at.starts_with(door) || door.starts_with(&m.at)) {
         let what = "a mount lies at, above or below /var/run/colibri, where an agent has its door";
-        return Err(Refusal::policy("mounts", what));
+        return Err(HelperRefusal::policy("mounts", what));
     }
     for name in &jail.allow {
         if !policy.allow.contains(name) {
-            return Err(Refusal::policy(
+            return Err(HelperRefusal::policy(
                 "allow",
                 "the policy does not list an allow parameter that the entry asks for",
             ));
         }
     }
-    Ok(Place::Ephemeral(Ephemeral {
+    Ok(ServerPlace::Ephemeral(Ephemeral {
         root: root.clone(),
         network: network(jail, agent, policy)?,
-        tmp: limits.get(Limit::Tmp).unwrap_or_default(),
+        tmp: limits.get(RctlResource::Tmp).unwrap_or_default(),
         mounts,
         allow: jail.allow.clone(),
     }))
 }
 
-fn planned_mount(mount: &registry::Mount, policy: &Policy) -> Result<PlannedMount, Refusal> {
+fn planned_mount(mount: &registry::JailMount, policy: &Policy) -> Result<PlannedMount, HelperRefusal> {
     let plain = |path: &Path| path.to_str().is_some_and(names::is_plain_path);
     policy
         .mounts
@@ -504,10 +519,10 @@ fn planned_mount(mount: &registry::Mount, policy: &Policy) -> Result<PlannedMoun
             write: mount.write,
             bounded: listed.bounded,
         })
-        .ok_or_else(|| Refusal::policy("mounts", "the policy does not list a mount that the entry asks for"))
+        .ok_or_else(|| HelperRefusal::policy("mounts", "the policy does not list a mount that the entry asks for"))
 }
 
-fn network(jail: &Jail, agent: Option<&Agent>, policy: &Policy) -> Result<PlannedNetwork, Refusal> {
+fn network(jail: &Jail, agent: Option<&AgentEntry>, policy: &Policy) -> Result<PlannedNetwork, HelperRefusal> {
     if !agent.is_some_and(|agent| agent.loopback) {
         return Ok(PlannedNetwork::Families {
             ip4: family(&jail.ip4, policy)?,
@@ -518,14 +533,17 @@ fn network(jail: &Jail, agent: Option<&Agent>, policy: &Policy) -> Result<Planne
         return Ok(PlannedNetwork::Loopback);
     }
     let what = "an agent with a model needs \"loopback\" in the policy's network";
-    Err(Refusal::policy("network", what))
+    Err(HelperRefusal::policy("network", what))
 }
 
-fn family(asked: &Network, policy: &Policy) -> Result<PlannedFamily, Refusal> {
+fn family(asked: &Network, policy: &Policy) -> Result<PlannedFamily, HelperRefusal> {
     match asked {
         Network::Disable => Ok(PlannedFamily::Disable),
         Network::Inherit if policy.network.inherit => Ok(PlannedFamily::Inherit),
-        Network::Inherit => Err(Refusal::policy("network", "the policy does not give the host network")),
+        Network::Inherit => Err(HelperRefusal::policy(
+            "network",
+            "the policy does not give the host network",
+        )),
         Network::Addresses(addresses) => {
             if addresses
                 .iter()
@@ -533,7 +551,7 @@ fn family(asked: &Network, policy: &Policy) -> Result<PlannedFamily, Refusal> {
             {
                 Ok(PlannedFamily::Addresses(addresses.clone()))
             } else {
-                Err(Refusal::policy(
+                Err(HelperRefusal::policy(
                     "network",
                     "the policy does not list an address that the entry asks for",
                 ))
@@ -542,7 +560,7 @@ fn family(asked: &Network, policy: &Policy) -> Result<PlannedFamily, Refusal> {
     }
 }
 
-fn environment(command: &Command, is_agent: bool, home: &str) -> Vec<Variable> {
+fn environment(command: &StdioCommand, is_agent: bool, home: &str) -> Vec<Variable> {
     let own = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
     let own = own
         .into_iter()
@@ -555,8 +573,8 @@ fn environment(command: &Command, is_agent: bool, home: &str) -> Vec<Variable> {
     let named = command.env.iter().map(|(name, value)| Variable {
         name: name.clone(),
         value: match value {
-            Value::Plain(text) => VariableValue::Plain(text.clone()),
-            Value::Secret(secret) => VariableValue::Secret(secret.clone()),
+            EntryValue::Plain(text) => VariableValue::Plain(text.clone()),
+            EntryValue::Secret(secret) => VariableValue::Secret(secret.clone()),
         },
     });
     own.chain(named).collect()
@@ -568,7 +586,7 @@ mod tests {
 
     use super::*;
 
-    const CALLER: Account = Account { uid: 900, gid: 901 };
+    const CALLER: PasswdEntry = PasswdEntry { uid: 900, gid: 901 };
 
     const POLICY: &str = r#"{ "caller": "colibri", "servers": ["docs", "other", "build", "web", "coder"],
   "ephemeral": ["/r/docs", "/r/other"], "persistent": ["build0"],
@@ -580,13 +598,13 @@ mod tests {
                                         {"path": "/home/op/r", "owner": 1001, "at": "/var/run", "write": false} ],
   "allow": ["raw_sockets"], "limits": { "memory": "1G", "processes": 10, "tmp": "8M" } }"#;
 
-    fn plan_of(server: &str, servers: &str) -> Result<Plan, Refusal> {
+    fn plan_of(server: &str, servers: &str) -> Result<ConfinementPlan, HelperRefusal> {
         let registry = Registry::parse(format!("{{\"servers\":{{{servers}}}}}").as_bytes(), "r").unwrap();
         let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
-        Plan::make(&ServerId::parse(server.as_bytes()).unwrap(), &registry, &policy, CALLER)
+        ConfinementPlan::make(&ServerId::parse(server.as_bytes()).unwrap(), &registry, &policy, CALLER)
     }
 
-    fn docs(jail: &str) -> Result<Plan, Refusal> {
+    fn docs(jail: &str) -> Result<ConfinementPlan, HelperRefusal> {
         plan_of("docs", &format!(r#""docs":{{"command":"/bin/s","jail":{{{jail}}}}}"#))
     }
 
@@ -599,14 +617,16 @@ mod tests {
         .unwrap();
         assert_eq!((plan.uids, plan.gid), (Uids::Shared(871), 871));
         assert_eq!(
-            plan.limits.get(Limit::Processes),
+            plan.limits.get(RctlResource::Processes),
             Some(10),
             "the policy's is the lesser"
         );
-        assert_eq!(plan.limits.get(Limit::OpenFiles), Some(20));
-        assert_eq!(plan.limits.get(Limit::Memory), Some(1 << 30));
+        assert_eq!(plan.limits.get(RctlResource::OpenFiles), Some(20));
+        assert_eq!(plan.limits.get(RctlResource::Memory), Some(1 << 30));
         assert!(plan.limits.needs_racct);
-        let Place::Ephemeral(jail) = &plan.place else { panic!() };
+        let ServerPlace::Ephemeral(jail) = &plan.place else {
+            panic!()
+        };
         let ip4 = PlannedFamily::Addresses(vec!["192.0.2.7".parse().unwrap()]);
         let ip6 = PlannedFamily::Disable;
         assert_eq!(jail.network, PlannedNetwork::Families { ip4, ip6 });
@@ -648,7 +668,7 @@ mod tests {
             ),
         ] {
             let refusal = docs(jail).expect_err(jail);
-            assert_eq!((refusal.rule, refusal.exit), (rule, Exit::Policy), "{jail}");
+            assert_eq!((refusal.rule, refusal.exit), (rule, HelperExit::Policy), "{jail}");
         }
     }
 
@@ -674,14 +694,14 @@ mod tests {
     }
 
     /// The plan of an agent `coder` with these keys of its jail and of its entry, beside a server `docs`.
-    fn coder_with(policy: &str, jail: &str, keys: &str) -> Result<Plan, Refusal> {
+    fn coder_with(policy: &str, jail: &str, keys: &str) -> Result<ConfinementPlan, HelperRefusal> {
         let registry = format!(
             r#"{{"servers":{{"docs":{{"command":"/bin/s","jail":{{"path":"/r/docs"}}}}}},
                 "agents":{{"coder":{{"command":"/bin/a","jail":{{{jail}}}{keys}}}}}}}"#
         );
         let registry = Registry::parse(registry.as_bytes(), "r").unwrap();
         let policy = Policy::parse(policy.as_bytes(), "p").unwrap();
-        Plan::make(&ServerId::parse(b"coder").unwrap(), &registry, &policy, CALLER)
+        ConfinementPlan::make(&ServerId::parse(b"coder").unwrap(), &registry, &policy, CALLER)
     }
 
     const MODEL: &str = r#","model":{"url":"https://a.example","api":"anthropic"}"#;
@@ -691,7 +711,9 @@ mod tests {
         let plan = coder_with(POLICY, r#""path":"/r/other""#, "").unwrap();
         let (stdin, door_owner) = (Stdin::Null, CALLER.uid);
         assert_eq!(plan.agent, Some(PlannedAgent { stdin, door_owner }));
-        let Place::Ephemeral(jail) = &plan.place else { panic!() };
+        let ServerPlace::Ephemeral(jail) = &plan.place else {
+            panic!()
+        };
         assert_eq!(jail.network, PlannedNetwork::NONE);
         let json = plan.to_json();
         for shown in [
@@ -709,7 +731,7 @@ mod tests {
         assert_eq!(plan.door_in_persistent(), None);
         let plan = coder_with(POLICY, r#""name":"build0""#, MODEL).unwrap();
         let build0 = JailName::parse("build0").unwrap();
-        assert_eq!(plan.door_in_persistent(), Some(Fact::Door(build0)));
+        assert_eq!(plan.door_in_persistent(), Some(RecordFact::Door(build0)));
     }
 
     #[test]
@@ -729,10 +751,12 @@ mod tests {
     #[test]
     fn an_agent_with_a_model_needs_loopback_in_the_policy() {
         let refused = coder_with(POLICY, r#""path":"/r/other""#, MODEL).unwrap_err();
-        assert_eq!((refused.rule, refused.exit), ("network", Exit::Policy));
+        assert_eq!((refused.rule, refused.exit), ("network", HelperExit::Policy));
         let policy = POLICY.replace(r#""network": ["#, r#""network": ["loopback", "#);
         let plan = coder_with(&policy, r#""path":"/r/other""#, MODEL).unwrap();
-        let Place::Ephemeral(jail) = &plan.place else { panic!() };
+        let ServerPlace::Ephemeral(jail) = &plan.place else {
+            panic!()
+        };
         assert_eq!(jail.network, PlannedNetwork::Loopback);
         assert!(plan.to_json().contains("\"network\": \"loopback\""));
     }
@@ -756,7 +780,12 @@ mod tests {
         let registry = Registry::parse(both.as_bytes(), "r").unwrap();
         let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
         let docs = ServerId::parse(b"docs").unwrap();
-        assert_eq!(Plan::make(&docs, &registry, &policy, CALLER).unwrap_err().rule, "users");
+        assert_eq!(
+            ConfinementPlan::make(&docs, &registry, &policy, CALLER)
+                .unwrap_err()
+                .rule,
+            "users"
+        );
     }
 
     #[test]
@@ -771,7 +800,12 @@ mod tests {
         let registry = Registry::parse(br#"{"agents":{"coder":{"command":"/bin/a"}}}"#, "r").unwrap();
         let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
         let coder = ServerId::parse(b"coder").unwrap();
-        assert_eq!(Plan::make(&coder, &registry, &policy, CALLER).unwrap_err().rule, "jail");
+        assert_eq!(
+            ConfinementPlan::make(&coder, &registry, &policy, CALLER)
+                .unwrap_err()
+                .rule,
+            "jail"
+        );
     }
 
     #[test]
@@ -811,8 +845,8 @@ mod tests {
     fn another_digest_is_refused() {
         let plan = docs(r#""path":"/r/docs""#).unwrap();
         assert!(plan.confirm_digest(&plan.digest).is_ok());
-        let other = Digest::parse("0".repeat(64).as_bytes()).unwrap();
-        assert_eq!(plan.confirm_digest(&other).unwrap_err().exit, Exit::TryLater);
+        let other = EntryDigest::parse("0".repeat(64).as_bytes()).unwrap();
+        assert_eq!(plan.confirm_digest(&other).unwrap_err().exit, HelperExit::TryLater);
     }
 
     proptest! {
@@ -827,10 +861,10 @@ mod tests {
                    "mounts":[{{"path":"/home/op/p","at":"/work","write":{write}}}],
                    "limits":{{"processes":{processes},"tmp":{tmp}}}"#, ip + 1);
             if let Ok(plan) = docs(&jail) {
-                let Place::Ephemeral(jail) = &plan.place else { panic!() };
+                let ServerPlace::Ephemeral(jail) = &plan.place else { panic!() };
                 prop_assert!(path != "/r/x" && !write && ip == 6 && allow == "raw_sockets");
                 prop_assert!([871, 872].map(Uids::Shared).contains(&plan.uids));
-                prop_assert!(plan.limits.get(Limit::Processes).unwrap() <= 10 && jail.tmp <= 8 << 20);
+                prop_assert!(plan.limits.get(RctlResource::Processes).unwrap() <= 10 && jail.tmp <= 8 << 20);
             }
         }
     }

@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::names::{self, JailName};
-use colibri_json::{Cursor, Document, Error};
+use colibri_json::{Document, DocumentError, ValueCursor};
 use colibri_registry::value::{unique, user};
-use colibri_registry::{self as registry, Limits};
+use colibri_registry::{self as registry, ProcessLimits};
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,11 +35,11 @@ pub struct Policy {
     /// The networks that ephemeral jails may have.
     pub network: Networks,
     /// The directories of the host that may be shown.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<AllowedMount>,
     /// The `allow.*` parameters that may be set, without `allow.`.
     pub allow: Vec<String>,
     /// The most that a server gets of each resource.
-    pub limits: Limits,
+    pub limits: ProcessLimits,
 }
 
 /// What a missing syslogd(8) means.
@@ -105,7 +105,7 @@ pub struct Networks {
 
 /// A directory of the host that may be shown inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub struct AllowedMount {
     /// On the host.
     pub path: PathBuf,
     /// The uid that owns it, and may own the directories above it that root does not.
@@ -150,7 +150,7 @@ impl Policy {
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
-    pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Self, DocumentError> {
         let document = Document::parse(bytes, file)?;
         let root = document.root();
         let keys = root.object(&[
@@ -223,7 +223,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     true
 }
 
-fn audit(cursor: &Cursor<'_>) -> Result<Audit, Error> {
+fn audit(cursor: &ValueCursor<'_>) -> Result<Audit, DocumentError> {
     match cursor.text()? {
         "require" => Ok(Audit::Require),
         "best-effort" => Ok(Audit::BestEffort),
@@ -231,7 +231,7 @@ fn audit(cursor: &Cursor<'_>) -> Result<Audit, Error> {
     }
 }
 
-fn server_pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn server_pattern(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     let legal = text
         .bytes()
@@ -243,7 +243,7 @@ fn server_pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
 }
 
 /// A path as everything below the helper can carry it: into a mount table, a record and a jail parameter.
-fn plain_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+fn plain_path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let path = registry::jail_path(cursor)?;
     if !path.to_str().is_some_and(names::is_plain_path) {
         return Err(cursor.error("must be absolute, without //, . or .., and have at most 800 bytes"));
@@ -251,7 +251,7 @@ fn plain_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-fn root_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+fn root_path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let path = plain_path(cursor)?;
     if overlaps(&path, Path::new(crate::CONFIG_DIR)) || overlaps(&path, Path::new(crate::STATE_DIR)) {
         return Err(cursor.error("a jail's root must not be, hold or lie in the helper's own directories"));
@@ -259,12 +259,12 @@ fn root_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-fn jail_name(cursor: &Cursor<'_>) -> Result<JailName, Error> {
+fn jail_name(cursor: &ValueCursor<'_>) -> Result<JailName, DocumentError> {
     let name = registry::jail_name(cursor)?;
     JailName::parse(&name).ok_or_else(|| cursor.error("not a jail's name"))
 }
 
-fn users(cursor: &Cursor<'_>) -> Result<BTreeMap<String, User>, Error> {
+fn users(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, User>, DocumentError> {
     let mut users = BTreeMap::new();
     let mut seen: Vec<Uids> = Vec::new();
     for member in cursor.members()? {
@@ -287,7 +287,7 @@ fn users(cursor: &Cursor<'_>) -> Result<BTreeMap<String, User>, Error> {
     Ok(users)
 }
 
-fn id(cursor: &Cursor<'_>) -> Result<u32, Error> {
+fn id(cursor: &ValueCursor<'_>) -> Result<u32, DocumentError> {
     match cursor.integer(1..=MAX_ID)? {
         NOBODY => Err(cursor.error("65534 is nobody's, and shared by all sorts of things; give a number of its own")),
         // In range by the line above.
@@ -295,7 +295,7 @@ fn id(cursor: &Cursor<'_>) -> Result<u32, Error> {
     }
 }
 
-fn range(cursor: &Cursor<'_>) -> Result<Uids, Error> {
+fn range(cursor: &ValueCursor<'_>) -> Result<Uids, DocumentError> {
     let ids = cursor.array()?.iter().map(id).collect::<Result<Vec<_>, _>>()?;
     match ids[..] {
         [first, last] if first <= last && last - first < MAX_UIDS && !(first..=last).contains(&(NOBODY as u32)) => {
@@ -305,7 +305,7 @@ fn range(cursor: &Cursor<'_>) -> Result<Uids, Error> {
     }
 }
 
-fn networks(cursor: &Cursor<'_>) -> Result<Networks, Error> {
+fn networks(cursor: &ValueCursor<'_>) -> Result<Networks, DocumentError> {
     let mut networks = Networks::default();
     for item in cursor.array()? {
         match item.text()? {
@@ -324,7 +324,7 @@ fn networks(cursor: &Cursor<'_>) -> Result<Networks, Error> {
     Ok(networks)
 }
 
-fn mount(cursor: &Cursor<'_>) -> Result<Mount, Error> {
+fn mount(cursor: &ValueCursor<'_>) -> Result<AllowedMount, DocumentError> {
     let keys = cursor.object(&["path", "owner", "at", "write", "bounded"])?;
     let source = keys.need("path")?;
     let path = plain_path(source)?;
@@ -336,16 +336,16 @@ fn mount(cursor: &Cursor<'_>) -> Result<Mount, Error> {
     if at.starts_with("/dev") || at.starts_with("/tmp") {
         return Err(place.error("/dev and /tmp are the helper's own mounts"));
     }
-    Ok(Mount {
+    Ok(AllowedMount {
         path,
         owner: keys.need("owner")?.integer(0..=MAX_ID)? as u32,
         at,
-        write: keys.get("write").map_or(Ok(false), Cursor::boolean)?,
-        bounded: keys.get("bounded").map_or(Ok(true), Cursor::boolean)?,
+        write: keys.get("write").map_or(Ok(false), ValueCursor::boolean)?,
+        bounded: keys.get("bounded").map_or(Ok(true), ValueCursor::boolean)?,
     })
 }
 
-fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn allow(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let name = registry::allow(cursor)?;
     if name.split('.').next() == Some("mount") || matches!(name.as_str(), "suser" | "unprivileged_parent_tampering") {
         return Err(cursor.error("never granted: a server is not root in its jail, and this would undo the jail"));
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(policy.caller, "colibri");
         let uids = Uids::Shared(871);
         assert_eq!(policy.users["mcp0"], User { uids, gid: 871 });
-        assert_eq!(policy.limits.get(registry::Limit::Memory), Some(2 << 30));
+        assert_eq!(policy.limits.get(registry::RctlResource::Memory), Some(2 << 30));
         assert!(!policy.network.inherit && !policy.network.loopback);
         assert_eq!(policy.mounts[0].at, Path::new("/work"));
         assert!(policy.mounts[0].bounded, "a risk is taken by name alone");

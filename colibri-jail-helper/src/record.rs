@@ -8,7 +8,7 @@ use crate::names::{JailName, ServerId};
 
 /// One fact of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fact {
+pub enum RecordFact {
     /// The server that the instance runs.
     Server(ServerId),
     /// The uid that asked for it.
@@ -36,7 +36,7 @@ pub enum Fact {
     Rules,
 }
 
-impl Fact {
+impl RecordFact {
     /// The fact as its line, newline included.
     pub fn to_line(&self) -> String {
         match self {
@@ -94,42 +94,42 @@ mod tests {
 
     use super::*;
 
-    fn facts() -> Vec<Fact> {
+    fn facts() -> Vec<RecordFact> {
         vec![
-            Fact::Server(ServerId::parse(b"docs").unwrap()),
-            Fact::Caller(871),
-            Fact::Uid(7871),
-            Fact::Supervisor(4242),
-            Fact::Ephemeral,
-            Fact::Persistent(JailName::parse("build0").unwrap()),
-            Fact::Door(JailName::parse("build0").unwrap()),
-            Fact::Jid(7),
-            Fact::Mount {
+            RecordFact::Server(ServerId::parse(b"docs").unwrap()),
+            RecordFact::Caller(871),
+            RecordFact::Uid(7871),
+            RecordFact::Supervisor(4242),
+            RecordFact::Ephemeral,
+            RecordFact::Persistent(JailName::parse("build0").unwrap()),
+            RecordFact::Door(JailName::parse("build0").unwrap()),
+            RecordFact::Jid(7),
+            RecordFact::Mount {
                 fsid: [-3, 12],
                 at: "/var/run/colibri-jail/x/root/a b".to_owned(),
             },
-            Fact::Rules,
+            RecordFact::Rules,
         ]
     }
 
     #[test]
     fn what_was_written_is_read() {
-        let text: String = facts().iter().map(Fact::to_line).collect();
-        assert_eq!(Fact::read_all(text.as_bytes()), facts());
+        let text: String = facts().iter().map(RecordFact::to_line).collect();
+        assert_eq!(RecordFact::read_all(text.as_bytes()), facts());
     }
 
     proptest! {
         #[test]
         fn a_record_cut_anywhere_loses_only_its_end(cut in 0usize..200) {
-            let text: String = facts().iter().map(Fact::to_line).collect();
+            let text: String = facts().iter().map(RecordFact::to_line).collect();
             let cut = cut.min(text.len());
-            let read = Fact::read_all(&text.as_bytes()[..cut]);
+            let read = RecordFact::read_all(&text.as_bytes()[..cut]);
             prop_assert_eq!(&facts()[..read.len()], &read[..]);
         }
 
         #[test]
         fn any_bytes_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Fact::read_all(&bytes);
+            let _ = RecordFact::read_all(&bytes);
         }
     }
 }

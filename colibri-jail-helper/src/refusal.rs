@@ -5,7 +5,7 @@ use std::fmt;
 /// The helper's own exit codes (sysexits(3)). They count only where `helper: started` was not printed; after that
 /// line the exit code is the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum HelperExit {
     /// 64: the command line is not one of the helper's.
     Usage = 64,
     /// 69: a limit of the policy is reached, on what runs or on starts; who waits has a turn.
@@ -22,18 +22,18 @@ pub enum Exit {
 
 /// A refusal: exit code, the rule's name, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HelperRefusal {
     /// The exit code.
-    pub exit: Exit,
+    pub exit: HelperExit,
     /// The rule that refused, a short fixed word for logs and for callers.
     pub rule: &'static str,
     /// What was wrong, where, and what to do. Never a value from a file.
     pub detail: String,
 }
 
-impl Refusal {
+impl HelperRefusal {
     /// A refusal in full.
-    pub fn new(exit: Exit, rule: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(exit: HelperExit, rule: &'static str, detail: impl Into<String>) -> Self {
         Self {
             exit,
             rule,
@@ -43,23 +43,23 @@ impl Refusal {
 
     /// A refusal by policy.
     pub fn policy(rule: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(Exit::Policy, rule, detail)
+        Self::new(HelperExit::Policy, rule, detail)
     }
 
     /// A file or directory that is not as it must be.
     pub fn file(rule: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(Exit::File, rule, detail)
+        Self::new(HelperExit::File, rule, detail)
     }
 
     /// A system call that failed: what was tried, and the error.
     pub fn system(rule: &'static str, tried: &str, error: impl fmt::Display) -> Self {
-        Self::new(Exit::System, rule, format!("{tried}: {error}"))
+        Self::new(HelperExit::System, rule, format!("{tried}: {error}"))
     }
 
     /// The line for the one who asked. What policy refuses is told to the caller by its rule alone: the policy file
     /// is root's, and a compromised daemon shall not read it by asking. Root gets the detail.
     pub fn line(&self, to_root: bool) -> String {
-        if self.exit == Exit::Policy && !to_root {
+        if self.exit == HelperExit::Policy && !to_root {
             format!("refused by rule '{}'", self.rule)
         } else {
             format!("refused by rule '{}': {}", self.rule, self.detail)
@@ -67,7 +67,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HelperRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line(true))
     }
@@ -79,13 +79,13 @@ mod tests {
 
     #[test]
     fn the_caller_learns_the_rule_and_root_the_detail() {
-        let refusal = Refusal::policy("ephemeral", "/secret/place is not listed");
+        let refusal = HelperRefusal::policy("ephemeral", "/secret/place is not listed");
         assert_eq!(refusal.line(false), "refused by rule 'ephemeral'");
         assert_eq!(
             refusal.line(true),
             "refused by rule 'ephemeral': /secret/place is not listed"
         );
-        let refusal = Refusal::file("registry", "line 3, column 4: unknown key");
+        let refusal = HelperRefusal::file("registry", "line 3, column 4: unknown key");
         assert!(refusal.line(false).contains("line 3"));
     }
 }

@@ -3,18 +3,18 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::names::{Digest, ServerId, SessionId};
-use crate::refusal::{Exit, Refusal};
+use crate::names::{EntryDigest, ServerId, SessionId};
+use crate::refusal::{HelperExit, HelperRefusal};
 
 /// What the helper can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum HelperRequest {
     /// Start the server and stay until it ends.
     Run {
         /// The new instance's id.
         session: SessionId,
         /// The entry's hash as the daemon loaded it.
-        digest: Digest,
+        digest: EntryDigest,
         /// The server.
         server: ServerId,
     },
@@ -42,13 +42,13 @@ pub enum Request {
 pub const USAGE: &str = "run --session ID --digest SHA256 SERVER | stop --session ID | stop --all | sweep | plan SERVER | check | \
                          --version";
 
-impl Request {
+impl HelperRequest {
     /// Reads the arguments after the program's name. There are no abbreviations, no `--name=value`, no `--`, and
     /// nothing may be said twice: a line has one reading or none.
     ///
     /// # Errors
     /// [`Exit::Usage`], naming the position of the argument and never its value.
-    pub fn parse<S: AsRef<OsStr>>(args: &[S]) -> Result<Self, Refusal> {
+    pub fn parse<S: AsRef<OsStr>>(args: &[S]) -> Result<Self, HelperRefusal> {
         let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_ref().as_bytes()).collect();
         match args.as_slice() {
             [b"run", rest @ ..] => Self::run(rest),
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    fn run(rest: &[&[u8]]) -> Result<Self, Refusal> {
+    fn run(rest: &[&[u8]]) -> Result<Self, HelperRefusal> {
         let (session, digest, server) = match rest {
             [b"--session", session, b"--digest", digest, server] => ((session, 3), (digest, 5), server),
             [b"--digest", digest, b"--session", session, server] => ((session, 5), (digest, 3), server),
@@ -74,7 +74,7 @@ impl Request {
         };
         Ok(Self::Run {
             session: session_id(session.0, session.1)?,
-            digest: Digest::parse(digest.0)
+            digest: EntryDigest::parse(digest.0)
                 .ok_or_else(|| usage(format!("argument {}: a digest is 64 lower-case hex digits", digest.1)))?,
             server: server_id(server, 6)?,
         })
@@ -104,16 +104,16 @@ impl Request {
     }
 }
 
-fn session_id(bytes: &[u8], at: usize) -> Result<SessionId, Refusal> {
+fn session_id(bytes: &[u8], at: usize) -> Result<SessionId, HelperRefusal> {
     SessionId::parse(bytes).ok_or_else(|| usage(format!("argument {at}: a session is 16 lower-case hex digits")))
 }
 
-fn server_id(bytes: &[u8], at: usize) -> Result<ServerId, Refusal> {
+fn server_id(bytes: &[u8], at: usize) -> Result<ServerId, HelperRefusal> {
     ServerId::parse(bytes).ok_or_else(|| usage(format!("argument {at}: a server's id is [a-z][a-z0-9-]{{0,31}}")))
 }
 
-fn usage(detail: String) -> Refusal {
-    Refusal::new(Exit::Usage, "usage", detail)
+fn usage(detail: String) -> HelperRefusal {
+    HelperRefusal::new(HelperExit::Usage, "usage", detail)
 }
 
 #[cfg(test)]
@@ -127,21 +127,24 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        let run = Request::parse(&["run", "--session", SESSION, "--digest", DIGEST, "docs"]).unwrap();
+        let run = HelperRequest::parse(&["run", "--session", SESSION, "--digest", DIGEST, "docs"]).unwrap();
         assert_eq!(
             run,
-            Request::parse(&["run", "--digest", DIGEST, "--session", SESSION, "docs"]).unwrap()
+            HelperRequest::parse(&["run", "--digest", DIGEST, "--session", SESSION, "docs"]).unwrap()
         );
         assert_eq!(run.verb(), "run");
         assert!(matches!(
-            Request::parse(&["stop", "--session", SESSION]),
-            Ok(Request::Stop { .. })
+            HelperRequest::parse(&["stop", "--session", SESSION]),
+            Ok(HelperRequest::Stop { .. })
         ));
-        assert_eq!(Request::parse(&["stop", "--all"]), Ok(Request::StopAll));
-        assert_eq!(Request::parse(&["sweep"]), Ok(Request::Sweep));
-        assert!(matches!(Request::parse(&["plan", "docs"]), Ok(Request::Plan { .. })));
-        assert_eq!(Request::parse(&["check"]), Ok(Request::Check));
-        assert_eq!(Request::parse(&["--version"]), Ok(Request::Version));
+        assert_eq!(HelperRequest::parse(&["stop", "--all"]), Ok(HelperRequest::StopAll));
+        assert_eq!(HelperRequest::parse(&["sweep"]), Ok(HelperRequest::Sweep));
+        assert!(matches!(
+            HelperRequest::parse(&["plan", "docs"]),
+            Ok(HelperRequest::Plan { .. })
+        ));
+        assert_eq!(HelperRequest::parse(&["check"]), Ok(HelperRequest::Check));
+        assert_eq!(HelperRequest::parse(&["--version"]), Ok(HelperRequest::Version));
     }
 
     #[test]
@@ -187,15 +190,15 @@ mod tests {
             &["RUN"],
         ];
         for args in bad {
-            let refusal = Request::parse(args).expect_err(&format!("{args:?}"));
-            assert_eq!(refusal.exit, Exit::Usage, "{args:?}");
+            let refusal = HelperRequest::parse(args).expect_err(&format!("{args:?}"));
+            assert_eq!(refusal.exit, HelperExit::Usage, "{args:?}");
         }
     }
 
     proptest! {
         #[test]
         fn no_argument_reaches_the_message(word in "[ -~]{6,40}") {
-            if let Err(refusal) = Request::parse(&["plan", &word]) {
+            if let Err(refusal) = HelperRequest::parse(&["plan", &word]) {
                 prop_assert!(!refusal.line(true).contains(&word));
             }
         }
@@ -204,8 +207,8 @@ mod tests {
         fn any_bytes_are_read_or_refused(args in proptest::collection::vec(
             proptest::collection::vec(any::<u8>(), 0..20), 0..8)) {
             let args: Vec<&OsStr> = args.iter().map(|a| OsStr::from_bytes(a)).collect();
-            if let Err(refusal) = Request::parse(&args) {
-                prop_assert_eq!(refusal.exit, Exit::Usage);
+            if let Err(refusal) = HelperRequest::parse(&args) {
+                prop_assert_eq!(refusal.exit, HelperExit::Usage);
             }
         }
     }

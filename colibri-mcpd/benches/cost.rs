@@ -17,7 +17,7 @@ use std::sync::Arc;
 use clap::Parser;
 use colibri_mcpd::relay::Recorder;
 use colibri_mcpd::results::Results;
-use colibri_trail::{Head, Limits, Options, Trail, Witness};
+use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
 use crowd::{CONNECTIONS, Crowd, Framing};
 use support::{Daemon, Session, registry};
 
@@ -59,12 +59,12 @@ fn daemon_of_one_worker(trail: bool, arguments: &[String]) {
 }
 
 fn open_trail(state_dir: &Path) -> Trail {
-    Trail::open(Options {
+    Trail::open(TrailOptions {
         state_dir: state_dir.to_owned(),
         sync: false,
         witness: Arc::new(Nobody),
         notify: |_, what| eprintln!("{what}"),
-        limits: Limits::default(),
+        limits: SegmentLimits::default(),
     })
     .expect("trail")
 }
@@ -73,7 +73,7 @@ fn open_trail(state_dir: &Path) -> Trail {
 struct Nobody;
 
 impl Witness for Nobody {
-    fn witness(&self, _: &Head) -> std::io::Result<()> {
+    fn witness(&self, _: &TrailHead) -> std::io::Result<()> {
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use colibri_api::{CostMode, Day};
+use colibri_api::{CostDay, CostMode};
 use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
 use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader, Outbox};
@@ -28,9 +28,9 @@ use colibri_mcpd::relay::{
 };
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
-use colibri_protocol::{self as protocol, Capability, Feature, Session, Version};
-use colibri_trail::{Head, Limits, Options, Trail, Witness};
-use colibri_wire::{Envelope, Id, Kind};
+use colibri_protocol::{self as protocol, Capability, Feature, SessionPhase, Version};
+use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
+use colibri_wire::{Envelope, EnvelopeKind, RequestId};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 /// Calls that arrive together.
@@ -59,7 +59,7 @@ const LIMIT: usize = 5;
 struct Nobody;
 
 impl Witness for Nobody {
-    fn witness(&self, _: &Head) -> std::io::Result<()> {
+    fn witness(&self, _: &TrailHead) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -99,7 +99,8 @@ async fn echo(requests: DuplexStream, mut answers: DuplexStream) {
     while reader.fill().await.unwrap_or(false) {
         let mut out = Vec::new();
         while let Some(Frame::Line(line)) = reader.pop() {
-            let Ok(Kind::Request { id, method, .. }) = Envelope::parse(&line).map(|envelope| envelope.kind) else {
+            let Ok(EnvelopeKind::Request { id, method, .. }) = Envelope::parse(&line).map(|envelope| envelope.kind)
+            else {
                 continue;
             };
             let result = if method.is_string("initialize") {
@@ -154,12 +155,12 @@ fn micros(time: Duration) -> f64 {
 
 async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()], Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
-    let trail = Trail::open(Options {
+    let trail = Trail::open(TrailOptions {
         state_dir: directory.path().to_owned(),
         sync: false,
         witness: Arc::new(Nobody),
         notify: |_, what| eprintln!("{what}"),
-        limits: Limits::default(),
+        limits: SegmentLimits::default(),
     })?;
     let chain = Arc::new(Chain {
         recorder: Recorder::Trail(trail),
@@ -213,7 +214,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         pid: Some(4242),
     };
     let spent = DailyUsage {
-        day: Day::of(SystemTime::now()),
+        day: CostDay::of(SystemTime::now()),
         bytes: 0,
         own: Some(Choice {
             mode: Some(CostMode::Max),
@@ -344,13 +345,13 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
 
 /// What a client's session makes of a line.
 fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> Option<Box<Call>> {
-    let Kind::Request { id, method, params } = Envelope::parse(frame).ok()?.kind else {
+    let EnvelopeKind::Request { id, method, params } = Envelope::parse(frame).ok()?.kind else {
         return None;
     };
-    let key = Id::of(id);
+    let key = RequestId::of(id);
     client.admit(&key).ok()?;
     let method = method.as_str()?;
-    let request = protocol::classify(Session::Legacy(VERSION), &[Capability::Tools], &method, params).ok()?;
+    let request = protocol::classify(SessionPhase::Legacy(VERSION), &[Capability::Tools], &method, params).ok()?;
     let name = params?.get("name")?;
     let arguments = params?.get("arguments")?;
     Some(Box::new(Call {
@@ -389,7 +390,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
 
 /// What a server's session makes of a line.
 fn read_answer(frame: &Bytes) -> Option<CallOutcome> {
-    let Kind::Answer { id, outcome } = Envelope::parse(frame).ok()?.kind else {
+    let EnvelopeKind::Answer { id, outcome } = Envelope::parse(frame).ok()?.kind else {
         return None;
     };
     Some(CallOutcome::Relayed(ServerAnswer {

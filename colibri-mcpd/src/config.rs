@@ -14,7 +14,7 @@ use crate::policy::shares;
 use crate::results;
 use colibri_api::paths::Private;
 use colibri_api::{CostMode, PrivMode, check_url, paths};
-use colibri_http::{Allowed, Origin};
+use colibri_http::{AllowedTarget, UrlOrigin};
 
 /// How long a private daemon waits for another client, in seconds.
 const END_IDLE_S: u64 = 600;
@@ -83,7 +83,7 @@ pub struct DaemonFlags {
     /// may be given more than once
     #[arg(long, value_name = "ADDRESSES", env = "COLIBRI_WEBHOOK_ALLOW", value_delimiter = ',', requires = "webhook",
           value_parser = addresses)]
-    webhook_allow: Vec<Allowed>,
+    webhook_allow: Vec<AllowedTarget>,
     /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
     #[arg(long)]
     require_jail: bool,
@@ -177,14 +177,14 @@ fn webhook_url(text: &str) -> Result<Uri, String> {
     let no_url = || "it is no URL that can be connected to".to_owned();
     check_url(text)?;
     let url: Uri = text.parse().map_err(|_| no_url())?;
-    Origin::of(&url).map_err(|_| no_url())?;
+    UrlOrigin::of(&url).map_err(|_| no_url())?;
     Ok(url)
 }
 
 /// Reads addresses that a URL may lead to.
-fn addresses(text: &str) -> Result<Allowed, String> {
+fn addresses(text: &str) -> Result<AllowedTarget, String> {
     let wanted = "it must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
-    Allowed::parse(text).ok_or_else(|| wanted.to_owned())
+    AllowedTarget::parse(text).ok_or_else(|| wanted.to_owned())
 }
 
 /// Reads a model's name.

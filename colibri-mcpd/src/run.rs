@@ -40,7 +40,7 @@ use crate::servers;
 use crate::store::Database;
 use crate::summaries::SummaryMaker;
 use colibri_api::{PrivMode, paths};
-use colibri_trail::{self as trail, Detail, EventName, Options, Trail, TrailError};
+use colibri_trail::{self as trail, Detail, EventName, Trail, TrailError, TrailOptions};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
 const EXIT_CONFIG: u8 = 78;
@@ -153,20 +153,20 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
         ),
         error => (EXIT_CONFIG, error.to_string()),
     };
-    let lock = trail::Lock::take(&config.state_dir).map_err(locked)?;
+    let lock = trail::TrailLock::take(&config.state_dir).map_err(locked)?;
     // Before all that writes: what is kept of results may have the last of the space.
     let results = Results::open(&config.state_dir, config.results);
     let results = Arc::new(results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?);
-    let options = Options {
+    let options = TrailOptions {
         state_dir: config.state_dir.clone(),
         sync: config.trail_sync,
         witness: Arc::new(witness::SyslogWitness::new()),
         notify: |severity, what| match severity {
-            trail::Severity::Error => error!("{what}"),
-            trail::Severity::Warning => warn!("{what}"),
-            trail::Severity::Info => info!("{what}"),
+            trail::NoticeSeverity::Error => error!("{what}"),
+            trail::NoticeSeverity::Warning => warn!("{what}"),
+            trail::NoticeSeverity::Info => info!("{what}"),
         },
-        limits: trail::Limits::default(),
+        limits: trail::SegmentLimits::default(),
     };
     let trail = Trail::open_beside(results.clone(), lock, options).map_err(locked)?;
     runtime()

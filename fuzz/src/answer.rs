@@ -4,19 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
+use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
 use colibri_mcpd::outbound::{Anonymous, Endpoint, EndpointTransport, connect};
-use colibri_wire::{Envelope, Kind};
+use colibri_wire::{Envelope, EnvelopeKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
 /// Answers the first connection with these bytes, and no other.
 struct Bytes(std::sync::Mutex<Option<Vec<u8>>>);
 
 impl Dial for Bytes {
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let Some(bytes) = self.0.lock().expect("a lock").take() else {
             let (host, why) = (origin.host.clone(), "no more".to_owned());
-            return Box::pin(std::future::ready(Err(Error::Connect { host, why })));
+            return Box::pin(std::future::ready(Err(HttpError::Connect { host, why })));
         };
         let (ours, mut theirs) = duplex(1 << 20);
         tokio::spawn(async move {
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
             url: "http://h/mcp".parse().expect("a URL"),
             transport,
             headers: Default::default(),
-            client: Client::over(Bytes(std::sync::Mutex::new(Some(bytes.to_vec())))),
+            client: HttpClient::over(Bytes(std::sync::Mutex::new(Some(bytes.to_vec())))),
             authorizer: Arc::new(Anonymous),
             max_message: 64 * 1024,
             silence: Duration::from_secs(5),
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
         }
         assert!(said.is_empty() || said.ends_with(b"\n"));
         for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            if let Ok(Kind::Answer { id: Some(id), .. }) = Envelope::parse(line).map(|envelope| envelope.kind) {
+            if let Ok(EnvelopeKind::Answer { id: Some(id), .. }) = Envelope::parse(line).map(|envelope| envelope.kind) {
                 answers += usize::from(id.as_u64() == Some(7));
             }
         }

@@ -4,7 +4,7 @@
 
 use colibri_mcpd::inbound::http::head::{self, BodyLength};
 use colibri_protocol::compare_request;
-use colibri_wire::{Envelope, Kind};
+use colibri_wire::{Envelope, EnvelopeKind};
 
 /// The lines of a head as the plainest reader has them.
 fn fields(head: &[u8]) -> Vec<(String, Vec<u8>)> {
@@ -72,7 +72,7 @@ pub fn run(data: &[u8]) {
         other => panic!("two readings: {other:?}"),
     };
     let Ok(envelope) = Envelope::parse(body) else { return };
-    let Kind::Request { method, params, .. } = envelope.kind else {
+    let EnvelopeKind::Request { method, params, .. } = envelope.kind else {
         return;
     };
     let Some(method) = method.as_str() else { return };

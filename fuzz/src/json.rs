@@ -1,8 +1,8 @@
 //! Walking JSON in place, and reading envelopes, against serde_json's own reading.
 
-use colibri_wire::envelope::Kind as MessageKind;
-use colibri_wire::json::Kind;
-use colibri_wire::{Envelope, Id, Json};
+use colibri_wire::envelope::EnvelopeKind as MessageKind;
+use colibri_wire::json::JsonKind;
+use colibri_wire::{Envelope, Json, RequestId};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 fn same(frame: &[u8], json: Json<'_>, value: &Value) {
     assert_eq!(&frame[json.span()], json.text().as_bytes());
     match value {
-        Value::Null => assert_eq!(json.kind(), Kind::Null),
+        Value::Null => assert_eq!(json.kind(), JsonKind::Null),
         Value::Bool(value) => assert_eq!(json.as_bool(), Some(*value)),
         Value::Number(number) => {
-            assert_eq!(json.kind(), Kind::Number);
+            assert_eq!(json.kind(), JsonKind::Number);
             assert_eq!(json.as_u64(), json.text().parse().ok());
             assert_eq!(
                 &serde_json::from_str::<serde_json::Number>(json.text()).expect("a number"),
@@ -86,7 +86,7 @@ pub fn run(data: &[u8]) {
                 MessageKind::Request { id, method, .. } => {
                     assert_eq!(value["method"], Value::from(method.as_str().expect("a string")));
                     match &value["id"] {
-                        Value::String(text) => assert_eq!(Id::of(id), Id::Text(text.as_str().into())),
+                        Value::String(text) => assert_eq!(RequestId::of(id), RequestId::Text(text.as_str().into())),
                         other => assert!(other.is_number()),
                     }
                 }

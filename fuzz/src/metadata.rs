@@ -9,12 +9,12 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
+use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
 use colibri_mcpd::oauth::{
     Grant, IdentityProvider, Logins, OauthAccount, OauthServer, OauthSettings, REDIRECT_PORT, TokenStore, Vault,
 };
 use colibri_mcpd::outbound::{Authorizer as _, Challenge};
-use colibri_registry::Value;
+use colibri_registry::EntryValue;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value as Document;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
@@ -37,7 +37,7 @@ fn answer(piece: &[u8]) -> (u16, &[u8]) {
 
 /// A request as it came.
 struct Asked {
-    origin: Origin,
+    origin: UrlOrigin,
     method: String,
     form: String,
 }
@@ -73,7 +73,7 @@ impl World {
             .collect()
     }
 
-    async fn serve(self: Arc<Self>, origin: Origin, mut io: DuplexStream) -> std::io::Result<()> {
+    async fn serve(self: Arc<Self>, origin: UrlOrigin, mut io: DuplexStream) -> std::io::Result<()> {
         loop {
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
@@ -108,7 +108,7 @@ impl World {
 struct To(Arc<World>);
 
 impl Dial for To {
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let address: Option<std::net::IpAddr> = origin.host.parse().ok();
         let is_here = origin.host == "localhost" || address.is_some_and(|address| address.is_loopback());
         assert!(origin.is_secure || is_here, "{origin} is asked in clear text");
@@ -124,7 +124,7 @@ impl Dial for To {
 struct Told(Arc<World>);
 
 impl Vault for Told {
-    fn read(&self, _: &Value) -> Result<SecretString, String> {
+    fn read(&self, _: &EntryValue) -> Result<SecretString, String> {
         Ok(SecretString::from(format!("{MARK} of the entry")))
     }
 
@@ -135,7 +135,7 @@ impl Vault for Told {
 }
 
 fn settings(options: u8) -> OauthSettings {
-    let secret = || Some(Value::Secret("x".to_owned()));
+    let secret = || Some(EntryValue::Secret("x".to_owned()));
     let has = |bit: u8| options & bit != 0;
     OauthSettings {
         grant: if has(1) { Grant::Machine } else { Grant::Person },
@@ -225,7 +225,7 @@ async fn log_in(world: &World, account: &Arc<OauthAccount>, logins: &Logins) -> 
             assert_eq!(forms.len(), before + 1);
             assert!(has("grant_type", "authorization_code") && has("code", &code) && has("resource", wanted));
             let token = metadata["token_endpoint"].as_str().unwrap_or_default().parse();
-            let token = token.ok().and_then(|url| Origin::of(&url).ok());
+            let token = token.ok().and_then(|url| UrlOrigin::of(&url).ok());
             let asked = world.asked.lock().expect("a lock");
             assert_eq!(asked.last().map(|asked| &asked.origin), token.as_ref());
         }
@@ -250,7 +250,7 @@ async fn log_out(world: &World, account: &OauthAccount, state: &Path) {
     let named = world.document(2)["revocation_endpoint"]
         .as_str()
         .and_then(|url| url.parse().ok());
-    let named = named.and_then(|url| Origin::of(&url).ok());
+    let named = named.and_then(|url| UrlOrigin::of(&url).ok());
     let asked = world.asked.lock().expect("a lock");
     assert!(is_over.is_some() || asked.len() == before);
     for asked in &asked[before..] {
@@ -281,7 +281,7 @@ pub fn run(data: &[u8]) {
             id: "docs".to_owned(),
             url: SERVER.parse().expect("a URL"),
             settings: settings(*options),
-            client: Client::over(To(world.clone())),
+            client: HttpClient::over(To(world.clone())),
             store: Arc::new(TokenStore::below(state.path())),
             vault: Arc::new(Told(world.clone())),
         });

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use colibri_mcpd::catalog::names::{ExposedNames, MAX_LENGTH, ServerItems};
-use colibri_protocol::lists::{Cursor, page};
+use colibri_protocol::lists::{ListCursor, page};
 use colibri_protocol::{Feature, Version, uri};
 use colibri_wire::Json;
 use colibri_wire::json::string;
@@ -60,7 +60,7 @@ fn table(feature: Feature, servers: &[(String, bool, Vec<String>)]) -> ExposedNa
 }
 
 /// The names on a page, and the cursor to the next.
-fn read(page: &[u8], feature: Feature) -> (Vec<String>, Option<Cursor>) {
+fn read(page: &[u8], feature: Feature) -> (Vec<String>, Option<ListCursor>) {
     let page = Json::parse(page).expect("JSON");
     let listed = page.get(feature.member()).expect("a list");
     let names = listed
@@ -68,14 +68,14 @@ fn read(page: &[u8], feature: Feature) -> (Vec<String>, Option<Cursor>) {
         .map(|name| name.as_str().expect("a name").into_owned());
     let cursor = page.get("nextCursor").map(|cursor| {
         let params = format!("{{\"cursor\":{}}}", cursor.text());
-        let read = Cursor::read(Some(Json::parse(params.as_bytes()).expect("an object")));
+        let read = ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object")));
         read.expect("our own").expect("a cursor")
     });
     (names.collect(), cursor)
 }
 
 /// All pages from a cursor on have all names behind it, each once, in order.
-fn pages(feature: Feature, entries: &BTreeMap<String, String>, mut cursor: Option<Cursor>, after: Option<&str>) {
+fn pages(feature: Feature, entries: &BTreeMap<String, String>, mut cursor: Option<ListCursor>, after: Option<&str>) {
     let mut listed = Vec::new();
     loop {
         let entries = entries.iter().map(|(name, json)| (name.as_str(), json.as_bytes()));
@@ -147,7 +147,7 @@ pub fn run(data: &[u8]) {
         pages(feature, &shown, None, None);
         let hex: String = after.bytes().map(|byte| format!("{byte:02x}")).collect();
         let params = format!("{{\"cursor\":\"{hex}\"}}");
-        if let Ok(Some(cursor)) = Cursor::read(Some(Json::parse(params.as_bytes()).expect("an object"))) {
+        if let Ok(Some(cursor)) = ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object"))) {
             pages(feature, &shown, Some(cursor), Some(&after));
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use colibri_mcpd::relay::request_state::{RequestStates, RetryBinding, RetryPurpose, digest};
 use colibri_protocol::input::{RetryWith, read_input_required, read_retry, retry_edits, wrapped_state_edits};
-use colibri_protocol::tasks::Task;
+use colibri_protocol::tasks::UpstreamTask;
 use colibri_wire::{Edits, Json};
 
 static STATES: LazyLock<RequestStates> = LazyLock::new(|| RequestStates::of_this_process().expect("random bytes"));
@@ -97,9 +97,9 @@ pub fn run(data: &[u8]) {
             assert!(Json::parse(&none).expect("JSON").get("requestState").is_none());
         }
         _ => {
-            if let Ok(task) = Task::read(json) {
+            if let Ok(task) = UpstreamTask::read(json) {
                 let edited = apply(text, &task.edits("ours"));
-                let edited = Task::read(Json::parse(&edited).expect("JSON")).expect("still a task");
+                let edited = UpstreamTask::read(Json::parse(&edited).expect("JSON")).expect("still a task");
                 assert_eq!((&*edited.id, edited.is_over), ("ours", task.is_over));
             }
         }

@@ -4,8 +4,8 @@
 
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{
-    Askable, Capability, Feature, Method, Session, Shape, Towards, Version, classify, error_edits, params_edits,
-    rename_edit, result_edits,
+    AnswerShape, Askable, Capability, Feature, Method, SessionPhase, Towards, Version, classify, error_edits,
+    params_edits, rename_edit, result_edits,
 };
 use colibri_wire::{Edits, Json};
 
@@ -53,9 +53,9 @@ pub fn run(data: &[u8]) {
     match head[2] % 4 {
         0 => {
             let session = if client.is_modern() {
-                Session::Fresh
+                SessionPhase::Fresh
             } else {
-                Session::Legacy(client)
+                SessionPhase::Legacy(client)
             };
             let Ok(request) = classify(session, &[Capability::Tools], "tools/call", Some(json)) else {
                 return;
@@ -97,7 +97,7 @@ pub fn run(data: &[u8]) {
         }
         1 => {
             let method = methods[usize::from(options) % methods.len()];
-            let shape = Shape {
+            let shape = AnswerShape {
                 method: Some(method),
                 server,
                 client,
@@ -116,7 +116,7 @@ pub fn run(data: &[u8]) {
             }
         }
         2 => {
-            let shape = Shape {
+            let shape = AnswerShape {
                 method: Some(Method::ToolsCall),
                 server,
                 client,

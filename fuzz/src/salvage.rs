@@ -3,7 +3,7 @@
 //! Input: where to cut (2 bytes), the message.
 
 use colibri_wire::Json;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 use colibri_wire::salvage::Salvage;
 
 /// The longest id that is looked for.
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(whole.names_a_method(), pieces.names_a_method());
     if let Some(id) = whole.id() {
         let id = Json::parse(id.as_bytes()).expect("an id that is JSON");
-        assert!(matches!(id.kind(), Kind::String | Kind::Number));
+        assert!(matches!(id.kind(), JsonKind::String | JsonKind::Number));
     }
     // Of a message that is readable, it is the id that everybody reads.
     let Ok(json) = Json::parse(message) else {
@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
     if !escaped && ids.len() <= 1 {
         let id = ids.first().map(|member| member.value);
         let wanted = id
-            .filter(|id| matches!(id.kind(), Kind::String | Kind::Number) && id.text().len() <= LONGEST)
+            .filter(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number) && id.text().len() <= LONGEST)
             .map(|id| id.text());
         assert_eq!(whole.id(), wanted);
         assert_eq!(

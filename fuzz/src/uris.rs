@@ -3,7 +3,7 @@
 //!
 //! Input: the length of a server's id, the id, any text.
 
-use colibri_protocol::lists::Cursor;
+use colibri_protocol::lists::ListCursor;
 use colibri_protocol::uri::{expose, exposed, original};
 use colibri_wire::json::string;
 use colibri_wire::{Edits, Json};
@@ -40,10 +40,10 @@ pub fn run(data: &[u8]) {
     }
     // A cursor is read, or refused; what is read is the one that was made.
     let params = format!("{{\"cursor\":{}}}", string(&text));
-    if let Ok(Some(cursor)) = Cursor::read(Some(Json::parse(params.as_bytes()).expect("an object"))) {
+    if let Ok(Some(cursor)) = ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object"))) {
         let again = format!("{{\"cursor\":\"{}\"}}", cursor.encode());
         assert_eq!(
-            Cursor::read(Some(Json::parse(again.as_bytes()).expect("an object"))).ok(),
+            ListCursor::read(Some(Json::parse(again.as_bytes()).expect("an object"))).ok(),
             Some(Some(cursor))
         );
     }

@@ -1259,7 +1259,7 @@ fn the_board_makes_the_mirror_by_a_schedule() {
 
 #[test]
 fn what_ships_is_a_plan_with_one_way() {
-    use colibri_jail_helper::plan::{Place as Planned, Plan};
+    use colibri_jail_helper::plan::{ConfinementPlan, ServerPlace as Planned};
     use colibri_jail_helper::policy::Policy;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc/integrations/notes-mirror.json");
     let shipped: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
@@ -1268,8 +1268,8 @@ fn what_ships_is_a_plan_with_one_way() {
     let registry = colibri_registry::Registry::parse(entry.to_string().as_bytes(), "r").unwrap();
     let policy = Policy::parse(shipped["policy"].to_string().as_bytes(), "p").unwrap();
     let server = colibri_jail_helper::names::ServerId::parse(b"notes-mirror").unwrap();
-    let caller = colibri_jail_helper::passwd::Account { uid: 900, gid: 900 };
-    let plan = Plan::make(&server, &registry, &policy, caller).unwrap();
+    let caller = colibri_jail_helper::passwd::PasswdEntry { uid: 900, gid: 900 };
+    let plan = ConfinementPlan::make(&server, &registry, &policy, caller).unwrap();
     let Planned::Ephemeral(jail) = &plan.place else {
         panic!()
     };

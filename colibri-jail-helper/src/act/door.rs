@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 
 use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::PlannedAgent;
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 
-use crate::act::files::{self, Trust};
+use crate::act::files::{self, RequiredOwner};
 
 /// What every refusal of a door is called.
 pub(crate) const RULE: &str = "door";
@@ -19,9 +19,9 @@ pub(crate) const RULE: &str = "door";
 const MAX_SOCKETS: usize = 8;
 
 /// Why a second agent is not let into a persistent jail.
-pub(crate) fn taken() -> Refusal {
-    Refusal::new(
-        Exit::TryLater,
+pub(crate) fn taken() -> HelperRefusal {
+    HelperRefusal::new(
+        HelperExit::TryLater,
         RULE,
         "another agent is in this persistent jail, where there is one door at a time",
     )
@@ -32,11 +32,11 @@ pub(crate) fn taken() -> Refusal {
 /// # Errors
 /// [`colibri_jail_helper::refusal::Exit::File`]: it is not there, there is a symlink on the way, it is somebody else's,
 /// or holds anything but a few sockets of its owner's. Names in it are not told: they are the owner's words.
-pub(crate) fn open(agent: &PlannedAgent, session: &SessionId) -> Result<OwnedFd, Refusal> {
+pub(crate) fn open(agent: &PlannedAgent, session: &SessionId) -> Result<OwnedFd, HelperRefusal> {
     let path = PlannedAgent::door(session);
-    let refuse = |what: &str| Refusal::file(RULE, format!("{}: {what}", path.display()));
-    let door = files::open_directory(&path, Trust::Owner(agent.door_owner))
-        .map_err(|refusal| Refusal { rule: RULE, ..refusal })?;
+    let refuse = |what: &str| HelperRefusal::file(RULE, format!("{}: {what}", path.display()));
+    let door = files::open_directory(&path, RequiredOwner::Owner(agent.door_owner))
+        .map_err(|refusal| HelperRefusal { rule: RULE, ..refusal })?;
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let unreadable = |error| refuse(&format!("cannot be read: {error}"));
     let mut listed = Dir::openat(&door, ".", flags, Mode::empty()).map_err(unreadable)?;

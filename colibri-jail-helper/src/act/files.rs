@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use colibri_jail_helper::plan::{DOOR, Ephemeral, PlannedMount};
-use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::refusal::HelperRefusal;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
@@ -18,7 +18,7 @@ use crate::sys;
 
 /// Who may own a directory on the way, and the thing at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub(crate) enum RequiredOwner {
     /// Root alone.
     Root,
     /// Root or this uid on the way; this uid at the end.
@@ -30,8 +30,8 @@ pub(crate) enum Trust {
 /// # Errors
 /// [`colibri_jail_helper::refusal::Exit::File`], naming the component: missing, a symlink, not a directory, owned by
 /// somebody else, writable by group or others.
-pub(crate) fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refusal> {
-    let mut walk = Walk::from_root(trust)?;
+pub(crate) fn open_directory(path: &Path, trust: RequiredOwner) -> Result<OwnedFd, HelperRefusal> {
+    let mut walk = PathWalk::from_root(trust)?;
     for name in components(path) {
         walk.enter(name)?;
     }
@@ -43,15 +43,18 @@ pub(crate) fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refus
 ///
 /// # Errors
 /// As [`open_directory`].
-pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
+pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, HelperRefusal> {
     let names: Vec<&OsStr> = components(path).collect();
-    let mut walk = Walk {
+    let mut walk = PathWalk {
         at: duplicate(top)?,
         seen: String::new(),
-        trust: Trust::Root,
+        trust: RequiredOwner::Root,
     };
     let Some((last, above)) = names.split_last() else {
-        return Err(Refusal::file("mount point", "the root itself cannot be a mount point"));
+        return Err(HelperRefusal::file(
+            "mount point",
+            "the root itself cannot be a mount point",
+        ));
     };
     for name in above {
         walk.enter(name)?;
@@ -73,13 +76,13 @@ pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Re
 ///
 /// # Errors
 /// As [`open_directory`]; or the source is bounded, and not the root of a file system that holds its files itself.
-pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, Refusal> {
-    let trust = Trust::Owner(mount.owner);
+pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, HelperRefusal> {
+    let trust = RequiredOwner::Owner(mount.owner);
     let names: Vec<&OsStr> = components(&mount.path).collect();
     let Some((last, above)) = names.split_last().filter(|_| mount.bounded) else {
         return open_directory(&mount.path, trust);
     };
-    let mut walk = Walk::from_root(trust)?;
+    let mut walk = PathWalk::from_root(trust)?;
     for name in above {
         walk.enter(name)?;
     }
@@ -100,8 +103,8 @@ pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, Refusal> {
 /// # Errors
 /// As [`open_directory`], for the root, its mount points, an agent's door among them, the sources of its mounts, and
 /// the root's `/var/tmp`.
-pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Refusal> {
-    let root = open_directory(&jail.root, Trust::Root)?;
+pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), HelperRefusal> {
+    let root = open_directory(&jail.root, RequiredOwner::Root)?;
     for point in ["/dev", "/tmp"].into_iter().chain(has_door.then_some(DOOR)) {
         open_mount_point(&root, Path::new(point))?;
     }
@@ -116,18 +119,18 @@ pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Refus
 /// unpacked. The root is a view of a plain directory (nullfs), so [`open_source`]'s way out is there too: whoever
 /// makes a directory in it can move it elsewhere, below a process of the jail. `/tmp` is covered. `colibri-mcp
 /// doctor` looks for all others, which would take too long at each start.
-fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), Refusal> {
-    let mut walk = Walk {
+fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), HelperRefusal> {
+    let mut walk = PathWalk {
         at: duplicate(root)?,
         seen: path.to_string_lossy().into_owned(),
-        trust: Trust::Root,
+        trust: RequiredOwner::Root,
     };
     for name in ["var", "tmp"] {
         // What is missing is no way out, and a symlink leads to another directory of the root.
         let Ok(stat) = walk.step(OsStr::new(name)) else {
             return Ok(());
         };
-        walk.check(&stat).map_err(|refusal| Refusal {
+        walk.check(&stat).map_err(|refusal| HelperRefusal {
             detail: format!("{}{SHARED}", refusal.detail),
             ..refusal
         })?;
@@ -140,11 +143,11 @@ fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`colibri_jail_helper::refusal::Exit::File`], naming the component and what to do.
-pub(crate) fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, HelperRefusal> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Refusal::file("files", "not a file's path"));
+        return Err(HelperRefusal::file("files", "not a file's path"));
     };
-    let directory = open_directory(parent, Trust::Root)?;
+    let directory = open_directory(parent, RequiredOwner::Root)?;
     read_at(&directory, &parent.to_string_lossy(), name, limit, forbidden)
 }
 
@@ -161,9 +164,9 @@ pub(crate) fn read_at(
     name: &OsStr,
     limit: usize,
     forbidden: Mode,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<Vec<u8>, HelperRefusal> {
     let shown = format!("{shown}/{}", name.to_string_lossy());
-    let refuse = |what: &str| Refusal::file("files", format!("{shown}: {what}"));
+    let refuse = |what: &str| HelperRefusal::file("files", format!("{shown}: {what}"));
     // O_NONBLOCK: opening a FIFO must not wait for its writer.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let file = openat(directory.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
@@ -218,16 +221,16 @@ const SHARED: &str = ", so whoever renames a directory in it lets the jail out; 
 /// What a mode does not show, a person who reads modes does not see either.
 const ACL: &str = "has an access control list, which can let others write; remove it with setfacl -b";
 
-struct Walk {
+struct PathWalk {
     at: OwnedFd,
     seen: String,
-    trust: Trust,
+    trust: RequiredOwner,
 }
 
-impl Walk {
-    fn from_root(trust: Trust) -> Result<Self, Refusal> {
+impl PathWalk {
+    fn from_root(trust: RequiredOwner) -> Result<Self, HelperRefusal> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let at = open("/", flags, Mode::empty()).map_err(|error| Refusal::system("files", "open /", error))?;
+        let at = open("/", flags, Mode::empty()).map_err(|error| HelperRefusal::system("files", "open /", error))?;
         let walk = Self {
             at,
             seen: String::new(),
@@ -237,13 +240,13 @@ impl Walk {
         Ok(walk)
     }
 
-    fn refuse(&self, what: &str) -> Refusal {
+    fn refuse(&self, what: &str) -> HelperRefusal {
         let shown = if self.seen.is_empty() { "/" } else { &self.seen };
-        Refusal::file("files", format!("{shown}: {what}"))
+        HelperRefusal::file("files", format!("{shown}: {what}"))
     }
 
     /// One component down, whatever it is as long as it is a directory and no symlink.
-    fn step(&mut self, name: &OsStr) -> Result<FileStat, Refusal> {
+    fn step(&mut self, name: &OsStr) -> Result<FileStat, HelperRefusal> {
         self.seen.push('/');
         self.seen.push_str(&name.to_string_lossy());
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -255,19 +258,19 @@ impl Walk {
         self.stat()
     }
 
-    fn stat(&self) -> Result<FileStat, Refusal> {
+    fn stat(&self) -> Result<FileStat, HelperRefusal> {
         fstat(&self.at).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))
     }
 
-    fn enter(&mut self, name: &OsStr) -> Result<(), Refusal> {
+    fn enter(&mut self, name: &OsStr) -> Result<(), HelperRefusal> {
         let stat = self.step(name)?;
         self.check(&stat)
     }
 
-    fn check(&self, stat: &FileStat) -> Result<(), Refusal> {
+    fn check(&self, stat: &FileStat) -> Result<(), HelperRefusal> {
         let good = match self.trust {
-            Trust::Root => stat.st_uid == 0,
-            Trust::Owner(uid) => stat.st_uid == 0 || stat.st_uid == uid,
+            RequiredOwner::Root => stat.st_uid == 0,
+            RequiredOwner::Owner(uid) => stat.st_uid == 0 || stat.st_uid == uid,
         };
         if !good {
             return Err(self.refuse("is owned by somebody else than it must be"));
@@ -281,8 +284,8 @@ impl Walk {
         Ok(())
     }
 
-    fn finish(self) -> Result<OwnedFd, Refusal> {
-        if let Trust::Owner(uid) = self.trust
+    fn finish(self) -> Result<OwnedFd, HelperRefusal> {
+        if let RequiredOwner::Owner(uid) = self.trust
             && self.stat()?.st_uid != uid
         {
             return Err(self.refuse("is not owned by the uid that the policy names"));
@@ -303,7 +306,7 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, HelperRefusal> {
     fd.try_clone()
-        .map_err(|error| Refusal::system("files", "duplicate a descriptor", error))
+        .map_err(|error| HelperRefusal::system("files", "duplicate a descriptor", error))
 }

@@ -1,17 +1,17 @@
 //! Who asks, and becoming root whole.
 
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::unistd::{Gid, Uid, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, setgroups};
 use nix::unistd::{setresgid, setresuid};
 
 /// Who started the helper, from the kernel; or for whom sudo(8) did, if that is the policy's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct RequestingUser {
     /// The real user id.
     pub uid: u32,
 }
 
-impl Asker {
+impl RequestingUser {
     /// Whoever started the helper. To be asked first: becoming root changes it.
     pub(crate) fn from_kernel() -> Self {
         Self { uid: getuid().as_raw() }
@@ -39,11 +39,11 @@ impl Asker {
 ///
 /// # Errors
 /// Not root, with the reason; or an id that did not become 0.
-pub(crate) fn become_root() -> Result<(), Refusal> {
+pub(crate) fn become_root() -> Result<(), HelperRefusal> {
     if !geteuid().is_root() {
         return Err(not_root());
     }
-    let failed = |tried| move |error| Refusal::system("identity", tried, error);
+    let failed = |tried| move |error| HelperRefusal::system("identity", tried, error);
     setgroups(&[]).map_err(failed("setgroups"))?;
     setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0)).map_err(failed("setresgid"))?;
     setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).map_err(failed("setresuid"))?;
@@ -54,8 +54,8 @@ pub(crate) fn become_root() -> Result<(), Refusal> {
 ///
 /// # Errors
 /// An id that did not change.
-pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("identity", tried, error);
+pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("identity", tried, error);
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
     setgroups(&[]).map_err(failed("setgroups"))?;
     setresgid(group, group, group).map_err(failed("setresgid"))?;
@@ -63,15 +63,19 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), Refusal> {
     verify(uid, gid)?;
     // What has to fail is tried: a process that could come back would do so when it is taken over.
     if setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).is_ok() {
-        return Err(Refusal::system("identity", "give up root", "it can be taken back"));
+        return Err(HelperRefusal::system(
+            "identity",
+            "give up root",
+            "it can be taken back",
+        ));
     }
     Ok(())
 }
 
 /// The kernel's word that all ids are these, and no group is left. A FreeBSD kernel puts the effective group into the
 /// list for programs linked before 15, so that one group alone, equal to `gid`, is none.
-fn verify(uid: u32, gid: u32) -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("identity", tried, error);
+fn verify(uid: u32, gid: u32) -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("identity", tried, error);
     let users = getresuid().map_err(failed("getresuid"))?;
     let groups = getresgid().map_err(failed("getresgid"))?;
     let others = getgroups().map_err(failed("getgroups"))?;
@@ -86,7 +90,7 @@ fn verify(uid: u32, gid: u32) -> Result<(), Refusal> {
     if users_good && groups_good && none_left && current {
         Ok(())
     } else {
-        Err(Refusal::system(
+        Err(HelperRefusal::system(
             "identity",
             "set ids and groups",
             "they are not what was set",
@@ -95,7 +99,7 @@ fn verify(uid: u32, gid: u32) -> Result<(), Refusal> {
 }
 
 /// Why a program that is installed set-user-ID runs without root.
-fn not_root() -> Refusal {
+fn not_root() -> HelperRefusal {
     let reason = if crate::sys::is_barred_from_privilege().unwrap_or(false) {
         "the caller runs with no_new_privs (PROC_NO_NEW_PRIVS), under which set-user-ID has no effect"
     } else if on_nosuid_mount() {
@@ -103,7 +107,7 @@ fn not_root() -> Refusal {
     } else {
         "the helper's file is not set-user-ID root; it must be 4550 root:colibri"
     };
-    Refusal::new(Exit::System, "identity", format!("not running as root: {reason}"))
+    HelperRefusal::new(HelperExit::System, "identity", format!("not running as root: {reason}"))
 }
 
 fn on_nosuid_mount() -> bool {

@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use colibri_jail_helper::names::ServerId;
-use colibri_jail_helper::passwd::Account;
-use colibri_jail_helper::plan::Plan;
+use colibri_jail_helper::passwd::PasswdEntry;
+use colibri_jail_helper::plan::ConfinementPlan;
 use colibri_jail_helper::policy::Policy;
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 
 use crate::act::run::read_registry;
 use crate::act::sandbox;
@@ -21,8 +21,8 @@ const MAX_UNREAD: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What `run` would refuse.
-pub(crate) fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Result<(), Refusal> {
-    let plan = Plan::make(server, &read_registry()?, policy, caller)?;
+pub(crate) fn plan(server: &ServerId, policy: &Policy, caller: PasswdEntry) -> Result<(), HelperRefusal> {
+    let plan = ConfinementPlan::make(server, &read_registry()?, policy, caller)?;
     sandbox::check(&plan)?;
     print(&plan.to_json())
 }
@@ -31,7 +31,7 @@ pub(crate) fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Resul
 ///
 /// # Errors
 /// The registry cannot be read, or at least one entry is refused.
-pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
+pub(crate) fn check(policy: &Policy, caller: PasswdEntry) -> Result<(), HelperRefusal> {
     let registry = read_registry()?;
     let (mut bad, mut said) = (0, String::new());
     let servers = registry
@@ -47,7 +47,7 @@ pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
         let Some(server) = ServerId::parse(id.as_bytes()) else {
             continue;
         };
-        let refused = Plan::make(&server, &registry, policy, caller)
+        let refused = ConfinementPlan::make(&server, &registry, policy, caller)
             .and_then(|plan| sandbox::check(&plan).and_then(|()| Environment::build(&plan).map(drop)));
         match refused {
             Ok(()) => said.push_str(&format!("{id}: good\n")),
@@ -60,8 +60,8 @@ pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
     print(&said)?;
     match bad {
         0 => Ok(()),
-        _ => Err(Refusal::new(
-            Exit::File,
+        _ => Err(HelperRefusal::new(
+            HelperExit::File,
             "check",
             format!("{bad} of the jailed entries would be refused"),
         )),
@@ -70,7 +70,7 @@ pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
 
 /// Writes to stdout, within a time: a closed or full one is the asker's own loss, and no program of root's waits for
 /// it.
-fn print(text: &str) -> Result<(), Refusal> {
+fn print(text: &str) -> Result<(), HelperRefusal> {
     let stdout = std::io::stdout();
     let mut rest = text.as_bytes();
     let written = sys::within(MAX_UNREAD, || {
@@ -81,5 +81,5 @@ fn print(text: &str) -> Result<(), Refusal> {
     });
     written
         .flatten()
-        .map_err(|error: nix::errno::Errno| Refusal::system("print", "write to stdout", error))
+        .map_err(|error: nix::errno::Errno| HelperRefusal::system("print", "write to stdout", error))
 }

@@ -1,6 +1,6 @@
 //! Forgetting what was inherited: everything that a caller can set before execve(2) and that outlives it.
 
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::sys::stat::{Mode, umask};
 
 use crate::sys;
@@ -12,8 +12,8 @@ use crate::sys;
 ///
 /// # Errors
 /// A step that the system refuses, by name: with one of them undone the helper is not in its own hands.
-pub(crate) fn forget() -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("reset", tried, error);
+pub(crate) fn forget() -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("reset", tried, error);
     // Timers and the CPU limit first: these kill.
     sys::clear_timers().map_err(failed("clear timers"))?;
     sys::lift_limits().map_err(failed("lift limits"))?;
@@ -23,7 +23,7 @@ pub(crate) fn forget() -> Result<(), Refusal> {
     sys::signal_on_parent_death(None).map_err(failed("clear the parent-death signal"))?;
     sys::bar_tracing().map_err(failed("bar tracing"))?;
     umask(Mode::from_bits_truncate(0o077));
-    std::env::set_current_dir("/").map_err(|error| Refusal::system("reset", "change directory to /", error))?;
+    std::env::set_current_dir("/").map_err(|error| HelperRefusal::system("reset", "change directory to /", error))?;
     sys::clear_environment().map_err(failed("clear the environment"))?;
     Ok(())
 }
@@ -34,9 +34,9 @@ pub(crate) fn forget() -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Exit::Usage`], with the descriptor's number.
-pub(crate) fn require_pipes() -> Result<(), Refusal> {
+pub(crate) fn require_pipes() -> Result<(), HelperRefusal> {
     match sys::fault_of_pipes() {
         None => Ok(()),
-        Some(fault) => Err(Refusal::new(Exit::Usage, "pipes", fault)),
+        Some(fault) => Err(HelperRefusal::new(HelperExit::Usage, "pipes", fault)),
     }
 }

@@ -4,37 +4,37 @@ use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use colibri_jail_helper::audit::{Event, Line};
-use colibri_jail_helper::names::{Digest, ServerId, SessionId};
-use colibri_jail_helper::passwd::Account;
-use colibri_jail_helper::plan::{Place, Plan};
+use colibri_jail_helper::audit::{AuditEvent, AuditLine};
+use colibri_jail_helper::names::{EntryDigest, ServerId, SessionId};
+use colibri_jail_helper::passwd::PasswdEntry;
+use colibri_jail_helper::plan::{ConfinementPlan, ServerPlace};
 use colibri_jail_helper::policy::{Audit, Policy};
-use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::record::RecordFact;
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use colibri_json::MAX_BYTES;
 use colibri_registry::{PATH, Registry};
 use nix::unistd::Pid;
 
-use crate::act::identity::Asker;
+use crate::act::identity::RequestingUser;
 use crate::act::sandbox::{self, Sandbox};
 use crate::act::secrets::Environment;
-use crate::act::state::{Record, State};
-use crate::act::syslog::{Severity, send_line};
+use crate::act::state::{InstanceRecord, StateDirectory};
+use crate::act::syslog::{SyslogSeverity, send_line};
 use crate::act::{door, files, server, supervise};
-use crate::sys::{self, Ended, Waited};
+use crate::sys::{self, ProcessEnd, WaitStatus};
 
 /// One request to run a server, from a caller who may ask.
-pub(crate) struct Run<'r> {
+pub(crate) struct ServerRun<'r> {
     /// Who asks.
-    pub asker: Asker,
+    pub asker: RequestingUser,
     /// The policy.
     pub policy: &'r Policy,
     /// The account of the policy's caller.
-    pub caller: Account,
+    pub caller: PasswdEntry,
     /// The new instance.
     pub session: &'r SessionId,
     /// The entry's hash, as the daemon loaded it.
-    pub digest: &'r Digest,
+    pub digest: &'r EntryDigest,
     /// The server.
     pub server: &'r ServerId,
 }
@@ -43,28 +43,28 @@ pub(crate) struct Run<'r> {
 ///
 /// # Errors
 /// It is not root's alone, or not as external-mcp.json(5) says.
-pub(crate) fn read_registry() -> Result<Registry, Refusal> {
+pub(crate) fn read_registry() -> Result<Registry, HelperRefusal> {
     let bytes = files::read(Path::new(PATH), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
-    Registry::parse(&bytes, PATH).map_err(|error| Refusal::file("registry", error.to_string()))
+    Registry::parse(&bytes, PATH).map_err(|error| HelperRefusal::file("registry", error.to_string()))
 }
 
-impl Run<'_> {
+impl ServerRun<'_> {
     /// Starts the server and stays until it has ended. Returns the server's exit code, or [`Exit::System`] if something
     /// of the instance could not be undone.
     ///
     /// # Errors
     /// A refusal; then nothing was started, and what was made is undone.
-    pub(crate) fn supervise(&self) -> Result<i32, Refusal> {
+    pub(crate) fn supervise(&self) -> Result<i32, HelperRefusal> {
         let (plan, environment) = self.plan()?;
-        let state = State::open("run")?;
+        let state = StateDirectory::open("run")?;
         let (mut record, uid) = {
             let locked = state.lock()?;
             let uid = locked.admit(&plan, self.policy)?;
             let mut facts = vec![
-                Fact::Server(self.server.clone()),
-                Fact::Caller(self.asker.uid),
-                Fact::Uid(uid),
-                Fact::Supervisor(Pid::this().as_raw()),
+                RecordFact::Server(self.server.clone()),
+                RecordFact::Caller(self.asker.uid),
+                RecordFact::Uid(uid),
+                RecordFact::Supervisor(Pid::this().as_raw()),
             ];
             facts.extend(plan.door_in_persistent());
             (locked.create(self.session, facts)?, uid)
@@ -82,20 +82,27 @@ impl Run<'_> {
         let (end, jid) = outcome?;
         let clean = left.is_empty();
         let line = self
-            .line(Event::End)
+            .line(AuditEvent::End)
             .with("jid", &jid.to_string())
             .with("status", &end.code.to_string())
             .with("cause", end.cause.word())
             .with("left", if clean { "nothing" } else { "something" })
             .with("what", &left.join("; "));
         // Nothing can be refused any more; the line is lost if nobody listens.
-        let _ = send_line(if clean { Severity::Info } else { Severity::Warning }, &line);
-        Ok(if clean { end.code } else { Exit::System as i32 })
+        let _ = send_line(
+            if clean {
+                SyslogSeverity::Info
+            } else {
+                SyslogSeverity::Warning
+            },
+            &line,
+        );
+        Ok(if clean { end.code } else { HelperExit::System as i32 })
     }
 
-    fn plan(&self) -> Result<(Plan, Environment), Refusal> {
+    fn plan(&self) -> Result<(ConfinementPlan, Environment), HelperRefusal> {
         let registry = read_registry()?;
-        let plan = Plan::make(self.server, &registry, self.policy, self.caller)?;
+        let plan = ConfinementPlan::make(self.server, &registry, self.policy, self.caller)?;
         plan.confirm_digest(self.digest)?;
         sandbox::check(&plan)?;
         if let Some(agent) = &plan.agent {
@@ -108,25 +115,25 @@ impl Run<'_> {
     /// Acts and watches.
     fn live(
         &self,
-        plan: &Plan,
+        plan: &ConfinementPlan,
         uid: u32,
         environment: Environment,
-        record: &mut Record,
-    ) -> Result<(supervise::End, i32), Refusal> {
+        record: &mut InstanceRecord,
+    ) -> Result<(supervise::InstanceEnd, i32), HelperRefusal> {
         let stop = record.open_stop()?;
         let place = match &plan.place {
-            Place::Ephemeral(_) => "ephemeral",
-            Place::Persistent { jail, .. } => jail.as_str(),
+            ServerPlace::Ephemeral(_) => "ephemeral",
+            ServerPlace::Persistent { jail, .. } => jail.as_str(),
         };
         let line = self
-            .line(Event::Start)
+            .line(AuditEvent::Start)
             .with("jail", place)
             .with("as", &format!("{uid}:{}", plan.gid));
-        if let Err(error) = send_line(Severity::Info, &line)
+        if let Err(error) = send_line(SyslogSeverity::Info, &line)
             && self.policy.audit == Audit::Require
         {
             let what = "hand the audit line to syslogd, which the policy requires";
-            return Err(Refusal::system("audit", what, error));
+            return Err(HelperRefusal::system("audit", what, error));
         }
         let mut sandbox = Sandbox::create(plan, uid, &environment, record)?;
         drop(environment);
@@ -135,26 +142,26 @@ impl Run<'_> {
         let heard = std::io::stderr()
             .as_fd()
             .try_clone_to_owned()
-            .map_err(|error| Refusal::system("run", "keep an eye on stderr", error))?;
+            .map_err(|error| HelperRefusal::system("run", "keep an eye on stderr", error))?;
         detach_output()?;
         let watched = supervise::watch(&mut sandbox, &stop, &heard);
         sandbox.kill();
         watched.map(|end| (end, sandbox.jid()))
     }
 
-    fn line(&self, event: Event) -> Line {
-        Line::new(event).run(self.server, self.digest, self.session, self.asker.uid)
+    fn line(&self, event: AuditEvent) -> AuditLine {
+        AuditLine::new(event).run(self.server, self.digest, self.session, self.asker.uid)
     }
 }
 
 /// Puts /dev/null in the place of stdout and stderr.
-fn detach_output() -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("run", tried, error);
+fn detach_output() -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("run", tried, error);
     let null = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/null")
-        .map_err(|error| Refusal::system("run", "open /dev/null", error))?;
+        .map_err(|error| HelperRefusal::system("run", "open /dev/null", error))?;
     nix::unistd::dup2_stdout(&null).map_err(failed("detach stdout"))?;
     nix::unistd::dup2_stderr(&null).map_err(failed("detach stderr"))
 }
@@ -165,14 +172,14 @@ fn detach_output() -> Result<(), Refusal> {
 ///
 /// # Errors
 /// The system refuses; the inner process goes on.
-pub(crate) fn relay(inner: Pid) -> Result<i32, Refusal> {
+pub(crate) fn relay(inner: Pid) -> Result<i32, HelperRefusal> {
     sys::ignore_signals();
     detach_output()?;
     // The read end of the lifeline; a copy here would keep the daemon's writes from failing.
     let _ = server::detach_input();
-    match sys::wait(Some(inner), true).map_err(|error| Refusal::system("run", "wait", error))? {
-        Waited::Child(_, Ended::Exited(status)) => Ok(status),
-        Waited::Child(_, Ended::Signaled(number)) => sys::die_by(number),
-        Waited::NoneYet | Waited::NoChildren => Ok(Exit::System as i32),
+    match sys::wait(Some(inner), true).map_err(|error| HelperRefusal::system("run", "wait", error))? {
+        WaitStatus::Child(_, ProcessEnd::Exited(status)) => Ok(status),
+        WaitStatus::Child(_, ProcessEnd::Signaled(number)) => sys::die_by(number),
+        WaitStatus::NoneYet | WaitStatus::NoChildren => Ok(HelperExit::System as i32),
     }
 }

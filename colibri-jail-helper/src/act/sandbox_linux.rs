@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use colibri_jail_helper::names::SessionId;
-use colibri_jail_helper::plan::{DOOR, Ephemeral, Place, Plan, PlannedNetwork};
-use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::plan::{ConfinementPlan, DOOR, Ephemeral, PlannedNetwork, ServerPlace};
+use colibri_jail_helper::record::RecordFact;
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,20 +25,20 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Pid, pipe2, pivot_root};
 
 use crate::act::door;
-use crate::act::files::{self, Trust};
+use crate::act::files::{self, RequiredOwner};
 use crate::act::secrets::Environment;
-use crate::act::server::{self, Server};
-use crate::act::state::Record;
+use crate::act::server::{self, ServerChild};
+use crate::act::state::InstanceRecord;
 use crate::act::tell;
-use crate::sys::{self, Waited};
+use crate::sys::{self, WaitStatus};
 
 /// Refuses what this system cannot do, before anything is made.
 ///
 /// # Errors
 /// "FreeBSD only", for persistent jails, addresses, the host network, `allow` and resource accounting.
-pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
+pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
     let only = |what| Err(freebsd_only(what));
-    let Place::Ephemeral(jail) = &plan.place else {
+    let ServerPlace::Ephemeral(jail) = &plan.place else {
         return only("persistent jails");
     };
     if ![PlannedNetwork::NONE, PlannedNetwork::Loopback].contains(&jail.network) {
@@ -53,8 +53,8 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     files::check_places(jail, plan.agent.is_some())
 }
 
-fn freebsd_only(what: &str) -> Refusal {
-    Refusal::file("platform", format!("{what}: FreeBSD only"))
+fn freebsd_only(what: &str) -> HelperRefusal {
+    HelperRefusal::file("platform", format!("{what}: FreeBSD only"))
 }
 
 /// A running sandbox.
@@ -76,16 +76,16 @@ impl Sandbox {
     /// # Errors
     /// A step failed; nothing runs.
     pub(crate) fn create(
-        plan: &Plan,
+        plan: &ConfinementPlan,
         uid: u32,
         environment: &Environment,
-        record: &mut Record,
-    ) -> Result<Self, Refusal> {
-        let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
-        let Place::Ephemeral(jail) = &plan.place else {
+        record: &mut InstanceRecord,
+    ) -> Result<Self, HelperRefusal> {
+        let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
+        let ServerPlace::Ephemeral(jail) = &plan.place else {
             return Err(freebsd_only("persistent jails"));
         };
-        record.note(Fact::Ephemeral)?;
+        record.note(RecordFact::Ephemeral)?;
         let (report, to_supervisor) = pipe2(OFlag::O_CLOEXEC).map_err(failed("make a pipe"))?;
         sys::separate_children().map_err(failed("make a pid namespace"))?;
         let Some(init) = sys::fork().map_err(failed("fork"))? else {
@@ -123,10 +123,10 @@ impl Sandbox {
         Err(refusal)
     }
 
-    fn refusal_of_init(&mut self) -> Refusal {
+    fn refusal_of_init(&mut self) -> HelperRefusal {
         let mut exit = [0];
         if read(&self.report, &mut exit) != 1 {
-            return Refusal::system("sandbox", "make the sandbox", "its init was killed");
+            return HelperRefusal::system("sandbox", "make the sandbox", "its init was killed");
         }
         let mut detail = Vec::new();
         let mut buffer = [0; 256];
@@ -136,12 +136,12 @@ impl Sandbox {
                 n => detail.extend_from_slice(&buffer[..n]),
             }
         }
-        let exit = if exit[0] == Exit::File as u8 {
-            Exit::File
+        let exit = if exit[0] == HelperExit::File as u8 {
+            HelperExit::File
         } else {
-            Exit::System
+            HelperExit::System
         };
-        Refusal::new(exit, "sandbox", String::from_utf8_lossy(&detail))
+        HelperRefusal::new(exit, "sandbox", String::from_utf8_lossy(&detail))
     }
 
     /// The jail's id: there is none here.
@@ -158,12 +158,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// waitpid(2) failed.
-    pub(crate) fn reap(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn reap(&mut self) -> Result<(), HelperRefusal> {
         if !self.empty {
             let waited = sys::wait(Some(self.init), false);
-            match waited.map_err(|error| Refusal::system("sandbox", "wait for the init", error))? {
-                Waited::NoneYet => {}
-                Waited::Child(..) | Waited::NoChildren => self.empty = true,
+            match waited.map_err(|error| HelperRefusal::system("sandbox", "wait for the init", error))? {
+                WaitStatus::NoneYet => {}
+                WaitStatus::Child(..) | WaitStatus::NoChildren => self.empty = true,
             }
         }
         let mut ready = [PollFd::new(self.report.as_fd(), PollFlags::POLLIN)];
@@ -205,7 +205,7 @@ fn read(fd: &OwnedFd, buffer: &mut [u8]) -> usize {
 }
 
 /// Undoes what a record tells of. Nothing outlives the sandbox's processes, and they do not outlive their supervisor.
-pub(crate) fn clear(_: &SessionId, _: &[Fact]) -> Vec<String> {
+pub(crate) fn clear(_: &SessionId, _: &[RecordFact]) -> Vec<String> {
     Vec::new()
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn clear_strays(_: &BTreeSet<SessionId>) -> Vec<String> {
 
 /// The first process of the sandbox: mounts, starts the server, reaps, and tells the supervisor.
 struct Init<'p> {
-    plan: &'p Plan,
+    plan: &'p ConfinementPlan,
     uid: u32,
     jail: &'p Ephemeral,
     environment: &'p Environment,
@@ -225,13 +225,13 @@ struct Init<'p> {
 }
 
 impl Init<'_> {
-    fn run(self, record: &Record) -> Result<std::convert::Infallible, Refusal> {
-        let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
+    fn run(self, record: &InstanceRecord) -> Result<std::convert::Infallible, HelperRefusal> {
+        let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
         sys::signal_on_parent_death(Some(Signal::SIGKILL)).map_err(failed("set the parent-death signal"))?;
         // The supervisor may have died before that. Its pid is not visible from here; its end of the pipe is.
         let mut reader = [PollFd::new(self.supervisor.as_fd(), PollFlags::empty())];
         if poll(&mut reader, PollTimeout::ZERO).is_ok_and(|n| n > 0) {
-            return Err(Refusal::system("sandbox", "start", "the supervisor is gone"));
+            return Err(HelperRefusal::system("sandbox", "start", "the supervisor is gone"));
         }
         let kinds =
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS;
@@ -249,7 +249,7 @@ impl Init<'_> {
         sys::close_all_but(self.supervisor.as_raw_fd()).map_err(failed("close descriptors"))?;
         self.say(&[STAGED])?;
         let Some(main) = sys::fork().map_err(failed("fork"))? else {
-            let server = Server {
+            let server = ServerChild {
                 plan: self.plan,
                 session: self.session,
                 environment: self.environment,
@@ -267,23 +267,23 @@ impl Init<'_> {
     }
 
     /// Reaps until nobody is left; passes SIGTERM on to all.
-    fn attend(&self, main: Pid) -> Result<std::convert::Infallible, Refusal> {
+    fn attend(&self, main: Pid) -> Result<std::convert::Infallible, HelperRefusal> {
         let awaited: SigSet = [Signal::SIGCHLD, Signal::SIGTERM].into_iter().collect();
         loop {
             loop {
-                match sys::wait(None, false).map_err(|error| Refusal::system("sandbox", "wait", error))? {
-                    Waited::Child(pid, ended) if pid == main => {
+                match sys::wait(None, false).map_err(|error| HelperRefusal::system("sandbox", "wait", error))? {
+                    WaitStatus::Child(pid, ended) if pid == main => {
                         let code = ended.code().to_le_bytes();
                         self.say(&[ENDED, code[0], code[1], code[2], code[3]])?;
                     }
-                    Waited::Child(..) => {}
-                    Waited::NoneYet => break,
-                    Waited::NoChildren => std::process::exit(0),
+                    WaitStatus::Child(..) => {}
+                    WaitStatus::NoneYet => break,
+                    WaitStatus::NoChildren => std::process::exit(0),
                 }
             }
             let signal = awaited
                 .wait()
-                .map_err(|error| Refusal::system("sandbox", "wait for a signal", error))?;
+                .map_err(|error| HelperRefusal::system("sandbox", "wait for a signal", error))?;
             if signal == Signal::SIGTERM {
                 // All in the namespace but this process (kill(2)).
                 let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);
@@ -291,19 +291,19 @@ impl Init<'_> {
         }
     }
 
-    fn say(&self, message: &[u8]) -> Result<(), Refusal> {
+    fn say(&self, message: &[u8]) -> Result<(), HelperRefusal> {
         nix::unistd::write(self.supervisor, message)
             .map(drop)
-            .map_err(|error| Refusal::system("sandbox", "report to the supervisor", error))
+            .map_err(|error| HelperRefusal::system("sandbox", "report to the supervisor", error))
     }
 
     /// Builds the root at `at` and makes it this process's own.
-    fn stage(&self, at: &Path) -> Result<(), Refusal> {
-        let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
+    fn stage(&self, at: &Path) -> Result<(), HelperRefusal> {
+        let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
         let none = None::<&str>;
-        let root = files::open_directory(&self.jail.root, Trust::Root)?;
+        let root = files::open_directory(&self.jail.root, RequiredOwner::Root)?;
         bind(&root, at, MsFlags::MS_RDONLY)?;
-        let staged = files::open_directory(at, Trust::Root)?;
+        let staged = files::open_directory(at, RequiredOwner::Root)?;
         let dev = files::open_mount_point(&staged, Path::new("/dev"))?;
         let tmp = files::open_mount_point(&staged, Path::new("/tmp"))?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
@@ -315,7 +315,7 @@ impl Init<'_> {
             Some("size=64k,mode=0755"),
         )
         .map_err(failed("mount /dev"))?;
-        let dev = files::open_directory(&at.join("dev"), Trust::Root)?;
+        let dev = files::open_directory(&at.join("dev"), RequiredOwner::Root)?;
         with_no_mask(|| {
             for (name, minor) in [("null", 3), ("zero", 5), ("random", 8), ("urandom", 9)] {
                 let path = format!("{}/{name}", path_of(&dev));
@@ -366,10 +366,11 @@ impl Init<'_> {
             let below = DOOR.trim_start_matches('/');
             bind(&source, &at.join(below), MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC)?;
         }
-        std::env::set_current_dir(at).map_err(|error| Refusal::system("sandbox", "enter the staged root", error))?;
+        std::env::set_current_dir(at)
+            .map_err(|error| HelperRefusal::system("sandbox", "enter the staged root", error))?;
         pivot_root(".", ".").map_err(failed("pivot_root"))?;
         umount2(".", MntFlags::MNT_DETACH).map_err(failed("leave the old root"))?;
-        std::env::set_current_dir("/").map_err(|error| Refusal::system("sandbox", "enter the new root", error))
+        std::env::set_current_dir("/").map_err(|error| HelperRefusal::system("sandbox", "enter the new root", error))
     }
 }
 
@@ -379,8 +380,8 @@ fn path_of(fd: &OwnedFd) -> String {
 }
 
 /// Shows a directory, in any case without devices and set-user-ID.
-fn bind(source: &OwnedFd, at: &Path, restricted: MsFlags) -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
+fn bind(source: &OwnedFd, at: &Path, restricted: MsFlags) -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
     let none = None::<&str>;
     mount(Some(path_of(source).as_str()), at, none, MsFlags::MS_BIND, none).map_err(failed("bind a directory"))?;
     let flags = restricted | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -388,7 +389,7 @@ fn bind(source: &OwnedFd, at: &Path, restricted: MsFlags) -> Result<(), Refusal>
 }
 
 /// Runs `make` with no mode bits masked: devices are for everybody.
-fn with_no_mask(make: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
+fn with_no_mask(make: impl FnOnce() -> Result<(), HelperRefusal>) -> Result<(), HelperRefusal> {
     let mask = nix::sys::stat::umask(Mode::empty());
     let made = make();
     nix::sys::stat::umask(mask);

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use colibri_jail_helper::SECRETS_DIR;
-use colibri_jail_helper::plan::{Plan, VariableValue};
-use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::plan::{ConfinementPlan, VariableValue};
+use colibri_jail_helper::refusal::HelperRefusal;
 
 use nix::sys::stat::{Mode, fstat};
 
-use crate::act::files::{self, Trust};
+use crate::act::files::{self, RequiredOwner};
 use crate::sys;
 
 /// The most bytes of a secret; what stands in an environment is a token or a key, not a file.
@@ -24,7 +24,7 @@ impl Environment {
     ///
     /// # Errors
     /// A secret, or the directory of secrets, is missing, readable by others, too large, or holds a NUL.
-    pub(crate) fn build(plan: &Plan) -> Result<Self, Refusal> {
+    pub(crate) fn build(plan: &ConfinementPlan) -> Result<Self, HelperRefusal> {
         let directory = match plan.secrets().is_empty() {
             true => None,
             false => Some(open_secrets()?),
@@ -51,7 +51,7 @@ impl Environment {
             }
             if entry.contains(&0) {
                 sys::wipe(&mut entry);
-                return Err(Refusal::file(
+                return Err(HelperRefusal::file(
                     "environment",
                     format!("the value of {} has a NUL in it", variable.name),
                 ));
@@ -65,23 +65,23 @@ impl Environment {
     ///
     /// # Errors
     /// None in practice: NULs were refused.
-    pub(crate) fn to_c_strings(&self) -> Result<Vec<CString>, Refusal> {
+    pub(crate) fn to_c_strings(&self) -> Result<Vec<CString>, HelperRefusal> {
         self.0
             .iter()
-            .map(|entry| CString::new(entry.clone()).map_err(|_| Refusal::file("environment", "NUL in a value")))
+            .map(|entry| CString::new(entry.clone()).map_err(|_| HelperRefusal::file("environment", "NUL in a value")))
             .collect()
     }
 }
 
-fn open_secrets() -> Result<OwnedFd, Refusal> {
-    let directory = files::open_directory(Path::new(SECRETS_DIR), Trust::Root)?;
+fn open_secrets() -> Result<OwnedFd, HelperRefusal> {
+    let directory = files::open_directory(Path::new(SECRETS_DIR), RequiredOwner::Root)?;
     let mode = fstat(&directory)
-        .map_err(|error| Refusal::system("secrets", "examine the directory", error))?
+        .map_err(|error| HelperRefusal::system("secrets", "examine the directory", error))?
         .st_mode;
     if mode & 0o077 == 0 {
         return Ok(directory);
     }
-    Err(Refusal::file(
+    Err(HelperRefusal::file(
         "secrets",
         format!("{SECRETS_DIR}: is open to others than root; chmod it to 0700"),
     ))

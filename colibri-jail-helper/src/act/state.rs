@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use colibri_jail_helper::STATE_DIR;
 use colibri_jail_helper::names::SessionId;
-use colibri_jail_helper::plan::Plan;
+use colibri_jail_helper::plan::ConfinementPlan;
 use colibri_jail_helper::policy::Policy;
-use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::record::RecordFact;
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat};
@@ -30,7 +30,7 @@ use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, mkfifoat, unlinkat};
 
 use crate::act::door;
-use crate::act::files::{self, Trust};
+use crate::act::files::{self, RequiredOwner};
 
 /// The most bytes of a record or of `starts` that are read.
 const MAX_FILE: u64 = 1 << 20;
@@ -40,49 +40,49 @@ const MAX_FILE: u64 = 1 << 20;
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
 /// The state directory.
-pub(crate) struct State {
+pub(crate) struct StateDirectory {
     directory: OwnedFd,
     verb: &'static str,
 }
 
 /// The state directory, locked.
-pub(crate) struct Locked<'s> {
-    state: &'s State,
+pub(crate) struct LockedStateDirectory<'s> {
+    state: &'s StateDirectory,
     _lock: Flock<File>,
 }
 
 /// An instance's directory, with its record locked by this process.
-pub(crate) struct Record {
+pub(crate) struct InstanceRecord {
     session: SessionId,
     directory: OwnedFd,
     file: Flock<File>,
-    facts: Vec<Fact>,
+    facts: Vec<RecordFact>,
 }
 
 /// An instance's record, as found.
-pub(crate) enum Found {
+pub(crate) enum RecordLookup {
     /// A live helper has it.
-    Owned(Vec<Fact>),
+    Owned(Vec<RecordFact>),
     /// Nobody has it; now this process does.
-    Abandoned(Record),
+    Abandoned(InstanceRecord),
     /// There is none.
     Absent,
 }
 
-fn failed(tried: &'static str) -> impl Fn(Errno) -> Refusal {
-    move |error| Refusal::system("state", tried, error)
+fn failed(tried: &'static str) -> impl Fn(Errno) -> HelperRefusal {
+    move |error| HelperRefusal::system("state", tried, error)
 }
 
-fn failed_io(tried: &'static str) -> impl Fn(std::io::Error) -> Refusal {
-    move |error| Refusal::system("state", tried, error)
+fn failed_io(tried: &'static str) -> impl Fn(std::io::Error) -> HelperRefusal {
+    move |error| HelperRefusal::system("state", tried, error)
 }
 
-fn private(directory: &OwnedFd) -> Result<(), Refusal> {
+fn private(directory: &OwnedFd) -> Result<(), HelperRefusal> {
     let stat = fstat(directory).map_err(failed("examine the state directory"))?;
     if stat.st_uid == 0 && stat.st_mode & 0o077 == 0 {
         return Ok(());
     }
-    Err(Refusal::file(
+    Err(HelperRefusal::file(
         "state",
         format!("{STATE_DIR} must be root's and 0700; remove it and start again"),
     ))
@@ -93,23 +93,23 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
 
-impl State {
+impl StateDirectory {
     /// Opens the state directory for a request; makes it if it is not there (`/var/run` is emptied at boot).
     ///
     /// # Errors
     /// It, or a directory above it, is not root's alone.
-    pub(crate) fn open(verb: &'static str) -> Result<Self, Refusal> {
+    pub(crate) fn open(verb: &'static str) -> Result<Self, HelperRefusal> {
         let path = Path::new(STATE_DIR);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Refusal::system("state", "name the state directory", "no parent"));
+            return Err(HelperRefusal::system("state", "name the state directory", "no parent"));
         };
-        let parent = files::open_directory(parent, Trust::Root)?;
+        let parent = files::open_directory(parent, RequiredOwner::Root)?;
         match mkdirat(parent.as_fd(), name, Mode::S_IRWXU) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(error) => return Err(failed("make the state directory")(error)),
         }
         let directory = openat(parent.as_fd(), name, DIRECTORY, Mode::empty())
-            .map_err(|_| Refusal::file("state", format!("{STATE_DIR} is not a directory")))?;
+            .map_err(|_| HelperRefusal::file("state", format!("{STATE_DIR} is not a directory")))?;
         private(&directory)?;
         Ok(Self { directory, verb })
     }
@@ -118,7 +118,7 @@ impl State {
     ///
     /// # Errors
     /// The lock's file cannot be opened; or another process keeps the lock, which is named.
-    pub(crate) fn lock(&self) -> Result<Locked<'_>, Refusal> {
+    pub(crate) fn lock(&self) -> Result<LockedStateDirectory<'_>, HelperRefusal> {
         let mut file = self.open_file(&self.directory, "lock")?;
         let deadline = Instant::now() + MAX_LOCK_WAIT;
         // flock(2) has no time-out.
@@ -133,7 +133,7 @@ impl State {
                     let mut holder = String::new();
                     let _ = unlocked.take(64).read_to_string(&mut holder);
                     let what = format!("process {} has kept the lock for {MAX_LOCK_WAIT:?}", holder.trim());
-                    return Err(Refusal::new(Exit::TryLater, "lock", what));
+                    return Err(HelperRefusal::new(HelperExit::TryLater, "lock", what));
                 }
                 Err((_, error)) => return Err(failed("lock the state")(error)),
             }
@@ -141,13 +141,13 @@ impl State {
         // For whoever waits in vain; on a full disk that one is not told.
         let holder = format!("{} ({})\n", std::process::id(), self.verb);
         let _ = lock.set_len(0).and_then(|()| lock.write_all(holder.as_bytes()));
-        Ok(Locked {
+        Ok(LockedStateDirectory {
             state: self,
             _lock: lock,
         })
     }
 
-    fn open_file(&self, directory: &OwnedFd, name: &str) -> Result<File, Refusal> {
+    fn open_file(&self, directory: &OwnedFd, name: &str) -> Result<File, HelperRefusal> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         Ok(File::from(
@@ -160,18 +160,22 @@ impl State {
     ///
     /// # Errors
     /// It is still there after `patience`.
-    pub(crate) fn end(&self, session: &SessionId, patience: Duration) -> Result<Option<Record>, Refusal> {
+    pub(crate) fn end(&self, session: &SessionId, patience: Duration) -> Result<Option<InstanceRecord>, HelperRefusal> {
         let deadline = Instant::now() + patience;
         let mut asked = false;
         loop {
             match self.lock()?.find(session)? {
-                Found::Absent => return Ok(None),
-                Found::Abandoned(record) => return Ok(Some(record)),
-                Found::Owned(_) if !asked => asked = self.order_to_end(session)?,
-                Found::Owned(_) => {}
+                RecordLookup::Absent => return Ok(None),
+                RecordLookup::Abandoned(record) => return Ok(Some(record)),
+                RecordLookup::Owned(_) if !asked => asked = self.order_to_end(session)?,
+                RecordLookup::Owned(_) => {}
             }
             if Instant::now() >= deadline {
-                return Err(Refusal::new(Exit::TryLater, "stop", "the instance is still ending"));
+                return Err(HelperRefusal::new(
+                    HelperExit::TryLater,
+                    "stop",
+                    "the instance is still ending",
+                ));
             }
             // flock(2) has no time-out; the supervisor takes seconds at most.
             std::thread::sleep(Duration::from_millis(20));
@@ -183,7 +187,7 @@ impl State {
     ///
     /// # Errors
     /// The FIFO cannot be opened.
-    pub(crate) fn order_to_end(&self, session: &SessionId) -> Result<bool, Refusal> {
+    pub(crate) fn order_to_end(&self, session: &SessionId) -> Result<bool, HelperRefusal> {
         let path = format!("{session}/stop");
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         match openat(self.directory.as_fd(), path.as_str(), flags, Mode::empty()) {
@@ -194,12 +198,12 @@ impl State {
     }
 }
 
-impl Locked<'_> {
+impl LockedStateDirectory<'_> {
     /// The sessions that have a directory.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, Refusal> {
+    pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, HelperRefusal> {
         let again = openat(self.state.directory.as_fd(), ".", DIRECTORY, Mode::empty());
         let mut directory = again
             .and_then(Dir::from_fd)
@@ -217,10 +221,10 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// Its record cannot be opened or read.
-    pub(crate) fn find(&self, session: &SessionId) -> Result<Found, Refusal> {
+    pub(crate) fn find(&self, session: &SessionId) -> Result<RecordLookup, HelperRefusal> {
         let directory = match openat(self.state.directory.as_fd(), session.as_str(), DIRECTORY, Mode::empty()) {
             Ok(directory) => directory,
-            Err(Errno::ENOENT) => return Ok(Found::Absent),
+            Err(Errno::ENOENT) => return Ok(RecordLookup::Absent),
             Err(error) => return Err(failed("open an instance's directory")(error)),
         };
         let mut file = self.state.open_file(&directory, "record")?;
@@ -229,15 +233,15 @@ impl Locked<'_> {
             .take(MAX_FILE)
             .read_to_end(&mut bytes)
             .map_err(failed_io("read a record"))?;
-        let facts = Fact::read_all(&bytes);
+        let facts = RecordFact::read_all(&bytes);
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(file) => Ok(Found::Abandoned(Record {
+            Ok(file) => Ok(RecordLookup::Abandoned(InstanceRecord {
                 session: session.clone(),
                 directory,
                 file,
                 facts,
             })),
-            Err((_, Errno::EWOULDBLOCK)) => Ok(Found::Owned(facts)),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(RecordLookup::Owned(facts)),
             Err((_, error)) => Err(failed("lock a record")(error)),
         }
     }
@@ -246,10 +250,10 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The directory or a record cannot be read.
-    pub(crate) fn owned(&self) -> Result<Vec<(SessionId, Vec<Fact>)>, Refusal> {
+    pub(crate) fn owned(&self) -> Result<Vec<(SessionId, Vec<RecordFact>)>, HelperRefusal> {
         let mut owned = Vec::new();
         for session in self.sessions()? {
-            if let Found::Owned(facts) = self.find(&session)? {
+            if let RecordLookup::Owned(facts) = self.find(&session)? {
                 owned.push((session, facts));
             }
         }
@@ -261,27 +265,29 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// [`Exit::Limit`], naming the number; [`Exit::TryLater`] where something else is in the way.
-    pub(crate) fn admit(&self, plan: &Plan, policy: &Policy) -> Result<u32, Refusal> {
-        let refuse = |rule, what: &str| Err(Refusal::new(Exit::Limit, rule, what));
+    pub(crate) fn admit(&self, plan: &ConfinementPlan, policy: &Policy) -> Result<u32, HelperRefusal> {
+        let refuse = |rule, what: &str| Err(HelperRefusal::new(HelperExit::Limit, rule, what));
         let server = &plan.server;
         let owned = self.owned()?;
         let all = owned.len() as u64;
         let of_this = owned
             .iter()
-            .filter(|(_, facts)| facts.contains(&Fact::Server(server.clone())))
+            .filter(|(_, facts)| facts.contains(&RecordFact::Server(server.clone())))
             .count() as u64;
         // Those of abandoned instances too: something of them may still run.
         let mut taken = Vec::new();
         let door = plan.door_in_persistent();
         for session in self.sessions()? {
-            let (Found::Owned(facts) | Found::Abandoned(Record { facts, .. })) = self.find(&session)? else {
+            let (RecordLookup::Owned(facts) | RecordLookup::Abandoned(InstanceRecord { facts, .. })) =
+                self.find(&session)?
+            else {
                 continue;
             };
             if door.as_ref().is_some_and(|door| facts.contains(door)) {
                 return Err(door::taken());
             }
             taken.extend(facts.iter().filter_map(|fact| match fact {
-                Fact::Uid(uid) => Some(*uid),
+                RecordFact::Uid(uid) => Some(*uid),
                 _ => None,
             }));
         }
@@ -338,13 +344,13 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The session has a directory already.
-    pub(crate) fn create(&self, session: &SessionId, facts: Vec<Fact>) -> Result<Record, Refusal> {
+    pub(crate) fn create(&self, session: &SessionId, facts: Vec<RecordFact>) -> Result<InstanceRecord, HelperRefusal> {
         let top = self.state.directory.as_fd();
         match mkdirat(top, session.as_str(), Mode::S_IRWXU) {
             Ok(()) => {}
             Err(Errno::EEXIST) => {
-                return Err(Refusal::new(
-                    Exit::TryLater,
+                return Err(HelperRefusal::new(
+                    HelperExit::TryLater,
                     "session",
                     "an instance of this session exists; run sweep",
                 ));
@@ -361,11 +367,16 @@ impl Locked<'_> {
         made
     }
 
-    fn fill(&self, session: &SessionId, directory: &OwnedFd, facts: Vec<Fact>) -> Result<Record, Refusal> {
+    fn fill(
+        &self,
+        session: &SessionId,
+        directory: &OwnedFd,
+        facts: Vec<RecordFact>,
+    ) -> Result<InstanceRecord, HelperRefusal> {
         let file = self.state.open_file(directory, "record")?;
         let file =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| failed("lock a record")(error))?;
-        let mut record = Record {
+        let mut record = InstanceRecord {
             session: session.clone(),
             directory: directory
                 .try_clone()
@@ -385,11 +396,11 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// Something is still in it, such as a file system that could not be unmounted.
-    pub(crate) fn remove(&self, record: &Record) -> Result<(), Refusal> {
+    pub(crate) fn remove(&self, record: &InstanceRecord) -> Result<(), HelperRefusal> {
         self.remove_all(&record.session, &record.directory)
     }
 
-    fn remove_all(&self, session: &SessionId, directory: &OwnedFd) -> Result<(), Refusal> {
+    fn remove_all(&self, session: &SessionId, directory: &OwnedFd) -> Result<(), HelperRefusal> {
         let gone = |result: Result<(), Errno>| match result {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(failed("remove an instance's directory")(error)),
@@ -406,14 +417,14 @@ impl Locked<'_> {
     }
 }
 
-impl Record {
+impl InstanceRecord {
     /// The instance.
     pub(crate) fn session(&self) -> &SessionId {
         &self.session
     }
 
     /// What has been made so far, oldest first.
-    pub(crate) fn facts(&self) -> &[Fact] {
+    pub(crate) fn facts(&self) -> &[RecordFact] {
         &self.facts
     }
 
@@ -421,7 +432,7 @@ impl Record {
     ///
     /// # Errors
     /// It cannot be written; then what it tells of must be undone at once.
-    pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Refusal> {
+    pub(crate) fn note(&mut self, fact: RecordFact) -> Result<(), HelperRefusal> {
         let line = fact.to_line();
         self.facts.push(fact);
         self.file.seek(SeekFrom::End(0)).map_err(failed_io("write a record"))?;
@@ -439,7 +450,7 @@ impl Record {
     ///
     /// # Errors
     /// It is not there.
-    pub(crate) fn open_stop(&self) -> Result<OwnedFd, Refusal> {
+    pub(crate) fn open_stop(&self) -> Result<OwnedFd, HelperRefusal> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(self.directory.as_fd(), OsStr::new("stop"), flags, Mode::empty()).map_err(failed("open the stop FIFO"))
     }

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use colibri_jail_helper::audit::{Event, Line};
+use colibri_jail_helper::audit::{AuditEvent, AuditLine};
 use colibri_jail_helper::names::SessionId;
-use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_jail_helper::record::RecordFact;
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::act::identity::Asker;
+use crate::act::identity::RequestingUser;
 use crate::act::sandbox;
-use crate::act::state::{Found, Locked, Record, State};
-use crate::act::syslog::{Severity, send_line};
+use crate::act::state::{InstanceRecord, LockedStateDirectory, RecordLookup, StateDirectory};
+use crate::act::syslog::{SyslogSeverity, send_line};
 
 /// The longest that an instance takes to end: grace, TERM, KILL, and unmounting.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,14 +26,14 @@ const MAX_KILLED: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Something is left.
-pub(crate) fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
-    let state = State::open("stop")?;
+pub(crate) fn stop(asker: RequestingUser, session: &SessionId) -> Result<(), HelperRefusal> {
+    let state = StateDirectory::open("stop")?;
     let abandoned = state.end(session, PATIENCE)?;
     let left = match &abandoned {
         Some(record) => undo(&state.lock()?, record),
         None => Vec::new(),
     };
-    let line = Line::new(Event::Stop)
+    let line = AuditLine::new(AuditEvent::Stop)
         .with("session", session.as_str())
         .with("uid", &asker.uid.to_string());
     report(line, &left)
@@ -44,8 +44,8 @@ pub(crate) fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// Something is left.
-pub(crate) fn stop_all(asker: Asker) -> Result<(), Refusal> {
-    let state = State::open("stop --all")?;
+pub(crate) fn stop_all(asker: RequestingUser) -> Result<(), HelperRefusal> {
+    let state = StateDirectory::open("stop --all")?;
     let begun = Instant::now();
     loop {
         // Under the lock, so that a pid is of whom the record says: its supervisor can neither remove the record nor,
@@ -57,7 +57,7 @@ pub(crate) fn stop_all(asker: Asker) -> Result<(), Refusal> {
         }
         if begun.elapsed() > PATIENCE + MAX_KILLED {
             let what = format!("{} instances do not end", owned.len());
-            return Err(Refusal::new(Exit::TryLater, "stop", what));
+            return Err(HelperRefusal::new(HelperExit::TryLater, "stop", what));
         }
         let order = if begun.elapsed() > PATIENCE {
             Signal::SIGKILL
@@ -67,7 +67,7 @@ pub(crate) fn stop_all(asker: Asker) -> Result<(), Refusal> {
         for (session, facts) in &owned {
             state.order_to_end(session)?;
             for fact in facts {
-                if let Fact::Supervisor(pid) = fact {
+                if let RecordFact::Supervisor(pid) = fact {
                     let _ = kill(Pid::from_raw(*pid), order);
                 }
             }
@@ -83,29 +83,29 @@ pub(crate) fn stop_all(asker: Asker) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// Something is left.
-pub(crate) fn sweep(asker: Asker) -> Result<(), Refusal> {
-    sweep_for(asker, &State::open("sweep")?)
+pub(crate) fn sweep(asker: RequestingUser) -> Result<(), HelperRefusal> {
+    sweep_for(asker, &StateDirectory::open("sweep")?)
 }
 
-fn sweep_for(asker: Asker, state: &State) -> Result<(), Refusal> {
+fn sweep_for(asker: RequestingUser, state: &StateDirectory) -> Result<(), HelperRefusal> {
     let locked = state.lock()?;
     let mut left = Vec::new();
     let mut live = BTreeSet::new();
     let mut swept = 0;
     for session in locked.sessions()? {
         match locked.find(&session)? {
-            Found::Owned(_) => {
+            RecordLookup::Owned(_) => {
                 live.insert(session);
             }
-            Found::Abandoned(record) => {
+            RecordLookup::Abandoned(record) => {
                 left.extend(undo(&locked, &record));
                 swept += 1;
             }
-            Found::Absent => {}
+            RecordLookup::Absent => {}
         }
     }
     left.extend(sandbox::clear_strays(&live));
-    let line = Line::new(Event::Sweep)
+    let line = AuditLine::new(AuditEvent::Sweep)
         .with("uid", &asker.uid.to_string())
         .with("swept", &swept.to_string())
         .with("live", &live.len().to_string());
@@ -114,7 +114,7 @@ fn sweep_for(asker: Asker, state: &State) -> Result<(), Refusal> {
 }
 
 /// Undoes what a record tells of. While something is left the record stays, for the next sweep.
-fn undo(locked: &Locked<'_>, record: &Record) -> Vec<String> {
+fn undo(locked: &LockedStateDirectory<'_>, record: &InstanceRecord) -> Vec<String> {
     let mut left = sandbox::clear(record.session(), record.facts());
     if left.is_empty() {
         left.extend(locked.remove(record).err().map(|refusal| refusal.detail));
@@ -122,12 +122,19 @@ fn undo(locked: &Locked<'_>, record: &Record) -> Vec<String> {
     left
 }
 
-fn report(line: Line, left: &[String]) -> Result<(), Refusal> {
+fn report(line: AuditLine, left: &[String]) -> Result<(), HelperRefusal> {
     if left.is_empty() {
-        let _ = send_line(Severity::Info, &line.with("left", "nothing"));
+        let _ = send_line(SyslogSeverity::Info, &line.with("left", "nothing"));
         return Ok(());
     }
     let what = left.join("; ");
-    let _ = send_line(Severity::Warning, &line.with("left", "something").with("what", &what));
-    Err(Refusal::new(Exit::System, "teardown", format!("left behind: {what}")))
+    let _ = send_line(
+        SyslogSeverity::Warning,
+        &line.with("left", "something").with("what", &what),
+    );
+    Err(HelperRefusal::new(
+        HelperExit::System,
+        "teardown",
+        format!("left behind: {what}"),
+    ))
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::refusal::HelperRefusal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -30,7 +30,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a supervised instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct InstanceEnd {
     /// The exit code of the server: its own, or 128+n.
     pub code: i32,
     /// Why it ended.
@@ -64,7 +64,7 @@ impl Cause {
     }
 }
 
-enum Phase {
+enum SupervisionPhase {
     Serving,
     Grace { until: Instant },
     Terminating { until: Instant },
@@ -77,10 +77,10 @@ enum Phase {
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.
-pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Refusal> {
-    let failed = |tried| move |error| Refusal::system("supervise", tried, error);
+pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> Result<InstanceEnd, HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("supervise", tried, error);
     let stdin = std::io::stdin();
-    let mut phase = Phase::Serving;
+    let mut phase = SupervisionPhase::Serving;
     let mut cause = Cause::Server;
     loop {
         sandbox.reap()?;
@@ -89,28 +89,32 @@ pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> R
         }
         let now = Instant::now();
         phase = match phase {
-            Phase::Serving | Phase::Grace { .. } if sandbox.main_code().is_some() => terminate(sandbox, now, cause),
-            Phase::Grace { until } if until <= now => terminate(sandbox, now, cause),
-            Phase::Terminating { until } if until <= now => Phase::Killing { since: now },
-            Phase::Killing { since } if now.duration_since(since) > KILL_LIMIT => break,
+            SupervisionPhase::Serving | SupervisionPhase::Grace { .. } if sandbox.main_code().is_some() => {
+                terminate(sandbox, now, cause)
+            }
+            SupervisionPhase::Grace { until } if until <= now => terminate(sandbox, now, cause),
+            SupervisionPhase::Terminating { until } if until <= now => SupervisionPhase::Killing { since: now },
+            SupervisionPhase::Killing { since } if now.duration_since(since) > KILL_LIMIT => break,
             phase => phase,
         };
         let timeout = match phase {
-            Phase::Serving => None,
-            Phase::Grace { until } | Phase::Terminating { until } => Some(until.saturating_duration_since(now)),
-            Phase::Killing { .. } => {
+            SupervisionPhase::Serving => None,
+            SupervisionPhase::Grace { until } | SupervisionPhase::Terminating { until } => {
+                Some(until.saturating_duration_since(now))
+            }
+            SupervisionPhase::Killing { .. } => {
                 sandbox.kill();
                 Some(KILL_AGAIN)
             }
         };
         let mut fds = Vec::with_capacity(3);
-        if matches!(phase, Phase::Serving | Phase::Grace { .. }) {
+        if matches!(phase, SupervisionPhase::Serving | SupervisionPhase::Grace { .. }) {
             fds.push(PollFd::new(stop.as_fd(), PollFlags::POLLIN));
         }
         match phase {
-            Phase::Serving => fds.push(PollFd::new(stdin.as_fd(), PollFlags::empty())),
+            SupervisionPhase::Serving => fds.push(PollFd::new(stdin.as_fd(), PollFlags::empty())),
             // Once it has come it would come at once every time.
-            Phase::Grace { .. } if cause == Cause::Lifeline => {
+            SupervisionPhase::Grace { .. } if cause == Cause::Lifeline => {
                 fds.push(PollFd::new(heard.as_fd(), PollFlags::empty()));
             }
             _ => {}
@@ -126,36 +130,36 @@ pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> R
         let happened = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
         let now = Instant::now();
         phase = match phase {
-            Phase::Serving | Phase::Grace { .. } if happened(0) || sys::asked_to_end() => {
+            SupervisionPhase::Serving | SupervisionPhase::Grace { .. } if happened(0) || sys::asked_to_end() => {
                 cause = Cause::Order;
                 terminate(sandbox, now, cause)
             }
-            Phase::Serving if happened(1) => {
+            SupervisionPhase::Serving if happened(1) => {
                 cause = Cause::Lifeline;
-                Phase::Grace { until: now + GRACE }
+                SupervisionPhase::Grace { until: now + GRACE }
             }
             // A process that is killed loses its pipes one by one, so this comes after the other, or never.
-            Phase::Grace { until } if cause == Cause::Lifeline && happened(1) => {
+            SupervisionPhase::Grace { until } if cause == Cause::Lifeline && happened(1) => {
                 cause = Cause::Abandoned;
                 let soon = now + GRACE_ABANDONED;
-                Phase::Grace { until: until.min(soon) }
+                SupervisionPhase::Grace { until: until.min(soon) }
             }
             phase => phase,
         };
     }
     let code = sandbox.main_code().unwrap_or(128 + Signal::SIGKILL as i32);
-    Ok(End {
+    Ok(InstanceEnd {
         code,
         cause,
         empty: sandbox.is_empty(),
     })
 }
 
-fn terminate(sandbox: &Sandbox, now: Instant, cause: Cause) -> Phase {
+fn terminate(sandbox: &Sandbox, now: Instant, cause: Cause) -> SupervisionPhase {
     sandbox.terminate();
     let grace = match cause {
         Cause::Abandoned => GRACE_ABANDONED,
         Cause::Server | Cause::Lifeline | Cause::Order => TERM_GRACE,
     };
-    Phase::Terminating { until: now + grace }
+    SupervisionPhase::Terminating { until: now + grace }
 }

@@ -6,7 +6,7 @@
 
 use std::os::fd::AsRawFd;
 
-use colibri_jail_helper::audit::Line;
+use colibri_jail_helper::audit::AuditLine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
@@ -24,7 +24,7 @@ const FACILITY: u8 = 4 << 3;
 
 /// How a line is ranked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Severity {
+pub(crate) enum SyslogSeverity {
     /// A refusal, or a teardown that left something.
     Warning = 4,
     /// Starts and ends.
@@ -35,7 +35,7 @@ pub(crate) enum Severity {
 ///
 /// # Errors
 /// No syslogd is there, or none took the line within a second.
-pub(crate) fn send_line(severity: Severity, line: &Line) -> Result<(), Errno> {
+pub(crate) fn send_line(severity: SyslogSeverity, line: &AuditLine) -> Result<(), Errno> {
     let message = format!(
         "<{}>colibri-jail-helper[{}]: {}",
         FACILITY | severity as u8,

@@ -4,35 +4,35 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use colibri_jail_helper::names::SessionId;
-use colibri_registry::Limit;
+use colibri_registry::RctlResource;
 use nix::errno::Errno;
 
-use super::Bound;
+use super::ResourceLimit;
 
 /// A resource of setrlimit(2), as libc types it here.
 pub(crate) type Resource = libc::__rlimit_resource_t;
 
 /// Every limit of getrlimit(2), and what bounds it in a server.
-pub(crate) const RESOURCES: &[(Resource, Bound)] = &[
-    (libc::RLIMIT_CPU, Bound::Planned(Limit::CpuSeconds)),
-    (libc::RLIMIT_FSIZE, Bound::Planned(Limit::FileSize)),
+pub(crate) const RESOURCES: &[(Resource, ResourceLimit)] = &[
+    (libc::RLIMIT_CPU, ResourceLimit::Planned(RctlResource::CpuSeconds)),
+    (libc::RLIMIT_FSIZE, ResourceLimit::Planned(RctlResource::FileSize)),
     // Both are part of the address space.
-    (libc::RLIMIT_DATA, Bound::Planned(Limit::Memory)),
-    (libc::RLIMIT_RSS, Bound::Planned(Limit::Memory)),
-    (libc::RLIMIT_AS, Bound::Planned(Limit::Memory)),
-    (libc::RLIMIT_STACK, Bound::Planned(Limit::Stack)),
-    (libc::RLIMIT_CORE, Bound::Fixed(0)),
-    (libc::RLIMIT_NPROC, Bound::Planned(Limit::Processes)),
-    (libc::RLIMIT_NOFILE, Bound::Planned(Limit::OpenFiles)),
-    (libc::RLIMIT_MEMLOCK, Bound::Planned(Limit::LockedMemory)),
+    (libc::RLIMIT_DATA, ResourceLimit::Planned(RctlResource::Memory)),
+    (libc::RLIMIT_RSS, ResourceLimit::Planned(RctlResource::Memory)),
+    (libc::RLIMIT_AS, ResourceLimit::Planned(RctlResource::Memory)),
+    (libc::RLIMIT_STACK, ResourceLimit::Planned(RctlResource::Stack)),
+    (libc::RLIMIT_CORE, ResourceLimit::Fixed(0)),
+    (libc::RLIMIT_NPROC, ResourceLimit::Planned(RctlResource::Processes)),
+    (libc::RLIMIT_NOFILE, ResourceLimit::Planned(RctlResource::OpenFiles)),
+    (libc::RLIMIT_MEMLOCK, ResourceLimit::Planned(RctlResource::LockedMemory)),
     // Locks of files have not been counted since Linux 2.4.25.
-    (libc::RLIMIT_LOCKS, Bound::Fixed(1024)),
-    (libc::RLIMIT_SIGPENDING, Bound::Fixed(1024)),
-    (libc::RLIMIT_MSGQUEUE, Bound::Fixed(800 << 10)),
+    (libc::RLIMIT_LOCKS, ResourceLimit::Fixed(1024)),
+    (libc::RLIMIT_SIGPENDING, ResourceLimit::Fixed(1024)),
+    (libc::RLIMIT_MSGQUEUE, ResourceLimit::Fixed(800 << 10)),
     // No better priority than the ordinary one, and no real-time class.
-    (libc::RLIMIT_NICE, Bound::Fixed(0)),
-    (libc::RLIMIT_RTPRIO, Bound::Fixed(0)),
-    (libc::RLIMIT_RTTIME, Bound::Fixed(0)),
+    (libc::RLIMIT_NICE, ResourceLimit::Fixed(0)),
+    (libc::RLIMIT_RTPRIO, ResourceLimit::Fixed(0)),
+    (libc::RLIMIT_RTTIME, ResourceLimit::Fixed(0)),
 ];
 
 /// Every kernel knows the limits above.

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use colibri_registry::Limit;
+use colibri_registry::RctlResource;
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
@@ -92,9 +92,9 @@ fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
 
 /// What bounds a resource of setrlimit(2) in a server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Bound {
+pub(crate) enum ResourceLimit {
     /// The plan.
-    Planned(Limit),
+    Planned(RctlResource),
     /// This number, whatever entry and policy say.
     Fixed(u64),
 }
@@ -234,14 +234,14 @@ pub(crate) fn wipe(bytes: &mut [u8]) {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ProcessEnd {
     /// By exit(3) with this status.
     Exited(i32),
     /// By the signal of this number.
     Signaled(i32),
 }
 
-impl Ended {
+impl ProcessEnd {
     /// The exit code that tells of it: the status, or 128+n.
     pub(crate) fn code(self) -> i32 {
         match self {
@@ -253,9 +253,9 @@ impl Ended {
 
 /// What waitpid(2) said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitStatus {
     /// This child ended, and is reaped.
-    Child(Pid, Ended),
+    Child(Pid, ProcessEnd),
     /// There are children, none of which has ended.
     NoneYet,
     /// There is no child.
@@ -264,24 +264,24 @@ pub(crate) enum Waited {
 
 /// Waits for `pid`, or for any child, at once or for as long as it takes. nix's waitpid(2) knows no real-time signals,
 /// and takes a child that one of them ended for an error.
-pub(crate) fn wait(pid: Option<Pid>, block: bool) -> Result<Waited, Errno> {
+pub(crate) fn wait(pid: Option<Pid>, block: bool) -> Result<WaitStatus, Errno> {
     let mut status = 0;
     let flags = if block { 0 } else { libc::WNOHANG };
     loop {
         // SAFETY: `status` is a live c_int.
         let found = unsafe { libc::waitpid(pid.map_or(-1, Pid::as_raw), &mut status, flags) };
         return match Errno::result(found) {
-            Ok(0) => Ok(Waited::NoneYet),
+            Ok(0) => Ok(WaitStatus::NoneYet),
             Ok(found) => {
                 let ended = if libc::WIFSIGNALED(status) {
-                    Ended::Signaled(libc::WTERMSIG(status))
+                    ProcessEnd::Signaled(libc::WTERMSIG(status))
                 } else {
-                    Ended::Exited(libc::WEXITSTATUS(status))
+                    ProcessEnd::Exited(libc::WEXITSTATUS(status))
                 };
-                Ok(Waited::Child(Pid::from_raw(found), ended))
+                Ok(WaitStatus::Child(Pid::from_raw(found), ended))
             }
             Err(Errno::EINTR) => continue,
-            Err(Errno::ECHILD) => Ok(Waited::NoChildren),
+            Err(Errno::ECHILD) => Ok(WaitStatus::NoChildren),
             Err(error) => Err(error),
         };
     }

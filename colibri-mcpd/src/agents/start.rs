@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_api::{Task, TaskStatus};
-use colibri_registry::{Command, Stdin};
+use colibri_registry::{Stdin, StdioCommand};
 use colibri_trail::{Detail, EventName};
 use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
@@ -301,7 +301,7 @@ impl AgentRoster {
 
     /// What is started.
     fn launch_spec(&self, door: &AgentSocket, entry: &AgentEntry, directory: &Path) -> Result<LaunchSpec, String> {
-        let command: &Command = &entry.command;
+        let command: &StdioCommand = &entry.command;
         if command.jail.is_some() {
             return Ok(LaunchSpec::Jailed(JailConfig {
                 session: door.session.to_string(),

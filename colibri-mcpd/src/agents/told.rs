@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use colibri_api::AgentState;
 use colibri_text::brief;
 use colibri_wire::Json;
-use colibri_wire::json::Kind as JsonKind;
+use colibri_wire::json::JsonKind;
 
 use crate::registry::{AgentKind, LineShape, MemberPath, MemberPattern};
 

@@ -10,7 +10,7 @@ use colibri_api::{
     ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UNBOUNDED_MOUNT,
     UnseenServer,
 };
-use colibri_protocol::{Answer, Code, Failure, Method, Version};
+use colibri_protocol::{AnswerBody, Code, Failure, Method, Version};
 use colibri_text::{brief, counted, visible};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -46,9 +46,9 @@ pub(super) fn refused(failure: Failure) -> ToolOutcome {
         ..failure
     };
     let result = match failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY) {
-        Answer::Result(result) => result,
+        AnswerBody::Result(result) => result,
         // Not for a code that is delivered as a result, which all of ours are.
-        Answer::Error(error) => error.to_json().into_bytes(),
+        AnswerBody::Error(error) => error.to_json().into_bytes(),
     };
     ToolOutcome { result, is_error: true }
 }

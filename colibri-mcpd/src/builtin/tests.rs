@@ -2,8 +2,8 @@ use super::*;
 use crate::policy::Gate;
 use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS};
 use colibri_api::{
-    CostSetBy, DaemonFacts, FoundTool, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail,
-    ServerProcess, ServerState, ServerTransport, Spending, TaskShare, UnseenServer,
+    CostSetBy, CostUsage, DaemonFacts, FoundTool, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail,
+    ServerProcess, ServerState, ServerTransport, TaskShare, UnseenServer,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn view(open: bool, mode: CostMode) -> DaemonView {
             http_sessions: 0,
             cost_mode: mode,
             budgets: mode.budgets(),
-            spending: Spending {
+            spending: CostUsage {
                 acts: true,
                 set_by: CostSetBy::User,
                 set: mode,
@@ -75,7 +75,7 @@ fn view(open: bool, mode: CostMode) -> DaemonView {
                 spent_bytes: 1,
                 left_bytes: Some(mode.budgets().session_bytes - 1),
                 until: Some(1_795_000_000_000),
-                ..Spending::default()
+                ..CostUsage::default()
             },
             registry: RegistryFacts {
                 path: "/usr/local/etc/colibri/external-mcp.json".to_owned(),
@@ -1019,7 +1019,7 @@ fn a_cost_mode_is_set_and_taken_back() {
     assert!(text.contains("1 bytes spent today (UTC), 1999999 left"), "{text}");
     let stands = |before, left, larger| {
         let mut view = view(false, CostMode::Fast).daemon;
-        view.spending = Spending {
+        view.spending = CostUsage {
             spent_bytes: 3_200_000,
             before_bytes: before,
             chosen_at: Some(crate::store::now_ms()),

@@ -11,7 +11,7 @@ use crate::policy::{AnswerContract, Gate, ListMode, PinStatus, RuleVerdict, Sche
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
-use colibri_protocol::{Code, Failure, Feature, Method, Mirrored, Version};
+use colibri_protocol::{Code, Failure, Feature, Method, MirroredArgument, Version};
 use colibri_registry::sha256_hex;
 use colibri_wire::Json;
 
@@ -45,7 +45,7 @@ pub struct Item {
     /// What the entry's rules say of it.
     pub verdict: RuleVerdict,
     /// The arguments that are repeated in header fields over HTTP.
-    mirrored: Vec<Mirrored>,
+    mirrored: Vec<MirroredArgument>,
     /// How its definition stands to its pin.
     pub standing: PinStatus,
     /// Whether it is a tool whose definition a person accepted.
@@ -211,7 +211,7 @@ impl CallTarget for Item {
         Some(&*self.server)
     }
 
-    fn mirrored(&self) -> &[Mirrored] {
+    fn mirrored(&self) -> &[MirroredArgument] {
         &self.mirrored
     }
 
@@ -300,10 +300,10 @@ pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
 }
 
 /// What a tool's definition has repeated in header fields.
-fn mirrored(definition: &[u8]) -> Vec<Mirrored> {
+fn mirrored(definition: &[u8]) -> Vec<MirroredArgument> {
     if memchr::memmem::find(definition, b"x-mcp-header").is_none() {
         return Vec::new();
     }
     let definition = Json::part(definition, 0..definition.len());
-    definition.map(Mirrored::of_tool).unwrap_or_default()
+    definition.map(MirroredArgument::of_tool).unwrap_or_default()
 }

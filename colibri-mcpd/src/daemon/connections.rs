@@ -16,7 +16,7 @@ use crate::policy::{Clients, Gate};
 use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
 use colibri_protocol::answer::subscription_closed;
 use colibri_protocol::subscription::list_changed;
-use colibri_protocol::{Answer, Feature, Features, Method};
+use colibri_protocol::{AnswerBody, Feature, Features, Method};
 
 /// How long a client may be over its byte budget.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -262,7 +262,9 @@ impl Connections {
     fn close_held(&self, connection: &Connection) {
         let closed = connection.take_held().into_iter().map(|call| {
             let answer = match call.method {
-                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(call.id_text(), call.version)),
+                Some(Method::SubscriptionsListen) => {
+                    AnswerBody::Result(subscription_closed(call.id_text(), call.version))
+                }
                 _ => stream_ended("the connection or the daemon is ending"),
             };
             (call, CallOutcome::Own { answer, failed: false })
@@ -404,6 +406,6 @@ impl Connections {
 }
 
 /// The result of an operator's stream that ends.
-pub fn stream_ended(why: &str) -> Answer {
-    Answer::Result(json!({ "ended": why }).to_string().into_bytes())
+pub fn stream_ended(why: &str) -> AnswerBody {
+    AnswerBody::Result(json!({ "ended": why }).to_string().into_bytes())
 }

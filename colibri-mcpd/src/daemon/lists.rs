@@ -12,7 +12,7 @@ use crate::peer::Outbox;
 use crate::policy::{ListMode, Rights};
 use crate::relay::{COLIBRI, SharedPage};
 use crate::servers::State;
-use colibri_protocol::lists::{Cursor, least_ttl, page};
+use colibri_protocol::lists::{ListCursor, least_ttl, page};
 use colibri_protocol::{Code, Failure, Feature, Version};
 
 /// The most bytes of pages that are kept although nobody is being sent them.
@@ -35,7 +35,7 @@ pub(super) struct ListQuery {
     /// The version that the client speaks.
     pub version: Version,
     /// Where the page begins.
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<ListCursor>,
     /// How each server stands, in the order of their ids: its state, its version, how long its list may be kept.
     pub standing: Vec<(State, Option<Version>, Option<u64>)>,
 }
@@ -98,7 +98,7 @@ struct CachedPage {
     rights: Weak<Rights>,
     external: bool,
     version: Version,
-    cursor: Option<Cursor>,
+    cursor: Option<ListCursor>,
     standing: Vec<(State, Option<Version>, Option<u64>)>,
     page: Arc<SharedPage>,
 }

@@ -30,8 +30,8 @@ use crate::servers::{HostedServer, Viewer};
 use crate::store::Database;
 use crate::summaries::SummaryTable;
 use colibri_protocol::answer::join_instructions;
-use colibri_protocol::lists::Cursor;
-use colibri_protocol::{Capability, Failure, Feature, Presented};
+use colibri_protocol::lists::ListCursor;
+use colibri_protocol::{Capability, Failure, Feature, ServerIdentity};
 use colibri_wire::Json;
 use connections::Connections;
 use lists::{ListQuery, Lists};
@@ -174,12 +174,12 @@ impl Daemon {
     }
 
     /// What a client is told of us, and of the servers that it may see.
-    pub fn presented(&self, client: &Client, offered: &'static [Capability]) -> Presented {
+    pub fn presented(&self, client: &Client, offered: &'static [Capability]) -> ServerIdentity {
         let rights = self.chain.rules.rights(client);
         let servers = self.host.servers();
-        let mut presented = Presented {
+        let mut presented = ServerIdentity {
             offered,
-            ..Presented::default()
+            ..ServerIdentity::default()
         };
         let mut texts = Vec::new();
         for (id, server) in servers.iter().filter(|(id, _)| rights.sees_any(id)) {
@@ -248,7 +248,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Where the daemon has no room for it.
-    pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&Cursor>) -> Result<Arc<SharedPage>, Failure> {
+    pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&ListCursor>) -> Result<Arc<SharedPage>, Failure> {
         let external = self.chain.rules.gates.load().is_open(Gate::External);
         let servers = self.host.servers();
         let uid = call.client.caller.uid;

@@ -17,7 +17,7 @@ use crate::peer::{Frame, FrameReader, aside, together};
 use crate::policy::Gate;
 use crate::relay::{BatchAnswers, Call};
 use crate::results::ResultOwner;
-use colibri_protocol::{Answer, Code, Failure, RpcError};
+use colibri_protocol::{AnswerBody, Code, Failure, RpcError};
 use colibri_wire::Json;
 use colibri_wire::envelope::INVALID_REQUEST;
 
@@ -277,7 +277,10 @@ impl LineSession {
         let (messages, expected) = match split {
             Ok(split) => split,
             Err(error) => {
-                self.messages.client.outbox.push(&Answer::Error(error).to_message(None));
+                self.messages
+                    .client
+                    .outbox
+                    .push(&AnswerBody::Error(error).to_message(None));
                 return;
             }
         };

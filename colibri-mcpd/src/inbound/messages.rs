@@ -22,12 +22,13 @@ use crate::relay::{
     AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client, RequestParts, Trace,
 };
 use colibri_protocol::{
-    self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
+    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, Feature, Method, Request, RpcError,
+    Version,
 };
 use colibri_text::brief;
 use colibri_trail::Validation;
-use colibri_wire::envelope::{INVALID_REQUEST, PARSE_ERROR, Refusal};
-use colibri_wire::{Envelope, Id, Json, Kind, Tape};
+use colibri_wire::envelope::{EnvelopeRefusal, INVALID_REQUEST, PARSE_ERROR};
+use colibri_wire::{Envelope, EnvelopeKind, Json, RequestId, Tape};
 
 /// The most requests of one batch.
 const MAX_IN_BATCH: usize = 1000;
@@ -56,8 +57,8 @@ impl ClientMessages {
     /// The version to word errors in while no request says otherwise.
     pub(super) fn version(&self) -> Version {
         match self.client.session.agreed() {
-            protocol::Session::Fresh => Version::LATEST_LEGACY,
-            protocol::Session::Legacy(version) => version,
+            protocol::SessionPhase::Fresh => Version::LATEST_LEGACY,
+            protocol::SessionPhase::Legacy(version) => version,
         }
     }
 
@@ -68,35 +69,35 @@ impl ClientMessages {
             Err(refusal) => return self.refuse(refusal, batch),
         };
         match envelope.kind {
-            Kind::Request { id, method, params } => {
+            EnvelopeKind::Request { id, method, params } => {
                 if let Some(mut call) = self.call_of((id, method, params), frame.len(), batch, None) {
                     call.frame = frame;
                     calls.push(call);
                 }
             }
-            Kind::Notification { method, params } => {
+            EnvelopeKind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 match protocol::read_notification(&method, params) {
-                    Some(Notification::Cancelled { request }) => {
+                    Some(ClientNotification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its request.
                         self.daemon.chain.accept(calls);
                         let params = params.map(|params| params.span()).unwrap_or_default();
-                        self.client.cancel(&Id::of(request), (&frame, params));
+                        self.client.cancel(&RequestId::of(request), (&frame, params));
                     }
-                    Some(Notification::Initialized) => self.daemon.connections.initialized(&self.client),
-                    Some(Notification::RootsListChanged) if self.client.session.askable().tells_roots() => {
+                    Some(ClientNotification::Initialized) => self.daemon.connections.initialized(&self.client),
+                    Some(ClientNotification::RootsListChanged) if self.client.session.askable().tells_roots() => {
                         for server in self.daemon.host.servers().values() {
                             server.roots_changed(&self.client, &frame);
                         }
                     }
-                    Some(Notification::Progress { token }) => {
+                    Some(ClientNotification::Progress { token }) => {
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client.session.asked.progress(token, &frame, params);
                     }
                     _ => debug!(connection = self.client.connection, "notification passed over"),
                 }
             }
-            Kind::Answer { id, outcome } => {
+            EnvelopeKind::Answer { id, outcome } => {
                 let outcome = outcome.map(|result| result.span()).map_err(|error| error.span());
                 let at = id.map(|id| id.span()).unwrap_or_default();
                 self.answered(id.map(|id| id.text()), Ok((&frame, (at, outcome))));
@@ -134,12 +135,12 @@ impl ClientMessages {
     }
 
     /// Answers what is no message, if its sender can be waiting for an answer.
-    pub(super) fn refuse(&self, refusal: Refusal, batch: Option<&Arc<BatchAnswers>>) {
+    pub(super) fn refuse(&self, refusal: EnvelopeRefusal, batch: Option<&Arc<BatchAnswers>>) {
         if refusal.answer && refusal.id.is_some() {
             return self.answered(refusal.id.as_deref(), Err(&refusal.to_string()));
         }
         self.client.note_error(refusal.code);
-        let message = Answer::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
+        let message = AnswerBody::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
         match batch {
             Some(batch) => drop(batch.answer(Some(&message))),
             None => drop(self.client.outbox.push(&message)),
@@ -179,7 +180,7 @@ impl ClientMessages {
             AdmissionLimit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
             AdmissionLimit::SameId => {
                 self.refuse(
-                    Refusal {
+                    EnvelopeRefusal {
                         code: INVALID_REQUEST,
                         message: format!("a request with the id {id_text} is still in flight"),
                         id: Some(id_text.to_owned()),
@@ -200,7 +201,7 @@ impl ClientMessages {
         batch: Option<&Arc<BatchAnswers>>,
         against: Option<RpcError>,
     ) -> Option<Box<Call>> {
-        let (key, id_text) = (Id::of(id), id.text());
+        let (key, id_text) = (RequestId::of(id), id.text());
         let admitted = match self.trail_limit() {
             Some(limit) => Err(limit),
             None => self.client.admit(&key),
@@ -218,7 +219,7 @@ impl ClientMessages {
         let mut trace = None;
         if let Some(error) = against {
             self.malformed.set(true);
-            let target = Own::answer(&name, Answer::Error(error));
+            let target = Own::answer(&name, AnswerBody::Error(error));
             return Some(self.call(
                 (key, batch),
                 (self.version(), Method::parse(&name)),
@@ -248,7 +249,7 @@ impl ClientMessages {
             } else {
                 OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order))
             };
-            let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
+            let target = target.unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
             return Some(self.call((key, batch), (self.version(), None), parts, None, target));
         }
         let mut resumes = None;
@@ -267,7 +268,7 @@ impl ClientMessages {
                         resumes = self.resumes(&request, &*target, params)?;
                         Ok(target)
                     })
-                    .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
+                    .unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
                 (request.version, request.method, target)
             }
             Err(error) => {
@@ -276,7 +277,7 @@ impl ClientMessages {
                 parts.name = used
                     .filter(|_| known == Some(Method::ToolsCall))
                     .map(|name| name.span());
-                let target = Own::answer(&name, Answer::Error(error));
+                let target = Own::answer(&name, AnswerBody::Error(error));
                 (self.version(), known, target)
             }
         };
@@ -331,7 +332,7 @@ impl ClientMessages {
 
     fn call(
         &self,
-        (id, batch): (Id, Option<&Arc<BatchAnswers>>),
+        (id, batch): (RequestId, Option<&Arc<BatchAnswers>>),
         (version, method): (Version, Option<Method>),
         parts: RequestParts,
         trace: Option<Box<Trace>>,
@@ -378,7 +379,7 @@ impl ClientMessages {
         &self,
         (request, name): (&Request<'_>, &str),
         params: Option<Json<'_>>,
-        id: &Id,
+        id: &RequestId,
         parts: &mut RequestParts,
     ) -> Result<Arc<dyn CallTarget>, RpcError> {
         let version = request.version;
@@ -391,7 +392,7 @@ impl ClientMessages {
             return Ok(target);
         };
         if let Some(feature) = Feature::listed_by(method) {
-            let cursor = protocol::lists::Cursor::read(params)?;
+            let cursor = protocol::lists::ListCursor::read(params)?;
             return Ok(Own::list(self.daemon.clone(), feature, cursor));
         }
         match method {
@@ -413,16 +414,16 @@ impl ClientMessages {
                 self.client.session.agree(asked.version, askable);
                 let presented = self.daemon.presented(&self.client, &OFFERED);
                 let answer = protocol::initialize_result(asked.version, &presented);
-                Ok(Own::answer(method.as_str(), Answer::Result(answer)))
+                Ok(Own::answer(method.as_str(), AnswerBody::Result(answer)))
             }
             Method::Discover => {
                 let presented = self.daemon.presented(&self.client, &OFFERED);
                 let answer = protocol::discover_result(version, &presented);
-                Ok(Own::answer(method.as_str(), Answer::Result(answer)))
+                Ok(Own::answer(method.as_str(), AnswerBody::Result(answer)))
             }
             Method::Ping => Ok(Own::answer(
                 method.as_str(),
-                Answer::Result(protocol::empty_result(version)),
+                AnswerBody::Result(protocol::empty_result(version)),
             )),
             Method::LoggingSetLevel => {
                 let level = protocol::logging::read_set_level(params)?;
@@ -430,11 +431,11 @@ impl ClientMessages {
                 self.daemon.host.relevel(&self.client.session, level);
                 Ok(Own::answer(
                     method.as_str(),
-                    Answer::Result(protocol::empty_result(version)),
+                    AnswerBody::Result(protocol::empty_result(version)),
                 ))
             }
             Method::SubscriptionsListen => {
-                let listen = protocol::subscription::Filter::read(params)?;
+                let listen = protocol::subscription::SubscriptionFilter::read(params)?;
                 Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
             }
             Method::ToolsCall
@@ -508,7 +509,7 @@ pub(super) fn split_batch(line: &Bytes) -> Result<(Vec<Bytes>, usize), RpcError>
         return Err(RpcError::new(INVALID_REQUEST, why));
     }
     let is_answered = |message: &&Bytes| match Envelope::parse(message) {
-        Ok(envelope) => matches!(envelope.kind, Kind::Request { .. }),
+        Ok(envelope) => matches!(envelope.kind, EnvelopeKind::Request { .. }),
         Err(refusal) => !refusal.answer || refusal.id.is_none(),
     };
     let expected = messages.iter().filter(is_answered).count();

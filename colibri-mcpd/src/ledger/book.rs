@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use colibri_api::{Cost, Day};
+use colibri_api::{CostDay, CostSum};
 
 use crate::store::CostKey;
 
@@ -24,7 +24,7 @@ const MAX_LISTS: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub struct Payer<'a> {
     /// The day on which the request was read.
-    pub day: Day,
+    pub day: CostDay,
     /// The person.
     pub uid: u32,
     /// The agent's id; `None`: the person themselves.
@@ -64,7 +64,7 @@ pub struct ListedToolCost {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct UserAccount {
-    day: Day,
+    day: CostDay,
     uid: u32,
     agent: Option<Arc<str>>,
 }
@@ -78,8 +78,8 @@ struct CostLines {
 /// Of one server.
 #[derive(Default)]
 struct ServerToolNames {
-    tools: HashMap<Box<str>, Cost>,
-    methods: HashMap<Box<str>, Cost>,
+    tools: HashMap<Box<str>, CostSum>,
+    methods: HashMap<Box<str>, CostSum>,
 }
 
 /// The method whose names are counted.
@@ -108,11 +108,11 @@ impl From<&Payer<'_>> for UserAccount {
 
 impl Book {
     /// Counts a cost.
-    pub(super) fn count(&mut self, payer: &Payer<'_>, line: CostLine<'_>, cost: &Cost) {
+    pub(super) fn count(&mut self, payer: &Payer<'_>, line: CostLine<'_>, cost: &CostSum) {
         self.add(UserAccount::from(payer), line, cost);
     }
 
-    fn add(&mut self, account: UserAccount, line: CostLine<'_>, cost: &Cost) {
+    fn add(&mut self, account: UserAccount, line: CostLine<'_>, cost: &CostSum) {
         let (of_servers, names) = (&self.of_servers, self.names);
         let has_room = || {
             let own = of_servers.get(line.server).copied().unwrap_or_default();
@@ -154,10 +154,10 @@ impl Book {
                     method: NAMED,
                     tool: &listed.tool,
                 };
-                let cost = Cost {
+                let cost = CostSum {
                     lists: times,
                     listed_bytes: times.saturating_mul(listed.bytes),
-                    ..Cost::default()
+                    ..CostSum::default()
                 };
                 self.add(account.clone(), line, &cost);
             }
@@ -166,7 +166,7 @@ impl Book {
 
     /// Takes what was counted out, to be written. Names stay, so that they are the same number for the whole day; those
     /// of other days go.
-    pub(super) fn take(&mut self, today: Day) -> Vec<(CostKey, Cost)> {
+    pub(super) fn take(&mut self, today: CostDay) -> Vec<(CostKey, CostSum)> {
         self.count_listed();
         let mut costs = Vec::new();
         for (account, lines) in &mut self.accounts {
@@ -175,7 +175,7 @@ impl Book {
                 let methods = names.methods.iter_mut().map(|(method, cost)| (&**method, "", cost));
                 for (method, tool, cost) in tools.chain(methods) {
                     let cost = std::mem::take(cost);
-                    if cost == Cost::default() {
+                    if cost == CostSum::default() {
                         continue;
                     }
                     let key = CostKey {
@@ -202,7 +202,7 @@ impl Book {
     }
 
     /// Counts again what was taken and could not be written.
-    pub(super) fn give_back(&mut self, costs: &[(CostKey, Cost)]) {
+    pub(super) fn give_back(&mut self, costs: &[(CostKey, CostSum)]) {
         for (key, cost) in costs {
             let agent = Some(Arc::from(&*key.agent)).filter(|agent: &Arc<str>| !agent.is_empty());
             let payer = Payer {
@@ -222,7 +222,7 @@ impl Book {
 
 impl CostLines {
     /// Counts a cost. `true`: under a name that was not there.
-    fn count(&mut self, line: CostLine<'_>, cost: &Cost, has_room_for_all: impl Fn() -> bool) -> bool {
+    fn count(&mut self, line: CostLine<'_>, cost: &CostSum, has_room_for_all: impl Fn() -> bool) -> bool {
         let all = self.names;
         let is_new = at(&mut self.servers, line.server, |names: &mut ServerToolNames| {
             let is_tool = line.method == NAMED && !line.tool.is_empty();
@@ -231,10 +231,10 @@ impl CostLines {
                 return false;
             }
             if is_tool && has_room(names.tools.len(), all, MAX_NAMES) && has_room_for_all() {
-                at(&mut names.tools, line.tool, |new: &mut Cost| new.add(cost));
+                at(&mut names.tools, line.tool, |new: &mut CostSum| new.add(cost));
                 return true;
             }
-            at(&mut names.methods, line.method, |method: &mut Cost| method.add(cost));
+            at(&mut names.methods, line.method, |method: &mut CostSum| method.add(cost));
             false
         });
         self.names += usize::from(is_new);
@@ -254,7 +254,7 @@ fn at<T: Default, R>(map: &mut HashMap<Box<str>, T>, name: &str, work: impl FnOn
 mod tests {
     use super::*;
 
-    const DAY: Day = Day(20_000);
+    const DAY: CostDay = CostDay(20_000);
 
     fn payer(uid: u32, agent: Option<&Arc<str>>) -> Payer<'_> {
         Payer { day: DAY, uid, agent }
@@ -268,15 +268,15 @@ mod tests {
         }
     }
 
-    fn one() -> Cost {
-        Cost {
+    fn one() -> CostSum {
+        CostSum {
             calls: 1,
             bytes_in: 3,
-            ..Cost::default()
+            ..CostSum::default()
         }
     }
 
-    fn calls(costs: &[(CostKey, Cost)]) -> u64 {
+    fn calls(costs: &[(CostKey, CostSum)]) -> u64 {
         costs.iter().map(|(_, cost)| cost.calls).sum()
     }
 
@@ -361,7 +361,7 @@ mod tests {
             book.count_list(&payer(uid, None), &other);
             let taken = book.take(DAY);
             let of = |server: &str| {
-                let named = |(key, _): &&(CostKey, Cost)| key.server == server && !key.tool.is_empty();
+                let named = |(key, _): &&(CostKey, CostSum)| key.server == server && !key.tool.is_empty();
                 taken.iter().filter(named).count()
             };
             assert_eq!(of("other"), 100, "{uid}");
@@ -377,16 +377,16 @@ mod tests {
         for day in 0..100 {
             for name in 0..1000 {
                 let payer = Payer {
-                    day: Day(day),
+                    day: CostDay(day),
                     uid: 1,
                     agent: None,
                 };
                 book.count(&payer, tool("s", &name.to_string()), &one());
             }
-            let taken = book.take(Day(day));
+            let taken = book.take(CostDay(day));
             book.give_back(&taken);
         }
-        let taken = book.take(Day(100));
+        let taken = book.take(CostDay(100));
         assert!(taken.len() <= MAX_ALL + 100, "{}", taken.len());
         assert_eq!(calls(&taken), 100_000);
         assert_eq!(

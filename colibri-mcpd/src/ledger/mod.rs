@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use book::Book;
 pub use book::{CostLine, ListedToolCost, Payer};
-use colibri_api::{Cost, Day};
+use colibri_api::{CostDay, CostSum};
 
 use crate::store::{self, CostKey, Database};
 
@@ -35,7 +35,7 @@ pub struct CostLedger {
 #[derive(Default)]
 struct FlushedCosts {
     /// The last day on which old days were forgotten.
-    forgotten: Option<Day>,
+    forgotten: Option<CostDay>,
     totals: Totals,
 }
 
@@ -43,13 +43,13 @@ struct FlushedCosts {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// By server.
-    pub servers: BTreeMap<String, Cost>,
+    pub servers: BTreeMap<String, CostSum>,
     /// By agent.
-    pub agents: BTreeMap<String, Cost>,
+    pub agents: BTreeMap<String, CostSum>,
 }
 
 impl Totals {
-    fn add(&mut self, costs: &[(CostKey, Cost)]) {
+    fn add(&mut self, costs: &[(CostKey, CostSum)]) {
         for (key, cost) in costs {
             for (totals, name) in [(&mut self.servers, &key.server), (&mut self.agents, &key.agent)] {
                 if !name.is_empty() {
@@ -75,7 +75,7 @@ impl CostLedger {
     }
 
     /// Counts what something cost.
-    pub fn count(&self, payer: &Payer<'_>, line: CostLine<'_>, cost: &Cost) {
+    pub fn count(&self, payer: &Payer<'_>, line: CostLine<'_>, cost: &CostSum) {
         self.book().count(payer, line, cost);
     }
 
@@ -90,7 +90,7 @@ impl CostLedger {
     /// It cannot be written now. It stays counted.
     pub fn write(&self, store: &Database) -> Result<(), store::StoreError> {
         let mut written = self.written();
-        let today = Day::of(SystemTime::now());
+        let today = CostDay::of(SystemTime::now());
         let costs = self.book().take(today);
         if !costs.is_empty()
             && let Err(error) = store.add_to_ledger(&costs)
@@ -100,7 +100,7 @@ impl CostLedger {
         }
         written.totals.add(&costs);
         if written.forgotten != Some(today) {
-            store.drop_from_ledger(Day(today.0.saturating_sub(KEPT_DAYS - 1)), FORGOTTEN_AT_A_TIME)?;
+            store.drop_from_ledger(CostDay(today.0.saturating_sub(KEPT_DAYS - 1)), FORGOTTEN_AT_A_TIME)?;
             written.forgotten = Some(today);
         }
         Ok(())
@@ -113,7 +113,7 @@ mod tests {
     use crate::store::CostQuery;
     use colibri_api::CostsBy;
 
-    const ONE: Cost = Cost {
+    const ONE: CostSum = CostSum {
         calls: 1,
         errors: 0,
         bytes_in: 10,
@@ -128,7 +128,7 @@ mod tests {
         tokens_out: 0,
     };
 
-    fn payer(day: Day) -> Payer<'static> {
+    fn payer(day: CostDay) -> Payer<'static> {
         Payer {
             day,
             uid: 7,
@@ -142,9 +142,9 @@ mod tests {
         tool: "t",
     };
 
-    fn told(store: &Database) -> (u64, Option<Day>) {
+    fn told(store: &Database) -> (u64, Option<CostDay>) {
         let query = CostQuery {
-            since: Day(0),
+            since: CostDay(0),
             uid: None,
             by: &[CostsBy::Tool],
             unused: false,
@@ -158,7 +158,7 @@ mod tests {
     fn what_is_counted_is_written_once() {
         let state = tempfile::tempdir().unwrap();
         let store = Database::open(state.path()).unwrap();
-        let (ledger, today) = (CostLedger::default(), Day::of(SystemTime::now()));
+        let (ledger, today) = (CostLedger::default(), CostDay::of(SystemTime::now()));
         for round in 1..=3 {
             ledger.count(&payer(today), LINE, &ONE);
             ledger.write(&store).unwrap();
@@ -175,7 +175,7 @@ mod tests {
         let store = Database::open(state.path()).unwrap();
         let other = rusqlite::Connection::open(store.path()).unwrap();
         other.execute_batch("ALTER TABLE ledger RENAME TO hidden").unwrap();
-        let (ledger, today) = (CostLedger::default(), Day::of(SystemTime::now()));
+        let (ledger, today) = (CostLedger::default(), CostDay::of(SystemTime::now()));
         for _ in 0..3 {
             ledger.count(&payer(today), LINE, &ONE);
             ledger.write(&store).unwrap_err();
@@ -189,20 +189,20 @@ mod tests {
     fn days_are_kept_for_400_days_and_a_clock_that_jumps_costs_few() {
         let state = tempfile::tempdir().unwrap();
         let store = Database::open(state.path()).unwrap();
-        let today = Day::of(SystemTime::now());
+        let today = CostDay::of(SystemTime::now());
         let ledger = CostLedger::default();
         for ago in [0, 399, 400, 401] {
-            ledger.count(&payer(Day(today.0 - ago)), LINE, &ONE);
+            ledger.count(&payer(CostDay(today.0 - ago)), LINE, &ONE);
         }
         // A day of a clock that was ahead.
-        ledger.count(&payer(Day(today.0 + 4000)), LINE, &ONE);
+        ledger.count(&payer(CostDay(today.0 + 4000)), LINE, &ONE);
         ledger.write(&store).unwrap();
-        assert_eq!(told(&store), (3, Some(Day(today.0 - 399))));
+        assert_eq!(told(&store), (3, Some(CostDay(today.0 - 399))));
         for ago in 0..30 {
-            ledger.count(&payer(Day(500 + ago)), LINE, &ONE);
+            ledger.count(&payer(CostDay(500 + ago)), LINE, &ONE);
         }
         ledger.written().forgotten = None;
         ledger.write(&store).unwrap();
-        assert_eq!(told(&store), (26, Some(Day(507))), "seven days at a time");
+        assert_eq!(told(&store), (26, Some(CostDay(507))), "seven days at a time");
     }
 }

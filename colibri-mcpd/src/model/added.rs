@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use colibri_json::{Kind, Reader};
+use colibri_json::{JsonReader, ValueKind};
 use hyper::StatusCode;
 
 use super::peek::skip;
@@ -76,13 +76,13 @@ impl TopMembers {
 }
 
 /// The `include_usage` of an object that begins here, whose keys are known.
-pub(super) fn usage_of(mut reader: Reader<'_>) -> Result<StreamOptions, BodyRefusal> {
+pub(super) fn usage_of(mut reader: JsonReader<'_>) -> Result<StreamOptions, BodyRefusal> {
     let mut first = true;
     reader.enter()?;
     while let Some((_, key)) = reader.key(first)? {
         first = false;
         reader.colon()?;
-        if key == "include_usage" && reader.kind()? == Kind::Bool {
+        if key == "include_usage" && reader.kind()? == ValueKind::Bool {
             return Ok(StreamOptions::Usage(reader.boolean()?));
         }
         if key == "include_usage" {

@@ -1,7 +1,7 @@
 //! The body of a request, read strictly: whatever another reader could read otherwise, and whatever has the provider do
 //! more than answer, is refused.
 
-use colibri_json::Reader;
+use colibri_json::JsonReader;
 use hyper::StatusCode;
 
 use super::api::ModelRequestKind;
@@ -25,7 +25,7 @@ pub(super) fn judge(
 ) -> Result<BodyFacts, ModelRefusal> {
     let bad = |why: &str| ModelRefusal::new(StatusCode::BAD_REQUEST, why);
     let text = std::str::from_utf8(body).map_err(|_| bad("the body is not UTF-8"))?;
-    let reader = Reader::new(text, MAX_DEPTH, "nested deeper than 128 levels");
+    let reader = JsonReader::new(text, MAX_DEPTH, "nested deeper than 128 levels");
     let mut judge = Judge::new(reader, grammar(api), permits, asks);
     match judge.body() {
         Ok(()) => {

@@ -27,10 +27,10 @@ use crate::peer::{self, Outbox, Tenant};
 use crate::policy::UserSlots;
 use crate::registry::{ModelApi, ModelSpec};
 use crate::relay::AgentSocket;
-use colibri_api::{Cost, Day};
-use colibri_http::{Client, Error, Limits, Response};
+use colibri_api::{CostDay, CostSum};
+use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_text::{brief, hex};
-use colibri_trail::{Detail, Digest, EventName};
+use colibri_trail::{ContentDigest, Detail, EventName};
 
 /// How long the model may say nothing: models think.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -66,7 +66,7 @@ pub(super) struct Relay {
     headers: HeaderMap,
     /// What no answer may show.
     hidden: Vec<SecretString>,
-    client: Client,
+    client: HttpClient,
     budget: Arc<TokenBudget>,
     uid: u32,
     shared: Arc<RelayContext>,
@@ -103,7 +103,7 @@ impl Relay {
                 .filter(|(name, _)| model.is_hidden(name))
                 .flat_map(|(_, value)| values_of(value))
                 .collect(),
-            client: Client::new(model.rules.clone()),
+            client: HttpClient::new(model.rules.clone()),
             model: Arc::new(model.clone()),
             headers: fields,
             budget: Arc::new(TokenBudget::new(door.clone())),
@@ -259,7 +259,7 @@ async fn sent(
         headers.insert(name, value.clone());
     }
     let asked = async {
-        let limits = Limits::all(SILENCE);
+        let limits = HttpLimits::all(SILENCE);
         let mut tries = 1;
         loop {
             let mut request = hyper::Request::new(passed.body.clone());
@@ -267,7 +267,7 @@ async fn sent(
             *request.uri_mut() = url.clone();
             *request.headers_mut() = headers.clone();
             match relay.client.ask(request, limits).await {
-                Err(Error::Unsent { .. }) if tries < MAX_UNSENT => tries += 1,
+                Err(HttpError::Unsent { .. }) if tries < MAX_UNSENT => tries += 1,
                 asked => return asked,
             }
         }
@@ -288,7 +288,7 @@ async fn sent(
                 exchange.free();
             }
             let status = match error {
-                Error::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
+                HttpError::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
                 _ => StatusCode::BAD_GATEWAY,
             };
             warn!(agent = %relay.door.agent, "the model was not reached: {error}");
@@ -316,7 +316,7 @@ async fn sent(
 async fn relayed(
     relay: &Relay,
     wire: &mut ModelWire,
-    response: &mut Response,
+    response: &mut ResponseStream,
     exchange: &mut Exchange,
 ) -> io::Result<bool> {
     let has_events = response
@@ -406,7 +406,7 @@ impl Exchange {
         reserved: TokenReservation,
     ) -> Result<Exchange, ModelRefusal> {
         let number = relay.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        let digest = Digest::of(&passed.body);
+        let digest = ContentDigest::of(&passed.body);
         let path = passed.target.split('?').next().unwrap_or_default();
         let recorded = relay.record(
             EventName::ModelRequest,
@@ -484,15 +484,15 @@ impl Exchange {
         }
         let door = &self.relay.door;
         let payer = Payer {
-            day: Day::of(SystemTime::now()),
+            day: CostDay::of(SystemTime::now()),
             uid: self.relay.uid,
             agent: Some(&door.agent),
         };
-        let cost = Cost {
+        let cost = CostSum {
             model_requests: 1,
             tokens_in: cost.read,
             tokens_out: cost.written,
-            ..Cost::default()
+            ..CostSum::default()
         };
         self.relay.shared.ledger.count(&payer, CostLine::MODEL, &cost);
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use colibri_json::{Fault, Kind, Reader};
+use colibri_json::{JsonFault, JsonReader, ValueKind};
 
 use super::refusal::{BodyRefusal, wrong};
 
@@ -10,15 +10,15 @@ use super::refusal::{BodyRefusal, wrong};
 pub(super) const TYPE: &str = "type";
 
 /// The `type` of an object that begins here.
-pub(super) fn type_of(mut reader: Reader<'_>) -> Result<Option<Cow<'_, str>>, BodyRefusal> {
+pub(super) fn type_of(mut reader: JsonReader<'_>) -> Result<Option<Cow<'_, str>>, BodyRefusal> {
     let mut first = true;
     reader.enter()?;
     while let Some((_, key)) = reader.key(first)? {
         first = false;
         reader.colon()?;
         match (key == TYPE, reader.kind()?) {
-            (true, Kind::String) => return Ok(Some(reader.string()?)),
-            (true, Kind::Null) => return Ok(None),
+            (true, ValueKind::String) => return Ok(Some(reader.string()?)),
+            (true, ValueKind::Null) => return Ok(None),
             (true, _) => return wrong("type: must be text"),
             (false, _) => skip(&mut reader)?,
         }
@@ -27,13 +27,13 @@ pub(super) fn type_of(mut reader: Reader<'_>) -> Result<Option<Cow<'_, str>>, Bo
 }
 
 /// Reads past a value.
-pub(super) fn skip(reader: &mut Reader<'_>) -> Result<(), Fault> {
+pub(super) fn skip(reader: &mut JsonReader<'_>) -> Result<(), JsonFault> {
     match reader.kind()? {
-        Kind::Null => reader.null(),
-        Kind::Bool => reader.boolean().map(drop),
-        Kind::Number => reader.number().map(drop),
-        Kind::String => reader.pass_string(),
-        Kind::Array => {
+        ValueKind::Null => reader.null(),
+        ValueKind::Bool => reader.boolean().map(drop),
+        ValueKind::Number => reader.number().map(drop),
+        ValueKind::String => reader.pass_string(),
+        ValueKind::Array => {
             let mut first = true;
             reader.enter()?;
             while reader.element(first)? {
@@ -42,7 +42,7 @@ pub(super) fn skip(reader: &mut Reader<'_>) -> Result<(), Fault> {
             }
             Ok(())
         }
-        Kind::Object => {
+        ValueKind::Object => {
             let mut first = true;
             reader.enter()?;
             while reader.key(first)?.is_some() {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use colibri_json::Fault;
+use colibri_json::JsonFault;
 use hyper::StatusCode;
 
 use crate::registry::ModelAllow;
@@ -27,12 +27,12 @@ impl ModelRefusal {
 
 /// Why a body is not read on.
 pub(super) enum BodyRefusal {
-    Fault(Fault),
+    Fault(JsonFault),
     Refused(StatusCode, Cow<'static, str>),
 }
 
-impl From<Fault> for BodyRefusal {
-    fn from(fault: Fault) -> BodyRefusal {
+impl From<JsonFault> for BodyRefusal {
+    fn from(fault: JsonFault) -> BodyRefusal {
         BodyRefusal::Fault(fault)
     }
 }

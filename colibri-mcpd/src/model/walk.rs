@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use colibri_json::{Kind, Reader};
+use colibri_json::{JsonReader, ValueKind};
 use colibri_text::brief;
 
 use super::added::{StreamOptions, TopMembers, usage_of};
@@ -63,7 +63,7 @@ enum References {
 
 /// A body that is read.
 pub(super) struct Judge<'t> {
-    reader: Reader<'t>,
+    reader: JsonReader<'t>,
     grammar: &'static Grammar,
     permits: &'t ModelPermissions,
     asks: ModelRequestKind,
@@ -79,7 +79,7 @@ pub(super) struct Judge<'t> {
 
 impl<'t> Judge<'t> {
     pub(super) fn new(
-        reader: Reader<'t>,
+        reader: JsonReader<'t>,
         grammar: &'static Grammar,
         permits: &'t ModelPermissions,
         asks: ModelRequestKind,
@@ -111,7 +111,7 @@ impl<'t> Judge<'t> {
             ModelRequestKind::Batch => self.grammar.batch,
             ModelRequestKind::Generate | ModelRequestKind::List => BodyShape::Request(&self.grammar.answer),
         };
-        if self.reader.kind()? != Kind::Object {
+        if self.reader.kind()? != ValueKind::Object {
             return wrong("must be an object");
         }
         self.top.begins = self.reader.at() + 1;
@@ -161,13 +161,13 @@ impl<'t> Judge<'t> {
     }
 
     /// A value of this kind that is to have this shape.
-    fn shaped(&mut self, kind: Kind, shape: BodyShape) -> Result<(), BodyRefusal> {
+    fn shaped(&mut self, kind: ValueKind, shape: BodyShape) -> Result<(), BodyRefusal> {
         match (shape, kind) {
             (BodyShape::OneOf(shapes), _) => match shapes.iter().find(|shape| shape.can_be(kind)) {
                 Some(shape) => self.shaped(kind, *shape),
                 None => wrong(shape.expected()),
             },
-            (BodyShape::Must(_), Kind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
+            (BodyShape::Must(_), ValueKind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
                 &[ModelAllow::Stored],
                 "without it this names something that the provider keeps",
             )),
@@ -181,26 +181,28 @@ impl<'t> Judge<'t> {
                 true => self.shaped(kind, *shape),
                 false => self.nothing(kind, needed),
             },
-            (BodyShape::Store, Kind::Null | Kind::Bool) => {
+            (BodyShape::Store, ValueKind::Null | ValueKind::Bool) => {
                 let start = self.reader.at();
                 self.shaped(kind, BodyShape::Needs(&[ModelAllow::Stored], &BodyShape::Flag))?;
-                self.top.stores = Some((start..self.reader.at(), kind == Kind::Null));
+                self.top.stores = Some((start..self.reader.at(), kind == ValueKind::Null));
                 Ok(())
             }
-            (BodyShape::StreamOptions(members), Kind::Null | Kind::Object) => self.stream_options(kind, members),
-            (_, Kind::Null) => Ok(self.reader.null()?),
+            (BodyShape::StreamOptions(members), ValueKind::Null | ValueKind::Object) => {
+                self.stream_options(kind, members)
+            }
+            (_, ValueKind::Null) => Ok(self.reader.null()?),
             (BodyShape::Json, _) => self.json(kind, References::Any),
             (BodyShape::Schema, _) => self.json(kind, References::Whole),
-            (BodyShape::Text, Kind::String) => Ok(self.reader.pass_string()?),
-            (BodyShape::Number, Kind::Number) => Ok(self.reader.number().map(drop)?),
-            (BodyShape::Flag, Kind::Bool) => Ok(self.reader.boolean().map(drop)?),
-            (BodyShape::Stream, Kind::Bool) => {
+            (BodyShape::Text, ValueKind::String) => Ok(self.reader.pass_string()?),
+            (BodyShape::Number, ValueKind::Number) => Ok(self.reader.number().map(drop)?),
+            (BodyShape::Flag, ValueKind::Bool) => Ok(self.reader.boolean().map(drop)?),
+            (BodyShape::Stream, ValueKind::Bool) => {
                 let streams = self.reader.boolean()?;
                 self.top.streams |= streams && self.path.len() == 1;
                 Ok(())
             }
-            (BodyShape::Maximum, Kind::Number) => self.maximum(),
-            (BodyShape::Copies, Kind::Number) => {
+            (BodyShape::Maximum, ValueKind::Number) => self.maximum(),
+            (BodyShape::Copies, ValueKind::Number) => {
                 let copies = self.number()?;
                 self.facts.copies = self.facts.copies.max(copies);
                 Ok(())
@@ -212,16 +214,16 @@ impl<'t> Judge<'t> {
                 | BodyShape::Inline
                 | BodyShape::MediaType
                 | BodyShape::Model,
-                Kind::String,
+                ValueKind::String,
             ) => {
                 let start = self.reader.at();
                 let text = self.reader.string()?;
                 self.text(&text, shape, self.reader.at() - start)
             }
-            (BodyShape::List(shape), Kind::Array) => self.list(|judge| judge.value(*shape)),
-            (BodyShape::Object(members), Kind::Object) => self.object(members, false),
-            (BodyShape::Tagged(variants), Kind::Object) => self.tagged(variants),
-            (BodyShape::Map(shape), Kind::Object) => self.map(|judge, _| judge.value(*shape)),
+            (BodyShape::List(shape), ValueKind::Array) => self.list(|judge| judge.value(*shape)),
+            (BodyShape::Object(members), ValueKind::Object) => self.object(members, false),
+            (BodyShape::Tagged(variants), ValueKind::Object) => self.tagged(variants),
+            (BodyShape::Map(shape), ValueKind::Object) => self.map(|judge, _| judge.value(*shape)),
             _ => wrong(shape.expected()),
         }
     }
@@ -343,15 +345,15 @@ impl<'t> Judge<'t> {
         }
         match shape {
             BodyShape::Object(members) => self.object(members, true),
-            _ => self.shaped(Kind::Object, shape),
+            _ => self.shaped(ValueKind::Object, shape),
         }
     }
 
     /// The `stream_options` of chat completions.
-    fn stream_options(&mut self, kind: Kind, members: &'static [BodyMember]) -> Result<(), BodyRefusal> {
+    fn stream_options(&mut self, kind: ValueKind, members: &'static [BodyMember]) -> Result<(), BodyRefusal> {
         let start = self.reader.at();
         let found = match kind {
-            Kind::Object => {
+            ValueKind::Object => {
                 // Read twice: here for what it says, then as everything is.
                 let peek = self.reader.clone();
                 self.object(members, false)?;
@@ -433,16 +435,16 @@ impl<'t> Judge<'t> {
     }
 
     /// A value that is not allowed and therefore must be null, false or empty.
-    fn nothing(&mut self, kind: Kind, needed: &[ModelAllow]) -> Result<(), BodyRefusal> {
+    fn nothing(&mut self, kind: ValueKind, needed: &[ModelAllow]) -> Result<(), BodyRefusal> {
         let is_nothing = match kind {
-            Kind::Null => self.reader.null().map(|()| true)?,
-            Kind::Bool => !self.reader.boolean()?,
-            Kind::String => self.reader.string()?.is_empty(),
-            Kind::Array => {
+            ValueKind::Null => self.reader.null().map(|()| true)?,
+            ValueKind::Bool => !self.reader.boolean()?,
+            ValueKind::String => self.reader.string()?.is_empty(),
+            ValueKind::Array => {
                 self.reader.enter()?;
                 !self.reader.element(true)?
             }
-            Kind::Object | Kind::Number => false,
+            ValueKind::Object | ValueKind::Number => false,
         };
         match is_nothing {
             true => Ok(()),
@@ -467,7 +469,7 @@ impl<'t> Judge<'t> {
     }
 
     /// JSON in which no key stands twice.
-    fn json(&mut self, kind: Kind, references: References) -> Result<(), BodyRefusal> {
+    fn json(&mut self, kind: ValueKind, references: References) -> Result<(), BodyRefusal> {
         let inner = match references {
             References::Whole => References::Part,
             same => same,
@@ -478,15 +480,15 @@ impl<'t> Judge<'t> {
             judge.json(kind, inner)
         };
         match kind {
-            Kind::Null => Ok(self.reader.null()?),
-            Kind::Bool => Ok(self.reader.boolean().map(drop)?),
-            Kind::Number => Ok(self.reader.number().map(drop)?),
-            Kind::String => Ok(self.reader.pass_string()?),
-            Kind::Array => self.list(value),
-            Kind::Object => self.map(|judge, key| {
+            ValueKind::Null => Ok(self.reader.null()?),
+            ValueKind::Bool => Ok(self.reader.boolean().map(drop)?),
+            ValueKind::Number => Ok(self.reader.number().map(drop)?),
+            ValueKind::String => Ok(self.reader.pass_string()?),
+            ValueKind::Array => self.list(value),
+            ValueKind::Object => self.map(|judge, key| {
                 let refers = references != References::Any && REFERENCES.contains(&key);
                 let is_elsewhere = references == References::Part && key == "$id";
-                if (refers || is_elsewhere) && judge.reader.kind()? == Kind::String {
+                if (refers || is_elsewhere) && judge.reader.kind()? == ValueKind::String {
                     judge.count()?;
                     let text = judge.reader.string()?;
                     return match text.is_empty() || refers && text.starts_with('#') {

@@ -16,8 +16,8 @@ use tracing::{info, warn};
 
 use crate::registry::secrets::SecretStore;
 use colibri_api::Notice;
-use colibri_http::{Allowed, Client, Error, Limits, Rules};
-use colibri_registry::Value;
+use colibri_http::{AllowedTarget, ConnectionRules, HttpClient, HttpError, HttpLimits};
+use colibri_registry::EntryValue;
 use colibri_text::hex;
 
 /// The name of its key among the daemon's secrets.
@@ -39,7 +39,7 @@ pub struct WebhookSettings {
     /// Where to.
     pub url: Uri,
     /// The addresses beyond public ones that it may lead to.
-    pub allowed: Vec<Allowed>,
+    pub allowed: Vec<AllowedTarget>,
 }
 
 impl std::fmt::Debug for WebhookSettings {
@@ -55,7 +55,7 @@ impl std::fmt::Debug for WebhookSettings {
 pub struct Webhook {
     url: Uri,
     key: SecretString,
-    client: Client,
+    client: HttpClient,
 }
 
 /// Why an attempt failed.
@@ -71,7 +71,7 @@ impl Webhook {
     /// # Errors
     /// There is none, or it is none: what to do.
     pub fn open(settings: &WebhookSettings, secrets: &SecretStore) -> Result<Webhook, String> {
-        let wanted = [(KEY.to_owned(), Value::Secret(KEY.to_owned()))].into();
+        let wanted = [(KEY.to_owned(), EntryValue::Secret(KEY.to_owned()))].into();
         let advice = format!(
             "write a key that the receiver knows, of at least {MIN_KEY} characters (openssl rand -hex 32), to \
              daemon-secrets/{KEY} beside the registry, root:colibri 0440, or leave --webhook out"
@@ -86,9 +86,9 @@ impl Webhook {
             Some(key) => Ok(Webhook {
                 url: settings.url.clone(),
                 key,
-                client: Client::new(Rules {
+                client: HttpClient::new(ConnectionRules {
                     allowed: settings.allowed.clone(),
-                    ..Rules::default()
+                    ..ConnectionRules::default()
                 }),
             }),
             None => Err(format!("the webhook's key is too short: {advice}")),
@@ -162,7 +162,7 @@ impl Webhook {
             headers.insert("colibri-signature", signature);
         }
         // A redirect is not followed: what is signed for one address is not for another. Nor is a body read.
-        let answered = self.client.ask(request, Limits::all(LIMIT)).await;
+        let answered = self.client.ask(request, HttpLimits::all(LIMIT)).await;
         let status = match answered {
             Ok(response) => response.status,
             Err(error) => {
@@ -185,9 +185,9 @@ impl Webhook {
 }
 
 /// Why there is no answer. The client advises who writes an entry, which a webhook has not.
-fn told(error: &Error) -> String {
+fn told(error: &HttpError) -> String {
     match error {
-        Error::Address { host, address, class } => {
+        HttpError::Address { host, address, class } => {
             format!("{host} is {address}, {class}: allow it with --webhook-allow if it is meant")
         }
         other => other.to_string(),
@@ -270,9 +270,9 @@ mod tests {
         Webhook {
             url,
             key: SecretString::from(SECRET),
-            client: Client::new(Rules {
-                allowed: vec![Allowed::parse("loopback").unwrap()],
-                ..Rules::default()
+            client: HttpClient::new(ConnectionRules {
+                allowed: vec![AllowedTarget::parse("loopback").unwrap()],
+                ..ConnectionRules::default()
             }),
         }
     }
@@ -404,7 +404,7 @@ mod tests {
     async fn it_leads_to_no_address_that_is_not_allowed() {
         let (url, got) = receiver(&[Does::Answers("200 OK")]).await;
         let strict = Webhook {
-            client: Client::new(Rules::default()),
+            client: HttpClient::new(ConnectionRules::default()),
             ..webhook(url)
         };
         let why = strict.deliver(&a_notice()).await.unwrap_err();

@@ -15,8 +15,8 @@ use super::now;
 use super::settings::{Grant, IdentityProvider, OauthSettings};
 use super::store::{Registration, StoredLogin, TokenOwner, TokenStore};
 use crate::outbound::{Authorizer, Challenge};
-use colibri_http::{BoxFuture, Client};
-use colibri_registry::Value;
+use colibri_http::{BoxFuture, HttpClient};
+use colibri_registry::EntryValue;
 use colibri_text::brief;
 
 /// A token is renewed this many seconds before it ends.
@@ -31,7 +31,7 @@ pub struct OauthServer {
     /// What its entry says.
     pub settings: OauthSettings,
     /// Reaches issuers, by the address rules of the entry.
-    pub client: Client,
+    pub client: HttpClient,
     /// Where tokens are kept.
     pub store: Arc<TokenStore>,
     /// Where the entry's secrets are.
@@ -44,7 +44,7 @@ pub trait Vault: Send + Sync {
     ///
     /// # Errors
     /// The secret is not there to read.
-    fn read(&self, value: &Value) -> Result<SecretString, String>;
+    fn read(&self, value: &EntryValue) -> Result<SecretString, String>;
 
     /// A token or a password was issued, or read from where it is kept: no text may show it.
     fn issued(&self, token: &SecretString);
@@ -69,7 +69,7 @@ impl OauthServer {
     /// # Errors
     /// One is not there to read.
     pub(super) fn secrets(&self) -> Result<ClientSecrets, String> {
-        let read = |value: Option<&Value>| value.map(|value| self.vault.read(value)).transpose();
+        let read = |value: Option<&EntryValue>| value.map(|value| self.vault.read(value)).transpose();
         let provider = self.settings.identity_provider.as_ref();
         Ok(ClientSecrets {
             client_secret: read(self.settings.client_secret.as_ref())?,

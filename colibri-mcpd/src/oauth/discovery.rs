@@ -13,7 +13,7 @@ use super::metadata::{AuthorizationServer, ProtectedResource, issuer_locations, 
 use super::settings::{Grant, IdentityProvider, OauthSettings};
 use super::store::{Registration, TokenStore};
 use super::{TIME_LIMIT, in_time};
-use colibri_http::{Client, Limits, Origin};
+use colibri_http::{HttpClient, HttpLimits, UrlOrigin};
 use colibri_text::brief;
 
 /// The most bytes of a document.
@@ -35,7 +35,7 @@ pub(super) struct DiscoveredServer {
 /// # Errors
 /// Nobody, not the one that the entry names, or not safely.
 pub(super) async fn discover(
-    client: &Client,
+    client: &HttpClient,
     server: &Uri,
     settings: &OauthSettings,
     challenge: &Bearer,
@@ -74,7 +74,9 @@ pub(super) fn words(scope: &str) -> Vec<String> {
 
 /// A server as tokens name it that does not say so itself (MCP, "Canonical Server URI").
 fn canonical(server: &Uri) -> String {
-    let origin = Origin::of(server).map(|origin| origin.to_string()).unwrap_or_default();
+    let origin = UrlOrigin::of(server)
+        .map(|origin| origin.to_string())
+        .unwrap_or_default();
     format!("{origin}{}", server.path().trim_end_matches('/'))
 }
 
@@ -98,7 +100,7 @@ fn chosen(settings: &OauthSettings, issuers: &[String]) -> Result<String, String
 }
 
 async fn protected_resource(
-    client: &Client,
+    client: &HttpClient,
     server: &Uri,
     challenge: &Bearer,
 ) -> Result<Option<ProtectedResource>, String> {
@@ -121,7 +123,7 @@ async fn protected_resource(
 ///
 /// # Errors
 /// There are none, or they are another's.
-pub(super) async fn authorization_server(client: &Client, issuer: &str) -> Result<AuthorizationServer, String> {
+pub(super) async fn authorization_server(client: &HttpClient, issuer: &str) -> Result<AuthorizationServer, String> {
     secure_url(issuer)?;
     for location in issuer_locations(issuer)? {
         if let Some(metadata) = document::<AuthorizationServer>(client, &location).await? {
@@ -136,8 +138,12 @@ pub(super) async fn authorization_server(client: &Client, issuer: &str) -> Resul
 }
 
 /// Before 2025-06-18 a server was its own authorization server, and where it published nothing the addresses were fixed.
-async fn of_2025_03_26(client: &Client, server: &Uri, settings: &OauthSettings) -> Result<AuthorizationServer, String> {
-    let issuer = Origin::of(server).map_err(|error| error.to_string())?.to_string();
+async fn of_2025_03_26(
+    client: &HttpClient,
+    server: &Uri,
+    settings: &OauthSettings,
+) -> Result<AuthorizationServer, String> {
+    let issuer = UrlOrigin::of(server).map_err(|error| error.to_string())?.to_string();
     let issuer = chosen(settings, &[issuer])?;
     let location = format!("{issuer}/.well-known/oauth-authorization-server");
     secure_url(&issuer)?;
@@ -155,14 +161,14 @@ async fn of_2025_03_26(client: &Client, server: &Uri, settings: &OauthSettings) 
 }
 
 /// A JSON document; `None` where there is none.
-async fn document<T: DeserializeOwned>(client: &Client, location: &str) -> Result<Option<T>, String> {
+async fn document<T: DeserializeOwned>(client: &HttpClient, location: &str) -> Result<Option<T>, String> {
     let shown = brief(location, 200);
     let request = Request::builder()
         .uri(location)
         .header(ACCEPT, "application/json")
         .body(Bytes::new())
         .map_err(|_| format!("{shown} is no URL"))?;
-    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    let mut response = in_time(client.request(request, HttpLimits::all(TIME_LIMIT))).await?;
     if response.status.is_client_error() {
         let _ = in_time(response.whole(MAX_DOCUMENT)).await;
         return Ok(None);
@@ -191,7 +197,7 @@ pub(super) struct ClientSecrets {
 /// # Errors
 /// None of these can be.
 pub(super) async fn register(
-    client: &Client,
+    client: &HttpClient,
     store: &TokenStore,
     settings: &OauthSettings,
     secrets: &ClientSecrets,
@@ -288,7 +294,7 @@ struct RegistrationResponse {
 
 /// Registers us (RFC 7591 §3).
 async fn asked_for(
-    client: &Client,
+    client: &HttpClient,
     endpoint: &str,
     issuer: &AuthorizationServer,
     found: &DiscoveredServer,
@@ -322,7 +328,7 @@ async fn asked_for(
         .header(CONTENT_TYPE, "application/json")
         .body(Bytes::from(asked.to_string()))
         .map_err(|_| format!("{shown} is no URL"))?;
-    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    let mut response = in_time(client.request(request, HttpLimits::all(TIME_LIMIT))).await?;
     let answer = in_time(response.whole(MAX_DOCUMENT)).await?;
     if !response.status.is_success() {
         let text = String::from_utf8_lossy(&answer);

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::metadata::secure_url;
 use super::{TIME_LIMIT, in_time, now, random};
-use colibri_http::{Client, Limits};
+use colibri_http::{HttpClient, HttpLimits};
 use colibri_text::brief;
 
 /// The most bytes of an answer.
@@ -109,7 +109,7 @@ pub(crate) enum RequiredToken {
 /// # Errors
 /// What the endpoint, or the way to it, has against it. No secret is in it.
 pub(crate) async fn token(
-    client: &Client,
+    client: &HttpClient,
     issuer: &str,
     endpoint: &str,
     party: &Party,
@@ -117,7 +117,7 @@ pub(crate) async fn token(
     kind: RequiredToken,
 ) -> Result<IssuedTokens, GrantRefusal> {
     let request = request(issuer, endpoint, party, form)?;
-    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    let mut response = in_time(client.request(request, HttpLimits::all(TIME_LIMIT))).await?;
     let answer = in_time(response.whole(MAX_ANSWER)).await?;
     if response.status != StatusCode::OK {
         return Err(refused(issuer, response.status, &answer));
@@ -142,14 +142,14 @@ pub(crate) async fn token(
 /// # Errors
 /// What the endpoint, or the way to it, has against it. No secret is in it.
 pub(crate) async fn revoke(
-    client: &Client,
+    client: &HttpClient,
     issuer: &str,
     endpoint: &str,
     party: &Party,
     form: &[(&str, &str)],
 ) -> Result<(), GrantRefusal> {
     let request = request(issuer, endpoint, party, form)?;
-    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    let mut response = in_time(client.request(request, HttpLimits::all(TIME_LIMIT))).await?;
     if response.status == StatusCode::OK {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 use hyper::Uri;
 use serde::Deserialize;
 
-use colibri_http::Origin;
+use colibri_http::UrlOrigin;
 use colibri_text::brief;
 
 /// The metadata of a protected resource: an MCP server (RFC 9728 §2).
@@ -55,7 +55,7 @@ pub(crate) struct AuthorizationServer {
 
 /// Where the metadata of a server may stand that did not say where: at its path, then at its root (RFC 9728 §3.1).
 pub(crate) fn resource_locations(server: &Uri) -> Vec<String> {
-    let Ok(origin) = Origin::of(server) else {
+    let Ok(origin) = UrlOrigin::of(server) else {
         return Vec::new();
     };
     let well_known = format!("{origin}/.well-known/oauth-protected-resource");
@@ -75,7 +75,7 @@ pub(crate) fn issuer_locations(issuer: &str) -> Result<Vec<String>, String> {
         return Err(wrong());
     }
     let url: Uri = issuer.parse().map_err(|_| wrong())?;
-    let origin = Origin::of(&url).map_err(|error| error.to_string())?;
+    let origin = UrlOrigin::of(&url).map_err(|error| error.to_string())?;
     Ok(match url.path().trim_end_matches('/') {
         "" => vec![
             format!("{origin}/.well-known/oauth-authorization-server"),
@@ -113,7 +113,7 @@ pub(crate) fn is_of(resource: &str, server: &Uri) -> bool {
     let named: Option<Uri> = resource.parse().ok().filter(|_| !resource.contains('#'));
     named.is_some_and(|named| {
         let below = server.path().strip_prefix(named.path().trim_end_matches('/'));
-        matches!((Origin::of(&named), Origin::of(server)), (Ok(one), Ok(other)) if one == other)
+        matches!((UrlOrigin::of(&named), UrlOrigin::of(server)), (Ok(one), Ok(other)) if one == other)
             && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
     })
 }
@@ -162,7 +162,7 @@ impl AuthorizationServer {
 pub(crate) fn secure_url(url: &str) -> Result<Uri, String> {
     let parsed: Option<Uri> = url.parse().ok();
     let is_secure = |url: &Uri| {
-        Origin::of(url).is_ok_and(|origin| {
+        UrlOrigin::of(url).is_ok_and(|origin| {
             let address: Option<std::net::IpAddr> = origin.host.parse().ok();
             origin.is_secure || origin.host == "localhost" || address.is_some_and(|address| address.is_loopback())
         })

@@ -33,7 +33,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// What came in between.
-async fn in_time<T>(work: impl Future<Output = Result<T, colibri_http::Error>>) -> Result<T, String> {
+async fn in_time<T>(work: impl Future<Output = Result<T, colibri_http::HttpError>>) -> Result<T, String> {
     match tokio::time::timeout(TIME_LIMIT, work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no whole answer within {} s", TIME_LIMIT.as_secs())),

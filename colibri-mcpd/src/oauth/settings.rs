@@ -1,6 +1,6 @@
 //! What an entry says of how its server's tokens are had: the key `oauth`.
 
-use colibri_registry::Value;
+use colibri_registry::EntryValue;
 
 /// The key `oauth` of an entry. All of it may be left out.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -12,9 +12,9 @@ pub struct OauthSettings {
     /// A client that the issuer knows already.
     pub client_id: Option<String>,
     /// Its password.
-    pub client_secret: Option<Value>,
+    pub client_secret: Option<EntryValue>,
     /// Its private key, PKCS #8 in PEM: P-256 or RSA.
-    pub private_key: Option<Value>,
+    pub private_key: Option<EntryValue>,
     /// The `https` address of a document that describes us, which is our id wherever such documents are known.
     pub client_metadata_url: Option<String>,
     /// What is asked for, in place of what the server names.
@@ -48,5 +48,5 @@ pub struct IdentityProvider {
     /// As which client it knows us.
     pub client_id: String,
     /// The password of that client, if it has one.
-    pub client_secret: Option<Value>,
+    pub client_secret: Option<EntryValue>,
 }

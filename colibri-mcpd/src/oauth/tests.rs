@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::outbound::{Authorizer as _, Challenge};
-use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
-use colibri_registry::Value;
+use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
+use colibri_registry::EntryValue;
 
 const ISSUER: &str = "https://issuer.example";
 const SERVER: &str = "https://server.example/mcp";
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    async fn serve(self: Arc<Self>, origin: Origin, mut io: DuplexStream) {
+    async fn serve(self: Arc<Self>, origin: UrlOrigin, mut io: DuplexStream) {
         let mut head = Vec::new();
         loop {
             head.clear();
@@ -111,7 +111,7 @@ impl World {
 struct To(Arc<World>);
 
 impl Dial for To {
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let (ours, theirs) = duplex(1 << 20);
         tokio::spawn(self.0.clone().serve(origin.clone(), theirs));
         Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
@@ -155,10 +155,10 @@ fn token(access: &str, lasts: u64) -> Document {
 struct Plain(Arc<World>);
 
 impl Vault for Plain {
-    fn read(&self, value: &Value) -> Result<SecretString, String> {
+    fn read(&self, value: &EntryValue) -> Result<SecretString, String> {
         match value {
-            Value::Plain(text) => Ok(SecretString::from(text.clone())),
-            Value::Secret(name) => Ok(SecretString::from(format!("the secret {name}"))),
+            EntryValue::Plain(text) => Ok(SecretString::from(text.clone())),
+            EntryValue::Secret(name) => Ok(SecretString::from(format!("the secret {name}"))),
         }
     }
 
@@ -176,7 +176,7 @@ fn account_at(at: &str, world: &Arc<World>, state: &Path, settings: OauthSetting
         id: "docs".to_owned(),
         url: at.parse().unwrap(),
         settings,
-        client: Client::over(To(world.clone())),
+        client: HttpClient::over(To(world.clone())),
         store: Arc::new(TokenStore::below(state)),
         vault: Arc::new(Plain(world.clone())),
     });
@@ -453,21 +453,21 @@ async fn machines_prove_themselves_in_the_way_that_the_issuer_takes() {
         (
             "client_secret_basic",
             OauthSettings {
-                client_secret: Some(Value::Secret("pass".to_owned())),
+                client_secret: Some(EntryValue::Secret("pass".to_owned())),
                 ..settings()
             },
         ),
         (
             "client_secret_post",
             OauthSettings {
-                client_secret: Some(Value::Secret("pass".to_owned())),
+                client_secret: Some(EntryValue::Secret("pass".to_owned())),
                 ..settings()
             },
         ),
         (
             "private_key_jwt",
             OauthSettings {
-                private_key: Some(Value::Plain(key.serialize_pem())),
+                private_key: Some(EntryValue::Plain(key.serialize_pem())),
                 ..settings()
             },
         ),
@@ -627,7 +627,7 @@ async fn who_logs_out_while_a_login_is_renewed_stays_logged_out() {
 async fn an_issuer_that_sends_a_byte_now_and_then_is_not_waited_for() {
     struct Slow;
     impl Dial for Slow {
-        fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        fn dial<'a>(&'a self, _: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
             let (ours, mut theirs) = duplex(1 << 10);
             tokio::spawn(async move {
                 let mut head = [0; 4];
@@ -646,7 +646,7 @@ async fn an_issuer_that_sends_a_byte_now_and_then_is_not_waited_for() {
         }
     }
     let begun = tokio::time::Instant::now();
-    let said = discovery::authorization_server(&Client::over(Slow), ISSUER)
+    let said = discovery::authorization_server(&HttpClient::over(Slow), ISSUER)
         .await
         .unwrap_err();
     assert!(said.contains("no whole answer within 15 s"), "{said}");

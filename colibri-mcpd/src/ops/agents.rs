@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::{AgentEventsAsked, Agents, OneAgent, SpawnAsked, StopAsked};
-use colibri_protocol::{Answer, RpcError};
+use colibri_api::{AgentEventsRequest, AgentsResponse, OneAgent, SpawnAgentRequest, StopAgentRequest};
+use colibri_protocol::{AnswerBody, RpcError};
 use colibri_text::brief;
 use colibri_wire::{Json, json::string};
 use serde::Serialize;
@@ -27,11 +27,11 @@ pub(crate) enum AgentRequest {
     /// `colibri/agents`.
     List,
     /// `colibri/spawn-agent`.
-    Spawn(SpawnAsked),
+    Spawn(SpawnAgentRequest),
     /// `colibri/stop-agent`.
-    Stop(StopAsked),
+    Stop(StopAgentRequest),
     /// `colibri/agent-events`.
-    Events(AgentEventsAsked),
+    Events(AgentEventsRequest),
 }
 
 impl AgentRequest {
@@ -42,7 +42,7 @@ impl AgentRequest {
     pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<AgentRequest, RpcError>> {
         match method {
             "colibri/agents" => Some(Ok(AgentRequest::List)),
-            "colibri/spawn-agent" => Some(operator::strict(params).and_then(|asked: SpawnAsked| {
+            "colibri/spawn-agent" => Some(operator::strict(params).and_then(|asked: SpawnAgentRequest| {
                 if asked.task.is_some() && asked.prompt.is_some() {
                     return Err(RpcError::invalid_params("params: either task or prompt, not both"));
                 }
@@ -76,12 +76,12 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, r
                 }
                 Err(why) => wrong(why),
             },
-            AgentRequest::List => told(&Agents {
+            AgentRequest::List => told(&AgentsResponse {
                 agents: daemon.agents.facts(caller.uid, caller.operator),
                 instances: daemon.agents.list(caller.uid, caller.operator),
             }),
             AgentRequest::Spawn(asked) => spawn(&daemon, &call, &caller, asked).await,
-            AgentRequest::Stop(StopAsked { id }) => match daemon.agents.stop(&id, caller.uid, caller.operator) {
+            AgentRequest::Stop(StopAgentRequest { id }) => match daemon.agents.stop(&id, caller.uid, caller.operator) {
                 Ok(instance) => told(&OneAgent { instance }),
                 Err(why) => wrong(why),
             },
@@ -117,7 +117,7 @@ fn wrong(why: String) -> CallOutcome {
     CallOutcome::error(RpcError::invalid_params(why))
 }
 
-async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: SpawnAsked) -> CallOutcome {
+async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: SpawnAgentRequest) -> CallOutcome {
     let order = AgentOrder {
         person: call.client.caller,
         operator: caller.operator,
@@ -163,7 +163,7 @@ async fn events(
     caller: OperatorCaller,
     instance: Option<Arc<Instance>>,
     mut reader: EventReader,
-    asked: AgentEventsAsked,
+    asked: AgentEventsRequest,
 ) {
     let agents = stream.daemon.agents.clone();
     let mut news = instance.as_ref().map(|instance| instance.news());
@@ -231,7 +231,7 @@ async fn events(
     }
     match agents.one(&asked.id, caller.uid, caller.operator) {
         Some(instance) => match serde_json::to_vec(&OneAgent { instance }) {
-            Ok(result) => stream.answer(Answer::Result(result)),
+            Ok(result) => stream.answer(AnswerBody::Result(result)),
             Err(error) => stream.end(&error.to_string()),
         },
         None => stream.end("the instance is not known any more"),

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use colibri_registry::{Command, Value};
+use colibri_registry::{EntryValue, StdioCommand};
 use nix::unistd::{Gid, Group};
 
 use crate::config::DaemonConfig;
@@ -104,12 +104,12 @@ fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
 
 /// What a server on the host needs and does not have. Of jailed ones the helper's own check tells, which may look into
 /// their roots.
-fn missing(command: &Command, secrets: &SecretStore) -> Option<String> {
+fn missing(command: &StdioCommand, secrets: &SecretStore) -> Option<String> {
     if command.jail.is_some() {
         return None;
     }
     let path = match command.env.get("PATH") {
-        Some(Value::Plain(path)) => path,
+        Some(EntryValue::Plain(path)) => path,
         _ => PATH,
     };
     if let Err(error) = check_program(&command.program, path) {

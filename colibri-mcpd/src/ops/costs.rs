@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{Costs, CostsAsked, CostsBy};
+use colibri_api::{Costs, CostsBy, CostsRequest};
 
 use super::operator;
 use crate::daemon::Daemon;
@@ -18,9 +18,9 @@ const MAX_ROWS: usize = 5000;
 ///
 /// # Errors
 /// -32602 for parameters that are not as they must be.
-pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<CostsAsked, RpcError>> {
+pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<CostsRequest, RpcError>> {
     let strictly = || {
-        let asked: CostsAsked = operator::strict(params)?;
+        let asked: CostsRequest = operator::strict(params)?;
         if asked.unused && !asked.by.is_empty() && !asked.by.contains(&CostsBy::Tool) {
             return Err(RpcError::invalid_params(
                 "params: what is unused are tools, so that by must have \"tool\"",
@@ -32,7 +32,7 @@ pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Cost
 }
 
 /// Answers a request.
-pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &CostsAsked) {
+pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &CostsRequest) {
     let (asked, daemon, chain) = (asked.clone(), daemon.clone(), chain.clone());
     tokio::spawn(async move {
         let uid = call.client.caller.uid;
@@ -52,7 +52,7 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, a
     });
 }
 
-fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsAsked) -> Result<Vec<u8>, String> {
+fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> Result<Vec<u8>, String> {
     let unwritten = daemon.chain.ledger.write(&daemon.store).err();
     let by = if asked.by.is_empty() {
         vec![CostsBy::Tool]

@@ -14,8 +14,8 @@ use super::status::milliseconds;
 use crate::policy::sounds_secret;
 use crate::registry::secrets::{REDACTED, Redactor};
 use crate::servers::tap::{TapCaller, TappedFrame};
-use colibri_wire::envelope::{Envelope, Kind};
-use colibri_wire::json::{Kind as JsonKind, string};
+use colibri_wire::envelope::{Envelope, EnvelopeKind};
+use colibri_wire::json::{JsonKind, string};
 use colibri_wire::{Edits, Json};
 
 /// Bytes of a frame that are shown where nobody asks for all of it.
@@ -201,7 +201,7 @@ fn told(json: Option<Json<'_>>) -> EnvelopeSummary<'_> {
             ..EnvelopeSummary::default()
         },
         Ok(Envelope { kind, .. }) => match kind {
-            Kind::Request { id, method, params } => EnvelopeSummary {
+            EnvelopeKind::Request { id, method, params } => EnvelopeSummary {
                 kind: "request",
                 id: Some(id),
                 number: id.as_u64(),
@@ -210,7 +210,7 @@ fn told(json: Option<Json<'_>>) -> EnvelopeSummary<'_> {
                     .and_then(|params| params.get("name"))
                     .and_then(|name| name.as_str()),
             },
-            Kind::Notification { method, params } => {
+            EnvelopeKind::Notification { method, params } => {
                 let about = |key| {
                     params
                         .and_then(|params| params.get(key))
@@ -223,7 +223,7 @@ fn told(json: Option<Json<'_>>) -> EnvelopeSummary<'_> {
                     ..EnvelopeSummary::default()
                 }
             }
-            Kind::Answer { id, outcome } => EnvelopeSummary {
+            EnvelopeKind::Answer { id, outcome } => EnvelopeSummary {
                 kind: if outcome.is_ok() { "result" } else { "error" },
                 id,
                 number: id.and_then(|id| id.as_u64()),

@@ -12,10 +12,10 @@ use crate::relay::validate::validate;
 use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
 use crate::servers::{HostedServer, ServerSession, Subscriber};
 use colibri_protocol::Feature;
-use colibri_protocol::subscription::{Filter, acknowledged};
+use colibri_protocol::subscription::{SubscriptionFilter, acknowledged};
 use colibri_protocol::tasks::is_declared;
 use colibri_protocol::uri;
-use colibri_wire::{Id, Json};
+use colibri_wire::{Json, RequestId};
 
 /// A resource that a client wants to be told of.
 struct ResourceSubscription {
@@ -27,7 +27,13 @@ struct ResourceSubscription {
 }
 
 /// Begins to tell a client what it wants to hear. Whose a URI is that names no server is known when all were seen.
-pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, id: &Id, filter: &Filter) {
+pub(super) fn start(
+    daemon: &Arc<Daemon>,
+    chain: &Arc<Chain>,
+    call: Box<Call>,
+    id: &RequestId,
+    filter: &SubscriptionFilter,
+) {
     let awaited = match filter.uris.iter().any(|uri| uri::original(uri).is_none()) {
         true => daemon.discover(&call),
         false => Vec::new(),
@@ -44,11 +50,11 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, i
 
 /// Tells it what is honoured, and holds the call: every list, and the resources of servers that it may read and whose
 /// server takes the subscription.
-fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id, filter: &Filter) {
+fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &RequestId, filter: &SubscriptionFilter) {
     let asked = resources(daemon, chain, &mut call, filter);
     let tasks = tasks(daemon, &call, filter);
     let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
-    let lists = Filter {
+    let lists = SubscriptionFilter {
         uris: Vec::new(),
         tasks_told: Vec::new(),
         ..filter.clone()
@@ -71,7 +77,7 @@ fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id,
 /// A subscription that is to be.
 struct Listen {
     client: Arc<Client>,
-    id: Id,
+    id: RequestId,
     /// The id as it is written.
     text: Box<str>,
     held: Arc<SuspendedCall>,
@@ -79,7 +85,7 @@ struct Listen {
 
 impl Listen {
     /// It is acknowledged and there, unless it has ended already: the end is the last that is told of it.
-    fn take_place(self, honoured: Filter, lasting: Vec<SubscriptionGuard>) -> bool {
+    fn take_place(self, honoured: SubscriptionFilter, lasting: Vec<SubscriptionGuard>) -> bool {
         self.held.while_held(|| {
             self.client.outbox.push(&acknowledged(&self.text, &honoured));
             self.client.listens(self.id, self.text, honoured, lasting);
@@ -89,7 +95,7 @@ impl Listen {
 
 async fn subscribe(
     listen: Listen,
-    mut honoured: Filter,
+    mut honoured: SubscriptionFilter,
     (asked, tasks): (Vec<ResourceSubscription>, Vec<ProcessTasks>),
 ) {
     let (client, text) = (listen.client.clone(), listen.text.clone());
@@ -142,7 +148,7 @@ struct ProcessTasks {
 
 /// The tasks of a filter that are the client's, by the processes that have them. Who does not declare the extension has
 /// none.
-fn tasks(daemon: &Daemon, call: &Call, filter: &Filter) -> Vec<ProcessTasks> {
+fn tasks(daemon: &Daemon, call: &Call, filter: &SubscriptionFilter) -> Vec<ProcessTasks> {
     let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
     let mut tasks: BTreeMap<u64, ProcessTasks> = BTreeMap::new();
     let rights = daemon.chain.rules.rights(&call.client);
@@ -163,7 +169,7 @@ fn resources(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
     call: &mut Box<Call>,
-    filter: &Filter,
+    filter: &SubscriptionFilter,
 ) -> Vec<ResourceSubscription> {
     let rights = chain.rules.rights(&call.client);
     let servers = daemon.host.servers();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
+use colibri_api::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
 use serde::Serialize;
 use tracing::info;
 
@@ -19,11 +19,11 @@ use colibri_wire::Json;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginRequest {
     /// `colibri/login`.
-    Start(LoginAsked),
+    Start(LoginStartRequest),
     /// `colibri/login-finish`.
-    Finish(LoginFinishAsked),
+    Finish(LoginFinishRequest),
     /// `colibri/logout`.
-    Out(LogoutAsked),
+    Out(LogoutRequest),
 }
 
 impl LoginRequest {
@@ -93,7 +93,7 @@ fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServ
     Ok((server.clone(), account))
 }
 
-async fn start(daemon: &Daemon, call: &Call, asked: LoginAsked) -> Result<LoginStep, LoginRefusal> {
+async fn start(daemon: &Daemon, call: &Call, asked: LoginStartRequest) -> Result<LoginStep, LoginRefusal> {
     let (server, account) = account(daemon, &call.client, &asked.server)?;
     if let Some(token) = asked.id_token {
         let done = account.vouch(token.into()).await?;

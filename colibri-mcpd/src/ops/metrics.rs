@@ -22,7 +22,7 @@ use super::overview;
 use crate::board::TaskCounters;
 use crate::daemon::Daemon;
 use crate::ledger::Totals;
-use colibri_api::{AgentState, Cost, Overview, OverviewServer, ServerState as State, TaskStatus};
+use colibri_api::{AgentState, CostSum, Overview, OverviewServer, ServerState as State, TaskStatus};
 
 /// Readers that are served at one time; further ones are only closed.
 const MAX_READERS: usize = 16;
@@ -118,7 +118,7 @@ type Gauge<T> = (&'static str, &'static str, T);
 type OfServer = fn(&OverviewServer) -> u64;
 
 /// How a cost's number is read.
-type OfCost = fn(&Cost) -> u64;
+type OfCost = fn(&CostSum) -> u64;
 
 /// All numbers at one time.
 #[derive(Debug)]

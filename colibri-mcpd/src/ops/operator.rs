@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use colibri_api::{
-    Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList, PinRow, PinSeen,
-    PinSubject, PinsAccepted, PinsAsked, Reloaded, RestartAsked, Restarted,
+    ApprovalsResponse, BlockedServer, DecisionRequest, DecisionResponse, PinAcceptRequest, PinDiffRequest, PinDiffs,
+    PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsRequest, ReloadResponse, RestartRequest, RestartResponse,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,19 +26,19 @@ pub(crate) enum OperatorRequest {
     /// `colibri/approvals`: the calls that wait for a person.
     Approvals,
     /// `colibri/approve`.
-    Approve(DecisionAsked),
+    Approve(DecisionRequest),
     /// `colibri/deny`.
-    Deny(DecisionAsked),
+    Deny(DecisionRequest),
     /// `colibri/reload`: registry and client policy are read again.
     Reload,
     /// `colibri/restart`: a server's processes end, and its next call starts one.
-    Restart(RestartAsked),
+    Restart(RestartRequest),
     /// `colibri/pins`: what is approved, and what waits to be.
-    Pins(PinsAsked),
+    Pins(PinsRequest),
     /// `colibri/pin-diff`: what waits, against what is approved.
-    PinDiff(PinDiffAsked),
+    PinDiff(PinDiffRequest),
     /// `colibri/pin-accept`: what waits and was seen is approved.
-    PinAccept(PinAcceptAsked),
+    PinAccept(PinAcceptRequest),
 }
 
 impl OperatorRequest {
@@ -56,7 +56,7 @@ impl OperatorRequest {
             "colibri/pins" => parameters(params).map(OperatorRequest::Pins),
             "colibri/pin-diff" => parameters(params).map(OperatorRequest::PinDiff),
             "colibri/pin-accept" => match parameters(params)? {
-                PinAcceptAsked { accept, .. } if accept.is_empty() => {
+                PinAcceptRequest { accept, .. } if accept.is_empty() => {
                     Err(RpcError::invalid_params("params: accept must name what was seen"))
                 }
                 asked => Ok(OperatorRequest::PinAccept(asked)),
@@ -112,7 +112,7 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest)
     let result = match order {
         OperatorRequest::Approvals => {
             let approvals = daemon.chain.approvals.list();
-            json(&Approvals { approvals })
+            json(&ApprovalsResponse { approvals })
         }
         OperatorRequest::Approve(asked) => decide(daemon, &asked.id, true, by, rights.self_approve),
         OperatorRequest::Deny(asked) => decide(daemon, &asked.id, false, by, rights.self_approve),
@@ -121,7 +121,7 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest)
                 .into_iter()
                 .map(|(server, reason)| BlockedServer { server, reason })
                 .collect();
-            json(&Reloaded {
+            json(&ReloadResponse {
                 reloaded: true,
                 blocked,
             })
@@ -158,7 +158,7 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
     if let Err(error) = daemon.chain.recorder.event(EventName::Approval, &details) {
         error!("a decision was not recorded: {error}");
     }
-    json(&Decided {
+    json(&DecisionResponse {
         decided: pending,
         approved: approve,
     })
@@ -178,7 +178,7 @@ fn restart(daemon: &Daemon, server: &str, by: u32) -> Result<Vec<u8>, String> {
     if let Err(error) = daemon.chain.recorder.event(EventName::Restarted, &details) {
         error!("a restart was not recorded: {error}");
     }
-    json(&Restarted {
+    json(&RestartResponse {
         server: server.to_owned(),
         ended,
     })
@@ -237,7 +237,7 @@ fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> Res
 }
 
 /// Approves what waits of a server and was seen.
-fn accept_pins(daemon: &Daemon, asked: &PinAcceptAsked, by: u32) -> Result<Vec<u8>, String> {
+fn accept_pins(daemon: &Daemon, asked: &PinAcceptRequest, by: u32) -> Result<Vec<u8>, String> {
     let server = &asked.server;
     let rows = rows_of(daemon, Some(server))?;
     let accepted: Vec<PinSeen> = asked
@@ -308,10 +308,10 @@ mod tests {
 
     #[test]
     fn orders_about_pins_say_what_they_are_about() {
-        let none = PinsAsked { server: None };
+        let none = PinsRequest { server: None };
         assert_eq!(read("colibri/pins", "{}").unwrap(), OperatorRequest::Pins(none));
         let diff = |subject| {
-            OperatorRequest::PinDiff(PinDiffAsked {
+            OperatorRequest::PinDiff(PinDiffRequest {
                 server: "s".to_owned(),
                 subject,
             })
@@ -328,7 +328,7 @@ mod tests {
                 r#"{"server":"s","accept":[{"tool":"t","sha256":"ab"},{"instructions":true,"sha256":"cd"}]}"#
             )
             .unwrap(),
-            OperatorRequest::PinAccept(PinAcceptAsked {
+            OperatorRequest::PinAccept(PinAcceptRequest {
                 server: "s".to_owned(),
                 accept: [
                     (PinSubject::Tool("t".to_owned()), "ab"),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use colibri_api::{CallCounts, Day, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
+use colibri_api::{CallCounts, CostDay, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
 
 use super::status::milliseconds;
 use super::sys;
@@ -12,7 +12,7 @@ use crate::policy::{Caller, Gate};
 use crate::relay::{COLIBRI, CounterSnapshot, Recorder};
 use crate::servers::Viewer;
 use colibri_protocol::Feature;
-use colibri_trail::{self as trail, Shown};
+use colibri_trail::{self as trail, RecordView};
 
 /// The most people, and the most agents, that are told to have spent.
 const MOST_SPENDERS: usize = 100;
@@ -84,7 +84,7 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
     };
     let mut spenders = Vec::new();
     for (uid, spent) in shares
-        .spent_on(Day::of(SystemTime::now()))
+        .spent_on(CostDay::of(SystemTime::now()))
         .into_iter()
         .take(MOST_SPENDERS)
     {
@@ -156,7 +156,7 @@ fn trail_of(daemon: &Daemon, most: u64) -> Option<TrailFacts> {
     })
 }
 
-fn row_of(record: &Shown<'_>) -> TrailRow {
+fn row_of(record: &RecordView<'_>) -> TrailRow {
     let fields = &record.fields;
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let either = |a: &str, b: &str| text(a).or_else(|| text(b));

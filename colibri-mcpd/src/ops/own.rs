@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use colibri_api::{CostsAsked, CreatedTask};
+use colibri_api::{CostsRequest, CreatedTask};
 
 use super::agents::{self, AgentRequest};
 use super::costs;
@@ -17,10 +17,10 @@ use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
 use crate::relay::{self, COLIBRI, Call, CallOutcome, CallTarget, Chain, TargetDescription};
 use crate::results::ResultOwner;
-use colibri_protocol::lists::Cursor;
-use colibri_protocol::subscription::Filter;
-use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, result_edits};
-use colibri_wire::{Id, Json};
+use colibri_protocol::lists::ListCursor;
+use colibri_protocol::subscription::SubscriptionFilter;
+use colibri_protocol::{AnswerBody, AnswerShape, Failure, Feature, Method, Version, result_edits};
+use colibri_wire::{Json, RequestId};
 use serde_json::{Map, Value, json};
 
 /// The method by which a person's command creates a task.
@@ -39,14 +39,14 @@ pub(crate) struct Own {
 
 enum OwnWork {
     Over(Mutex<Option<CallOutcome>>),
-    List(Arc<Daemon>, Feature, Option<Cursor>),
-    Listen(Arc<Daemon>, Id, Filter),
+    List(Arc<Daemon>, Feature, Option<ListCursor>),
+    Listen(Arc<Daemon>, RequestId, SubscriptionFilter),
     Tool(Arc<Daemon>, builtin::BuiltinTool),
     Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
     Login(Arc<Daemon>, LoginRequest),
     Agent(Arc<Daemon>, AgentRequest),
-    Costs(Arc<Daemon>, CostsAsked),
+    Costs(Arc<Daemon>, CostsRequest),
     CreateTask(Arc<Daemon>),
 }
 
@@ -63,7 +63,7 @@ impl Own {
     }
 
     /// A request whose answer is known already.
-    pub(crate) fn answer(operation: &str, answer: Answer) -> Arc<dyn CallTarget> {
+    pub(crate) fn answer(operation: &str, answer: AnswerBody) -> Arc<dyn CallTarget> {
         Own::over(operation, Gate::None, CallOutcome::Own { answer, failed: false })
     }
 
@@ -83,13 +83,13 @@ impl Own {
     }
 
     /// `tools/list` and its like.
-    pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<Cursor>) -> Arc<dyn CallTarget> {
+    pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<ListCursor>) -> Arc<dyn CallTarget> {
         let method = feature.list_method().as_str();
         Own::target(method, Gate::None, OwnWork::List(daemon, feature, cursor))
     }
 
     /// `subscriptions/listen`.
-    pub(crate) fn listen(daemon: Arc<Daemon>, id: Id, listen: Filter) -> Arc<dyn CallTarget> {
+    pub(crate) fn listen(daemon: Arc<Daemon>, id: RequestId, listen: SubscriptionFilter) -> Arc<dyn CallTarget> {
         Own::target("subscriptions/listen", Gate::None, OwnWork::Listen(daemon, id, listen))
     }
 
@@ -114,7 +114,7 @@ impl Own {
     }
 
     /// What is asked for about costs.
-    pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsAsked) -> Arc<dyn CallTarget> {
+    pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsRequest) -> Arc<dyn CallTarget> {
         Own::target(method, Gate::None, OwnWork::Costs(daemon, asked))
     }
 
@@ -294,7 +294,7 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::BuiltinTool, chain: Arc<Chain
         };
         let outcome = match fit(told(outcome), &call) {
             CallOutcome::Own {
-                answer: Answer::Result(result),
+                answer: AnswerBody::Result(result),
                 failed: false,
             } if is_bounded => chain.own_result(&call, result),
             outcome => outcome,
@@ -333,7 +333,7 @@ fn create_task(daemon: Arc<Daemon>, chain: Arc<Chain>, call: Box<Call>) {
 
 fn told(outcome: builtin::ToolOutcome) -> CallOutcome {
     CallOutcome::Own {
-        answer: Answer::Result(outcome.result),
+        answer: AnswerBody::Result(outcome.result),
         failed: outcome.is_error,
     }
 }
@@ -343,7 +343,7 @@ fn fit(outcome: CallOutcome, call: &Call) -> CallOutcome {
     let (
         Some(Method::ToolsCall),
         CallOutcome::Own {
-            answer: Answer::Result(result),
+            answer: AnswerBody::Result(result),
             failed,
         },
     ) = (call.method, &outcome)
@@ -353,14 +353,14 @@ fn fit(outcome: CallOutcome, call: &Call) -> CallOutcome {
     let Some(json) = Json::part(result, 0..result.len()) else {
         return outcome;
     };
-    let shape = Shape {
+    let shape = AnswerShape {
         method: call.method,
         server: Version::LATEST_LEGACY,
         client: call.version,
         prefix: None,
     };
     let answer = match result_edits(&shape, json) {
-        Ok(edits) => Answer::Result(edits.apply(result)),
+        Ok(edits) => AnswerBody::Result(edits.apply(result)),
         Err(failure) => failure.answer(call.method, call.version),
     };
     CallOutcome::Own {
@@ -373,7 +373,7 @@ fn answer_list(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
     call: Box<Call>,
-    (feature, cursor): (Feature, Option<&Cursor>),
+    (feature, cursor): (Feature, Option<&ListCursor>),
 ) {
     let outcome = match daemon.list(&call, feature, cursor) {
         Ok(page) => CallOutcome::Page(page),

@@ -18,8 +18,8 @@ use crate::relay::cost::{self, BudgetStatus};
 use crate::relay::{COLIBRI, Client, Recorder};
 use crate::servers::{Catalogue, HostedServer, Viewer};
 use colibri_api::{
-    CostMode, DaemonFacts, Day, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerFacts, ServerJail,
-    ServerProcess, ServerTransport, Spending, UnseenServer, first_sentence,
+    CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerFacts,
+    ServerJail, ServerProcess, ServerTransport, UnseenServer, first_sentence,
 };
 
 /// The facts as one client may see them.
@@ -87,10 +87,10 @@ impl CallerFacts {
     }
 
     /// The cost mode in force, and how the client stands with it.
-    fn spending(&self) -> (CostMode, Spending) {
+    fn spending(&self) -> (CostMode, CostUsage) {
         let terms = cost::terms(&self.rights, &self.client);
         let standing = BudgetStatus::of(&self.client, terms);
-        let spending = Spending {
+        let spending = CostUsage {
             acts: terms.mode.is_some(),
             set_by: terms.set_by,
             set: terms.mode.unwrap_or_default(),
@@ -101,7 +101,11 @@ impl CallerFacts {
             left_bytes: standing.left(),
             larger: (terms.mode.filter(|_| self.client.door.is_none()))
                 .and_then(|_| self.rights.cost.larger(standing.mode()?, standing.spent)),
-            until: self.client.door.is_none().then(|| Day::of(SystemTime::now()).end_ms()),
+            until: self
+                .client
+                .door
+                .is_none()
+                .then(|| CostDay::of(SystemTime::now()).end_ms()),
         };
         (standing.mode().unwrap_or_default(), spending)
     }

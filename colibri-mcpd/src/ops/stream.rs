@@ -11,7 +11,7 @@ use super::frames::{notification, raw};
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
 use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
-use colibri_protocol::Answer;
+use colibri_protocol::AnswerBody;
 
 /// Bytes queued for a client from which on it gets no more until it has read.
 const AHEAD: usize = 1024 * 1024;
@@ -73,7 +73,7 @@ impl AnswerStream {
     }
 
     /// Ends the stream with this answer.
-    pub(super) fn answer(&self, answer: Answer) {
+    pub(super) fn answer(&self, answer: AnswerBody) {
         if let Some(call) = self.held.take() {
             self.chain
                 .finish(vec![(call, CallOutcome::Own { answer, failed: false })]);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::{OverviewAsked, TapAsked, TapDropped, Tapping, WatchTasksAsked};
+use colibri_api::{OverviewRequest, TapLagged, TapRequest, Tapping, WatchTasksRequest};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -35,13 +35,13 @@ const MAX_TAIL: u64 = 200;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// `colibri/tap`: the frames of a server.
-    Tap(TapAsked),
+    Tap(TapRequest),
     /// `colibri/overview`: the state of everything.
-    Overview(OverviewAsked),
+    Overview(OverviewRequest),
     /// `colibri/watch-notices`: what happens.
     Notices,
     /// `colibri/watch-tasks`: changes of tasks; for everybody, of their own.
-    Tasks(WatchTasksAsked),
+    Tasks(WatchTasksRequest),
 }
 
 impl Watch {
@@ -54,7 +54,7 @@ impl Watch {
             "colibri/tap" => Some(operator::parameters(params).map(Watch::Tap)),
             "colibri/watch-notices" => Some(Ok(Watch::Notices)),
             "colibri/watch-tasks" => Some(operator::parameters(params).map(Watch::Tasks)),
-            "colibri/overview" => Some(operator::parameters(params).and_then(|asked: OverviewAsked| {
+            "colibri/overview" => Some(operator::parameters(params).and_then(|asked: OverviewRequest| {
                 if asked.every_ms.is_some_and(|every| !EVERY_MS.contains(&every)) {
                     return Err(RpcError::invalid_params(format!(
                         "params.every_ms must be a number of milliseconds, {} to {}",
@@ -88,7 +88,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
             let notices = daemon.notices.watch();
             tokio::spawn(watch_notices::tell(AnswerStream::begin(daemon, chain, call), notices));
         }
-        Watch::Tap(TapAsked { server, full }) => match open(daemon, &call, server, *full) {
+        Watch::Tap(TapRequest { server, full }) => match open(daemon, &call, server, *full) {
             Err(outcome) => refuse(call, outcome),
             Ok((server, tap)) => {
                 let describer = describer(&call, &server, *full, daemon.limits.frame);
@@ -104,7 +104,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
                 }
             }
         },
-        Watch::Overview(OverviewAsked { every_ms: None, tail }) => {
+        Watch::Overview(OverviewRequest { every_ms: None, tail }) => {
             let (daemon, chain, tail) = (daemon.clone(), chain.clone(), *tail);
             let operator = call.client.caller.uid;
             tokio::task::spawn_blocking(move || {
@@ -112,7 +112,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
                 chain.finish(vec![(call, CallOutcome::result(overview.to_string().into_bytes()))]);
             });
         }
-        Watch::Overview(OverviewAsked {
+        Watch::Overview(OverviewRequest {
             every_ms: Some(every),
             tail,
         }) => {
@@ -196,7 +196,7 @@ async fn frames(stream: AnswerStream, tap: Tap, mut describer: Describer) {
                 return;
             }
         }
-        let lost = TapDropped {
+        let lost = TapLagged {
             tap: stream.id(),
             frames: dropped,
         };
@@ -248,14 +248,14 @@ mod tests {
         let server = "git".to_owned();
         assert_eq!(
             tap(r#"{"server":"git","full":true}"#).unwrap(),
-            Watch::Tap(TapAsked { server, full: true })
+            Watch::Tap(TapRequest { server, full: true })
         );
         for wrong in [r#"{}"#, r#"{"server":1}"#, r#"{"server":"git","full":1}"#, "[]"] {
             assert!(tap(wrong).is_err(), "{wrong}");
         }
         let overview = |params| read("colibri/overview", params).unwrap();
-        assert_eq!(overview("{}").unwrap(), Watch::Overview(OverviewAsked::default()));
-        let asked = OverviewAsked {
+        assert_eq!(overview("{}").unwrap(), Watch::Overview(OverviewRequest::default()));
+        let asked = OverviewRequest {
             every_ms: Some(2000),
             tail: 9,
         };

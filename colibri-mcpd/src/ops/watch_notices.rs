@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{Notice, NoticeTold, NoticesDropped, WatchingNotices};
+use colibri_api::{Notice, NoticeNotification, NoticesLagged, NoticesSubscribed};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -11,7 +11,7 @@ use super::stream::AnswerStream;
 
 /// Tells, until somebody ends it.
 pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
-    if !stream.send("colibri/watching-notices", &WatchingNotices { watch: stream.id() }) {
+    if !stream.send("colibri/watching-notices", &NoticesSubscribed { watch: stream.id() }) {
         return;
     }
     loop {
@@ -30,11 +30,11 @@ pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>
         let goes_on = match told {
             Err(RecvError::Closed) => return stream.end("the daemon is ending"),
             Err(RecvError::Lagged(notices)) => {
-                stream.send("colibri/notices-dropped", &NoticesDropped { watch, notices })
+                stream.send("colibri/notices-dropped", &NoticesLagged { watch, notices })
             }
             Ok(notice) => {
                 let notice = Notice::clone(&notice);
-                stream.send("colibri/notice", &NoticeTold { watch, notice })
+                stream.send("colibri/notice", &NoticeNotification { watch, notice })
             }
         };
         if !goes_on {

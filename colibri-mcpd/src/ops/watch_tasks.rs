@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{TaskChanged, TasksDropped, WatchTasksAsked, WatchingTasks};
+use colibri_api::{TaskChanged, TasksLagged, TasksSubscribed, WatchTasksRequest};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -14,7 +14,7 @@ use crate::relay::{Call, CallOutcome, Chain};
 use colibri_protocol::{Code, Failure};
 
 /// Begins to tell.
-pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &WatchTasksAsked) {
+pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &WatchTasksRequest) {
     let (daemon, chain, wanted) = (daemon.clone(), chain.clone(), asked.task);
     tokio::spawn(async move {
         // From here on, so that nothing is missed between what is read and what is told.
@@ -30,7 +30,7 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, a
             Ok(Ok(task)) => {
                 let stream = AnswerStream::begin(&daemon, &chain, call);
                 let watch = stream.id();
-                if stream.send("colibri/watching-tasks", &WatchingTasks { watch, task }) {
+                if stream.send("colibri/watching-tasks", &TasksSubscribed { watch, task }) {
                     tell(stream, changes, wanted).await;
                 }
                 return;
@@ -59,7 +59,7 @@ async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, want
                 // To anybody else the number would say what others do.
                 let actor = TaskActor::of(&stream.daemon, &stream.client);
                 let changes = actor.doer().operator.then_some(changes);
-                stream.send("colibri/tasks-dropped", &TasksDropped { watch, changes })
+                stream.send("colibri/tasks-dropped", &TasksLagged { watch, changes })
             }
             Ok(change) => {
                 let TaskChange { task, from } = &*change;

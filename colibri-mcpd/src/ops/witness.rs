@@ -2,7 +2,7 @@
 
 use std::io;
 
-use colibri_trail::{Head, Witness};
+use colibri_trail::{TrailHead, Witness};
 use syslog::Facility;
 
 use crate::log::Syslogd;
@@ -18,7 +18,7 @@ impl SyslogWitness {
 }
 
 impl Witness for SyslogWitness {
-    fn witness(&self, head: &Head) -> io::Result<()> {
+    fn witness(&self, head: &TrailHead) -> io::Result<()> {
         self.0.send(|logger| logger.notice(head))
     }
 }

@@ -12,7 +12,7 @@ use tracing::debug;
 use super::authorizer::{Authorizer, Challenge};
 use super::fault::{ExchangeError, SendError, SendErrorKind};
 use super::lines::as_line;
-use colibri_http::{Client, Error, Limits, Response};
+use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_text::brief;
 
 /// How often a request is sent that was refused for who asks.
@@ -45,7 +45,7 @@ pub struct Endpoint {
     /// Header fields of every request; secrets are marked as sensitive.
     pub headers: HeaderMap,
     /// What it is reached through.
-    pub client: Client,
+    pub client: HttpClient,
     /// Who asks, where the headers do not say it.
     pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
@@ -69,7 +69,7 @@ impl Port {
         url: &Uri,
         fields: &HeaderMap,
         body: Bytes,
-    ) -> Result<Response, ExchangeError> {
+    ) -> Result<ResponseStream, ExchangeError> {
         let endpoint = &self.endpoint;
         let (mut unsent, mut challenges) = (0, 0);
         loop {
@@ -84,8 +84,12 @@ impl Port {
             if let Some(authorization) = &authorization {
                 headers.insert(AUTHORIZATION, authorization.clone());
             }
-            let mut response = match endpoint.client.request(request, Limits::all(endpoint.silence)).await {
-                Err(Error::Unsent { .. }) if unsent < MAX_UNSENT => {
+            let mut response = match endpoint
+                .client
+                .request(request, HttpLimits::all(endpoint.silence))
+                .await
+            {
+                Err(HttpError::Unsent { .. }) if unsent < MAX_UNSENT => {
                     unsent += 1;
                     continue;
                 }
@@ -140,7 +144,7 @@ pub(super) enum Body {
     Other,
 }
 
-pub(super) fn body_of(response: &Response) -> Body {
+pub(super) fn body_of(response: &ResponseStream) -> Body {
     let kind = response.header(CONTENT_TYPE.as_str()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     match essence.to_ascii_lowercase().as_str() {
@@ -152,7 +156,7 @@ pub(super) fn body_of(response: &Response) -> Body {
 
 /// What an answer of failure means, of which this was read. `hint` stands before what the server said: that may be a page
 /// of HTML, and a summary is cut.
-pub(super) fn refused(response: &Response, hint: &str, said: &[u8]) -> ExchangeError {
+pub(super) fn refused(response: &ResponseStream, hint: &str, said: &[u8]) -> ExchangeError {
     let status = response.status;
     let kind = match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => SendErrorKind::Busy(response.retry_after()),
@@ -171,7 +175,7 @@ pub(super) fn refused(response: &Response, hint: &str, said: &[u8]) -> ExchangeE
 }
 
 /// The beginning of a body that is not relayed.
-pub(super) async fn first_of(response: &mut Response) -> Bytes {
+pub(super) async fn first_of(response: &mut ResponseStream) -> Bytes {
     response.whole(MAX_REFUSAL).await.unwrap_or_default()
 }
 

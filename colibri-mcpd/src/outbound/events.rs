@@ -16,8 +16,8 @@ use super::endpoint::{Body, EVENTS, Port, body_of, first_of, refused};
 use super::fault::{ExchangeError, SendErrorKind};
 use super::sse::{Parser, SseEvent};
 use crate::peer::{Frame, FrameReader};
-use colibri_http::{Origin, Response, resolve_reference};
-use colibri_wire::{Envelope, envelope::Kind};
+use colibri_http::{ResponseStream, UrlOrigin, resolve_reference};
+use colibri_wire::{Envelope, envelope::EnvelopeKind};
 
 /// How long the server may take to name its endpoint.
 const NAMED: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ const MAX_ANSWER: usize = 64 * 1024;
 
 /// The stream of a session.
 struct SessionStream {
-    response: Response,
+    response: ResponseStream,
     parser: Parser,
     events: VecDeque<SseEvent>,
 }
@@ -117,7 +117,7 @@ async fn open(port: &Port) -> Result<(SessionStream, Uri), ExchangeError> {
     while let Some(event) = stream.next().await? {
         if event.name == "endpoint" {
             let to = resolve_reference(url, String::from_utf8_lossy(&event.data).trim())?;
-            if Origin::of(&to)? != Origin::of(url)? {
+            if UrlOrigin::of(&to)? != UrlOrigin::of(url)? {
                 let why = "it names an endpoint of another origin, which is sent nothing";
                 return Err(ExchangeError::new(SendErrorKind::Invalid, why));
             }
@@ -164,7 +164,7 @@ async fn refuse_first(port: &Port, mut reader: FrameReader<DuplexStream>, failed
 
 fn request_id(line: &[u8]) -> Option<u64> {
     match Envelope::parse(line).ok()?.kind {
-        Kind::Request { id, .. } => id.as_u64(),
+        EnvelopeKind::Request { id, .. } => id.as_u64(),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use colibri_http::Error;
+use colibri_http::HttpError;
 
 /// What became of a message that was to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +58,10 @@ impl ExchangeError {
     }
 }
 
-impl From<Error> for ExchangeError {
-    fn from(error: Error) -> ExchangeError {
+impl From<HttpError> for ExchangeError {
+    fn from(error: HttpError) -> ExchangeError {
         let kind = match &error {
-            Error::TooLong { .. } => SendErrorKind::TooLong,
+            HttpError::TooLong { .. } => SendErrorKind::TooLong,
             error if error.is_permanent() => SendErrorKind::Impossible,
             error if error.was_sent() => SendErrorKind::Lost,
             _ => SendErrorKind::Unsent,

@@ -22,10 +22,10 @@ use super::fault::{ExchangeError, SendError, SendErrorKind};
 use super::lines::{OutboundLines, lines};
 use super::sse::Parser;
 use crate::peer::{Frame, FrameReader};
-use colibri_http::Response;
+use colibri_http::ResponseStream;
 use colibri_protocol::rpc_error::HEADER_MISMATCH;
-use colibri_protocol::{Mirrored, declared_version, request_fields};
-use colibri_wire::{Envelope, Json, envelope::Kind};
+use colibri_protocol::{MirroredArgument, declared_version, request_fields};
+use colibri_wire::{Envelope, Json, envelope::EnvelopeKind};
 
 /// Bytes of messages that were written and not yet sent.
 const UNSENT: usize = 64 * 1024;
@@ -112,7 +112,7 @@ struct OutboundSessionState {
     /// The version that the server chose there.
     version: Option<HeaderValue>,
     /// What calls of tools repeat in header fields, as the tools were last listed.
-    mirrored: BTreeMap<String, Arc<[Mirrored]>>,
+    mirrored: BTreeMap<String, Arc<[MirroredArgument]>>,
     /// Requests that are not answered.
     pending: BTreeMap<u64, AbortHandle>,
 }
@@ -164,7 +164,7 @@ impl OutboundSession {
             return;
         };
         match envelope.kind {
-            Kind::Request { id, method, params } => {
+            EnvelopeKind::Request { id, method, params } => {
                 let Some(id) = id.as_u64() else { return };
                 let asked = OutboundRequest {
                     id,
@@ -187,7 +187,7 @@ impl OutboundSession {
                 let task = tasks.spawn(async move { session.request(asked, line, fields).await });
                 state.pending.insert(id, task);
             }
-            Kind::Notification { method, params } => {
+            EnvelopeKind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 if method == "notifications/cancelled" {
                     let id = params.and_then(|params| params.get("requestId")?.as_u64());
@@ -209,13 +209,13 @@ impl OutboundSession {
                 }
             }
             // A modern server asks for nothing but in its answers.
-            Kind::Answer { .. } if self.state().is_modern => {}
-            Kind::Answer { .. } => self.tell_beside(line.clone(), tasks).await,
+            EnvelopeKind::Answer { .. } if self.state().is_modern => {}
+            EnvelopeKind::Answer { .. } => self.tell_beside(line.clone(), tasks).await,
         }
     }
 
     /// What a call of a tool mirrors.
-    fn mirrored(&self, method: &str, params: Option<Json<'_>>) -> Arc<[Mirrored]> {
+    fn mirrored(&self, method: &str, params: Option<Json<'_>>) -> Arc<[MirroredArgument]> {
         let name = match method {
             "tools/call" => params.and_then(|params| params.get("name")?.as_str()),
             _ => None,
@@ -274,7 +274,7 @@ impl OutboundSession {
         fields
     }
 
-    async fn post(&self, line: Bytes, fields: HeaderMap) -> Result<Response, ExchangeError> {
+    async fn post(&self, line: Bytes, fields: HeaderMap) -> Result<ResponseStream, ExchangeError> {
         let mut fields = self.fields(Some(EITHER), fields);
         fields.insert(CONTENT_TYPE, JSON);
         let in_session = fields.contains_key(SESSION_ID);
@@ -321,7 +321,7 @@ impl OutboundSession {
         asked: OutboundRequest,
         line: Bytes,
         fields: HeaderMap,
-    ) -> Result<Option<Response>, ExchangeError> {
+    ) -> Result<Option<ResponseStream>, ExchangeError> {
         let mut response = self.post(line, fields).await?;
         let status = response.status;
         if status.is_success() && asked.method == "initialize" {
@@ -383,7 +383,7 @@ impl OutboundSession {
         let root = Json::parse(&body).map_err(|_| invalid())?;
         match Envelope::of(root).map(|envelope| envelope.kind) {
             // It could not read the id, or has none to refuse a request with.
-            Ok(Kind::Answer {
+            Ok(EnvelopeKind::Answer {
                 id: None,
                 outcome: Err(error),
             }) => {
@@ -396,7 +396,11 @@ impl OutboundSession {
     }
 
     /// Relays the events of a request's stream until its answer has come.
-    async fn stream(&self, asked: &OutboundRequest, mut response: Response) -> Result<Response, ExchangeError> {
+    async fn stream(
+        &self,
+        asked: &OutboundRequest,
+        mut response: ResponseStream,
+    ) -> Result<ResponseStream, ExchangeError> {
         let mut parser = Parser::new(self.port.endpoint.max_message);
         let mut resumed = 0;
         loop {
@@ -430,7 +434,7 @@ impl OutboundSession {
 
     /// Opens the stream of what the server says without being asked, or the one that ended after the last event.
     /// `None`: there is none.
-    async fn open_stream(&self, parser: &Parser) -> Result<Option<Response>, ExchangeError> {
+    async fn open_stream(&self, parser: &Parser) -> Result<Option<ResponseStream>, ExchangeError> {
         let mut fields = self.fields(Some(EVENTS), HeaderMap::new());
         if let Some(last) = parser.last_id().and_then(|id| HeaderValue::from_str(id).ok()) {
             fields.insert(LAST_EVENT_ID, last);
@@ -475,7 +479,7 @@ impl OutboundSession {
     /// Relays events until the stream ends, or the answer has come that is waited for.
     async fn relay(
         &self,
-        response: &mut Response,
+        response: &mut ResponseStream,
         parser: &mut Parser,
         asked: Option<&OutboundRequest>,
     ) -> Result<StreamMessages, ExchangeError> {
@@ -528,7 +532,7 @@ impl OutboundSession {
             for tool in tools.elements() {
                 let name = tool.get("name").and_then(|name| name.as_str());
                 if let Some(name) = name.filter(|name| name.len() <= MAX_TOOL_NAME) {
-                    let mirrored = Mirrored::of_tool(tool);
+                    let mirrored = MirroredArgument::of_tool(tool);
                     if mirrored.is_empty() {
                         state.mirrored.remove(&*name);
                         continue;
@@ -558,7 +562,7 @@ fn forgotten() -> ExchangeError {
 /// Whether a message, or one of a batch, answers the request with this id.
 fn answers(message: &[u8], id: u64) -> bool {
     let is_it = |root: Json<'_>| match Envelope::of(root).map(|envelope| envelope.kind) {
-        Ok(Kind::Answer { id: Some(of), .. }) => of.as_u64() == Some(id),
+        Ok(EnvelopeKind::Answer { id: Some(of), .. }) => of.as_u64() == Some(id),
         _ => false,
     };
     match Json::parse(message) {
@@ -571,7 +575,7 @@ fn answers(message: &[u8], id: u64) -> bool {
 /// The code of a body that is a JSON-RPC error; 0 if it has none.
 fn error_of(body: &[u8]) -> Option<i64> {
     match Envelope::of(Json::parse(body).ok()?).map(|envelope| envelope.kind) {
-        Ok(Kind::Answer {
+        Ok(EnvelopeKind::Answer {
             outcome: Err(error), ..
         }) => {
             let code = error.get("code").and_then(|code| code.text().parse().ok());
@@ -585,7 +589,7 @@ fn error_of(body: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::outbound::Anonymous;
-    use colibri_http::{Client, Rules};
+    use colibri_http::{ConnectionRules, HttpClient};
 
     #[test]
     fn a_server_whose_tools_are_ever_others_fills_no_memory() {
@@ -593,7 +597,7 @@ mod tests {
             url: "http://h/mcp".parse().unwrap(),
             transport: EndpointTransport::Streamable,
             headers: HeaderMap::new(),
-            client: Client::new(Rules::default()),
+            client: HttpClient::new(ConnectionRules::default()),
             authorizer: Arc::new(Anonymous),
             max_message: 4096,
             silence: Duration::from_secs(1),

@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
-use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
+use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
 
 /// Answers the first request of the first connection with this; there is no other connection.
 struct Says(Mutex<Option<String>>);
 
 impl Dial for Says {
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let Some(answer) = self.0.lock().unwrap().take() else {
             let host = origin.host.clone();
             let why = "refused".to_owned();
-            return Box::pin(std::future::ready(Err(Error::Connect { host, why })));
+            return Box::pin(std::future::ready(Err(HttpError::Connect { host, why })));
         };
         let (ours, mut theirs) = duplex(1 << 20);
         tokio::spawn(async move {
@@ -42,7 +42,7 @@ async fn head(io: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8(head).unwrap()
 }
 
-fn endpoint(client: Client) -> Endpoint {
+fn endpoint(client: HttpClient) -> Endpoint {
     Endpoint {
         url: "http://h/mcp".parse().unwrap(),
         transport: EndpointTransport::Streamable,
@@ -54,13 +54,13 @@ fn endpoint(client: Client) -> Endpoint {
     }
 }
 
-fn session_over(client: Client) -> LegacyLink {
+fn session_over(client: HttpClient) -> LegacyLink {
     connect(endpoint(client))
 }
 
 /// What a session makes of these answers to one modern request: the lines it says, and the faults it tells.
 async fn session(answer: &str) -> (String, Vec<SendError>) {
-    let mut link = session_over(Client::over(Says(Mutex::new(Some(answer.to_owned())))));
+    let mut link = session_over(HttpClient::over(Says(Mutex::new(Some(answer.to_owned())))));
     let request = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{
         "io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     let request = request.replace('\n', " ") + "\n";
@@ -176,7 +176,7 @@ struct Slow {
 }
 
 impl Dial for Slow {
-    fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, _: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let (ours, mut theirs) = duplex(1 << 20);
         let (after, stream, asked) = (self.after, self.stream, self.asked.clone());
         tokio::spawn(async move {
@@ -224,7 +224,7 @@ async fn what_follows_the_handshake_of_a_legacy_server_waits_for_its_stream() {
             stream,
             asked: asked.clone(),
         };
-        let mut link = session_over(Client::over(slow));
+        let mut link = session_over(HttpClient::over(slow));
         let begun = tokio::time::Instant::now();
         for (line, has_answer) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#, true),
@@ -253,7 +253,7 @@ async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_a_pause() {
         stream: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 24\r\n\r\nid: 1\nretry: 0\ndata: 1\n\n",
         asked: asked.clone(),
     };
-    let mut link = session_over(Client::over(slow));
+    let mut link = session_over(HttpClient::over(slow));
     let lines = [
         r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
@@ -275,7 +275,7 @@ async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_a_pause() {
 struct Deaf(Arc<Mutex<Vec<DuplexStream>>>);
 
 impl Dial for Deaf {
-    fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, _: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let (ours, theirs) = duplex(1 << 20);
         self.0.lock().unwrap().push(theirs);
         Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
@@ -285,7 +285,7 @@ impl Dial for Deaf {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_notifications_is_no_flood_of_connections() {
     let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
-    let mut link = session_over(Client::over(Deaf(connections.clone())));
+    let mut link = session_over(HttpClient::over(Deaf(connections.clone())));
     let lines = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n".repeat(600);
     let cancelled = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}\n";
     let lines = lines + &cancelled.repeat(300);
@@ -297,7 +297,7 @@ async fn a_flood_of_notifications_is_no_flood_of_connections() {
     assert_eq!(connections.lock().unwrap().len(), 512);
     // Those that are long take the room that they need.
     let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
-    let mut link = session_over(Client::over(Deaf(connections.clone())));
+    let mut link = session_over(HttpClient::over(Deaf(connections.clone())));
     let long = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{}\"}}\n",
         "x".repeat(8000)
@@ -311,7 +311,7 @@ async fn a_flood_of_notifications_is_no_flood_of_connections() {
 struct Endless(&'static str, Arc<Mutex<Vec<usize>>>);
 
 impl Dial for Endless {
-    fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, _: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let (ours, mut theirs) = duplex(4096);
         let (answer, taken) = (self.0, self.1.clone());
         let at = {
@@ -342,7 +342,7 @@ async fn many_long_answers_at_once_are_not_all_held() {
         let taken: Arc<Mutex<Vec<usize>>> = Arc::default();
         let mut link = connect(Endpoint {
             max_message: 4 << 20,
-            ..endpoint(Client::over(Endless(answer, taken.clone())))
+            ..endpoint(HttpClient::over(Endless(answer, taken.clone())))
         });
         for id in 0..20 {
             let request = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n");
@@ -359,7 +359,7 @@ async fn many_long_answers_at_once_are_not_all_held() {
 #[tokio::test(start_paused = true)]
 async fn one_servers_calls_take_so_many_descriptors_and_no_more() {
     let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
-    let mut link = session_over(Client::over(Deaf(connections.clone())));
+    let mut link = session_over(HttpClient::over(Deaf(connections.clone())));
     let requests = (0..700).map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n"));
     let requests: String = requests.collect();
     link.input.write_all(requests.as_bytes()).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 
 use super::pattern::Pattern;
 use super::rules::RuleVerdict;
@@ -22,7 +22,7 @@ impl AgentTools {
     ///
     /// # Errors
     /// As [`ToolRules::read_names`]; a name that no server and no pattern of servers can have.
-    pub fn read(cursor: &Cursor<'_>) -> Result<Self, Error> {
+    pub fn read(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
         let mut servers = Vec::new();
         for member in cursor.members()? {
             let id = member.key;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_protocol::{Code, Failure};
 use colibri_text::brief;
 use colibri_wire::Json;
@@ -75,7 +75,7 @@ impl AnswerContract {
     const OF_RESULTS: [&'static str; 3] = ["record", "result", "retries"];
 
     /// Reads them. `place` is where the term of the tool stands.
-    pub(super) fn read(keys: &Object<'_>, is_denied: bool, place: String) -> Result<AnswerContract, Error> {
+    pub(super) fn read(keys: &Object<'_>, is_denied: bool, place: String) -> Result<AnswerContract, DocumentError> {
         let denied = AnswerContract::OF_RESULTS
             .iter()
             .find_map(|key| keys.get(key))
@@ -216,7 +216,7 @@ fn unambiguous(arguments: &[u8]) -> Option<Json<'_>> {
 }
 
 /// Reads what is recorded, of fields in `whose` object.
-fn recorded(cursor: &Cursor<'_>, whose: &str) -> Result<RecordedField, Error> {
+fn recorded(cursor: &ValueCursor<'_>, whose: &str) -> Result<RecordedField, DocumentError> {
     let keys = cursor.object(&["event", "fields"])?;
     let event = keys.need("event")?;
     let name = event.text()?;
@@ -230,7 +230,7 @@ fn recorded(cursor: &Cursor<'_>, whose: &str) -> Result<RecordedField, Error> {
     })
 }
 
-fn retries(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Vec<Duration>>, Error> {
+fn retries(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, Vec<Duration>>, DocumentError> {
     let mut retries = BTreeMap::new();
     for member in cursor.members()? {
         if !terms::is_code(member.key) {

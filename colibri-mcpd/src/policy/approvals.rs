@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use colibri_protocol::{Code, Failure};
 use colibri_registry::sha256_hex;
 use colibri_text::{brief, visible};
-use colibri_wire::json::{Json, Kind};
+use colibri_wire::json::{Json, JsonKind};
 
 /// How long a call waits, where nothing else is said.
 pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);
@@ -318,14 +318,14 @@ impl SummaryText {
             }
             return;
         }
-        if json.kind() == Kind::Array && depth < MAX_DEPTH && json.elements().any(|element| element.is_object()) {
+        if json.kind() == JsonKind::Array && depth < MAX_DEPTH && json.elements().any(|element| element.is_object()) {
             for (index, element) in json.elements().enumerate() {
                 self.show(element, &format!("{path}/{index}"), depth + 1);
             }
             return;
         }
         let text = match json.as_str() {
-            Some(text) if json.kind() == Kind::String => {
+            Some(text) if json.kind() == JsonKind::String => {
                 format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
             }
             _ => json.text().to_owned(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use colibri_json::{Cursor, Document};
+use colibri_json::{Document, ValueCursor};
 use colibri_registry::is_server_id;
 use colibri_registry::value::one_of;
 
@@ -21,7 +21,7 @@ use super::gates::{Caller, Gate, Gates};
 use super::list_mode::{LIST_MODES, ListMode};
 use super::pattern::Pattern;
 use super::spending::CostRule;
-use colibri_protocol::{Ask, Askable, Code, Failure, Feature};
+use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
 
 /// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
 /// taken out of a group must lose it without a reload.
@@ -234,13 +234,17 @@ impl Clients {
     /// # Errors
     /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind,
     /// two entries for one user or group.
-    pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn UserDatabase>) -> Result<Clients, colibri_json::Error> {
+    pub fn parse(
+        bytes: &[u8],
+        file: &str,
+        accounts: Box<dyn UserDatabase>,
+    ) -> Result<Clients, colibri_json::DocumentError> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["users", "groups", "others"])?;
         let mut notes = Vec::new();
         let mut entries = |key: &str, look_up: &dyn Fn(&str) -> Option<u32>| {
             let mut found = BTreeMap::new();
-            let members = root.read(key, Cursor::members)?.unwrap_or_default();
+            let members = root.read(key, ValueCursor::members)?.unwrap_or_default();
             for member in members {
                 let rule = Arc::new(rule(&member.value)?);
                 // A name of digits alone is a number: otherwise an account called "0" could stand for root.
@@ -477,7 +481,7 @@ impl Rights {
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
-    pub fn may_be_asked(&self, server: &str, ask: Ask) -> Result<(), Failure> {
+    pub fn may_be_asked(&self, server: &str, ask: ElicitationKind) -> Result<(), Failure> {
         let lets = |rule: &Arc<Rule>| rule.ask.is_none_or(|askable| askable.can(ask));
         if self.unrestricted || self.rules.iter().any(lets) {
             return Ok(());
@@ -536,13 +540,13 @@ fn find<'r>(list: &'r [RuleScope], server: &str, feature: Feature, name: &str) -
         .find_map(|scope| Some((scope.servers.as_str(), scope.find(feature, name)?)))
 }
 
-fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
+fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
     let keys = cursor.object(RULE_KEYS)?;
     let mut rule = Rule {
         place: cursor.path().to_owned(),
         ..Rule::default()
     };
-    for gate in keys.read("gates", Cursor::array)?.unwrap_or_default() {
+    for gate in keys.read("gates", ValueCursor::array)?.unwrap_or_default() {
         match gate.text()? {
             "write" => rule.write = true,
             "external-call" => rule.external = true,
@@ -551,7 +555,7 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
     }
     rule.servers = keys.read("servers", scopes)?.unwrap_or_default();
     rule.deny = keys.read("deny", scopes)?.unwrap_or_default();
-    if let Some(asks) = keys.read("ask", Cursor::array)? {
+    if let Some(asks) = keys.read("ask", ValueCursor::array)? {
         let mut words = Vec::new();
         for ask in asks {
             let word = ask.text()?;
@@ -563,7 +567,7 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
         rule.ask = Some(Askable::named(words));
     }
     rule.list = keys.read("list", |mode| one_of(mode, &LIST_MODES))?;
-    let truth = |key| keys.read(key, Cursor::boolean).map(Option::unwrap_or_default);
+    let truth = |key| keys.read(key, ValueCursor::boolean).map(Option::unwrap_or_default);
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
     rule.cost = keys.read("cost", CostRule::read)?.unwrap_or_default();
@@ -573,7 +577,7 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
     Ok(rule)
 }
 
-fn scopes(cursor: &Cursor<'_>) -> Result<Vec<RuleScope>, colibri_json::Error> {
+fn scopes(cursor: &ValueCursor<'_>) -> Result<Vec<RuleScope>, colibri_json::DocumentError> {
     cursor
         .members()?
         .into_iter()
@@ -611,7 +615,7 @@ fn scopes(cursor: &Cursor<'_>) -> Result<Vec<RuleScope>, colibri_json::Error> {
         .collect()
 }
 
-fn patterns(cursor: &Cursor<'_>) -> Result<Vec<Pattern>, colibri_json::Error> {
+fn patterns(cursor: &ValueCursor<'_>) -> Result<Vec<Pattern>, colibri_json::DocumentError> {
     let patterns = cursor.array()?;
     if patterns.is_empty() {
         return Err(cursor.error("an empty list grants and denies nothing; leave the server out"));
@@ -665,7 +669,7 @@ mod tests {
         }
     }
 
-    fn parse(text: &str) -> Result<Clients, colibri_json::Error> {
+    fn parse(text: &str) -> Result<Clients, colibri_json::DocumentError> {
         Clients::parse(text.as_bytes(), "clients.json", Box::new(Some3))
     }
 
@@ -765,10 +769,13 @@ mod tests {
             (0, [true; 3]),
         ] {
             let rights = rights(&clients, uid);
-            let lets = [Ask::Url, Ask::Sampling, Ask::Roots].map(|ask| rights.may_be_asked("git", ask).is_ok());
+            let lets = [ElicitationKind::Url, ElicitationKind::Sampling, ElicitationKind::Roots]
+                .map(|ask| rights.may_be_asked("git", ask).is_ok());
             assert_eq!(lets, may, "{uid}");
         }
-        let failure = rights(&clients, 1003).may_be_asked("git", Ask::Sampling).unwrap_err();
+        let failure = rights(&clients, 1003)
+            .may_be_asked("git", ElicitationKind::Sampling)
+            .unwrap_err();
         assert_eq!(
             failure.rule.as_deref(),
             Some("clients.json: groups.dev.ask, groups.ops.ask")

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use colibri_json::{Cursor, Document};
+use colibri_json::{Document, ValueCursor};
 
 use super::file::{self, FileError};
 
@@ -27,7 +27,7 @@ impl UserConsent {
         let document = Document::parse(&found.content, &name)?;
         let root = document.root().object(&["servers"])?;
         let mut digests = BTreeMap::new();
-        for member in root.read("servers", Cursor::members)?.unwrap_or_default() {
+        for member in root.read("servers", ValueCursor::members)?.unwrap_or_default() {
             digests.insert(member.key.to_owned(), member.value.string()?.to_owned());
         }
         Ok(UserConsent { digests })

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use colibri_json::{Cursor, Document};
+use colibri_json::{Document, ValueCursor};
 
 use super::answers::AnswerContract;
 use super::file::{self, FileError};
@@ -52,10 +52,10 @@ impl Contract {
     ///
     /// # Errors
     /// The first thing that is wrong, with its place; schemas that cannot be applied within bounds among it.
-    pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::Error> {
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::DocumentError> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["about", "tools", "others", "prompts"])?;
-        root.read("about", Cursor::string)?;
+        root.read("about", ValueCursor::string)?;
         let others = match root.get("others") {
             None => Term::Deny {
                 reason: "the contract does not name this tool".to_owned(),
@@ -149,7 +149,7 @@ fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &In
 /// The keys of a term.
 const TERM: [&str; 4] = ["allow", "deny", "when", "reason"];
 
-fn terms(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::Error> {
+fn terms(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::DocumentError> {
     let members = cursor.members()?.into_iter();
     members
         .map(|member| Ok((member.key.to_owned(), term(&member.value, &TERM)?)))
@@ -157,7 +157,10 @@ fn terms(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::Er
 }
 
 /// The terms of tools, which may say something of what becomes of calls too.
-fn tools(cursor: &Cursor<'_>, file: &str) -> Result<BTreeMap<String, (Term, AnswerContract)>, colibri_json::Error> {
+fn tools(
+    cursor: &ValueCursor<'_>,
+    file: &str,
+) -> Result<BTreeMap<String, (Term, AnswerContract)>, colibri_json::DocumentError> {
     let known = [&TERM[..], &AnswerContract::KEYS].concat();
     let mut tools = BTreeMap::new();
     for member in cursor.members()? {
@@ -175,7 +178,7 @@ fn place(file: &str, tool: &str) -> String {
     format!("{file}: tools.{}", visible(tool))
 }
 
-fn term(cursor: &Cursor<'_>, known: &[&str]) -> Result<Term, colibri_json::Error> {
+fn term(cursor: &ValueCursor<'_>, known: &[&str]) -> Result<Term, colibri_json::DocumentError> {
     let keys = cursor.object(known)?;
     let reason = |key: &str| terms::reason(keys.need(key)?);
     match (keys.get("allow"), keys.get("deny"), keys.get("when")) {

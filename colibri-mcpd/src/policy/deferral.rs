@@ -1,7 +1,7 @@
 //! What a contract leaves to the board: calls that it refused, or that failed for good.
 
 use colibri_api::PERSON;
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_protocol::Code;
 use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
@@ -44,7 +44,7 @@ pub struct Left {
 
 impl TaskTerm {
     /// Reads it from the term of a tool that is denied, or is not.
-    pub(super) fn read(cursor: &Cursor<'_>, is_denied: bool) -> Result<TaskTerm, Error> {
+    pub(super) fn read(cursor: &ValueCursor<'_>, is_denied: bool) -> Result<TaskTerm, DocumentError> {
         let keys = cursor.object(&["title", "fields", "codes", "capabilities"])?;
         let title = keys.need("title")?;
         let codes = match (keys.get("codes"), is_denied) {
@@ -112,18 +112,18 @@ fn in_title(fields: &[(String, String)], values: &[String]) -> String {
     format!("{shown} {}", hex(&digest[..DIGEST]))
 }
 
-fn capabilities(keys: &Object<'_>) -> Result<Vec<String>, Error> {
-    let capability = |cursor: &Cursor<'_>| short(cursor, MAX_CAPABILITY);
+fn capabilities(keys: &Object<'_>) -> Result<Vec<String>, DocumentError> {
+    let capability = |cursor: &ValueCursor<'_>| short(cursor, MAX_CAPABILITY);
     let said = keys.read("capabilities", |said| list(said, MAX_CAPABILITIES, capability))?;
     Ok(said.unwrap_or_else(|| vec![PERSON.to_owned()]))
 }
 
 /// A list that is not empty, of at most so many.
 fn list(
-    cursor: &Cursor<'_>,
+    cursor: &ValueCursor<'_>,
     most: usize,
-    read: impl Fn(&Cursor<'_>) -> Result<String, Error>,
-) -> Result<Vec<String>, Error> {
+    read: impl Fn(&ValueCursor<'_>) -> Result<String, DocumentError>,
+) -> Result<Vec<String>, DocumentError> {
     let items = cursor.array()?;
     if !(1..=most).contains(&items.len()) {
         return Err(cursor.error(format!("must have 1 to {most} elements")));
@@ -131,7 +131,7 @@ fn list(
     items.iter().map(read).collect()
 }
 
-fn short(cursor: &Cursor<'_>, most: usize) -> Result<String, Error> {
+fn short(cursor: &ValueCursor<'_>, most: usize) -> Result<String, DocumentError> {
     match cursor.text()? {
         text if text.trim().is_empty() || text.chars().count() > most => {
             Err(cursor.error(format!("must have 1 to {most} characters")))
@@ -141,7 +141,7 @@ fn short(cursor: &Cursor<'_>, most: usize) -> Result<String, Error> {
 }
 
 /// A code of an integration's own, or one of ours with which a call ends that the contract was asked about.
-fn code(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn code(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     if !terms::is_code(text) {
         return Err(cursor.error("a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED"));
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use colibri_json::Document;
 
-    fn read(text: &str, is_denied: bool) -> Result<TaskTerm, Error> {
+    fn read(text: &str, is_denied: bool) -> Result<TaskTerm, DocumentError> {
         TaskTerm::read(&Document::parse(text.as_bytes(), "c.json").unwrap().root(), is_denied)
     }
 

@@ -25,7 +25,7 @@ pub enum FileError {
     },
     /// Its contents are wrong.
     #[error(transparent)]
-    Content(#[from] colibri_json::Error),
+    Content(#[from] colibri_json::DocumentError),
 }
 
 /// A file that was read.

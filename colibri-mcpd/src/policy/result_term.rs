@@ -1,6 +1,6 @@
 //! What a contract says of a result: what a success must be, whatever its server says.
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 use colibri_text::brief;
 use colibri_wire::Json;
 use serde_json::{Map, Value};
@@ -29,7 +29,7 @@ pub(super) struct ResultTerm {
 }
 
 impl ResultTerm {
-    pub(super) fn read(cursor: &Cursor<'_>) -> Result<ResultTerm, Error> {
+    pub(super) fn read(cursor: &ValueCursor<'_>) -> Result<ResultTerm, DocumentError> {
         let keys = cursor.object(&["schema", "same", "reason"])?;
         Ok(ResultTerm {
             schema: Box::new(terms::schema(keys.need("schema")?)?),
@@ -116,7 +116,7 @@ fn exact(text: &[u8], what: &str) -> Result<Exact, String> {
     }
 }
 
-fn same(cursor: &Cursor<'_>) -> Result<Vec<(Pointer, Pointer)>, Error> {
+fn same(cursor: &ValueCursor<'_>) -> Result<Vec<(Pointer, Pointer)>, DocumentError> {
     let members = cursor.members()?;
     if members.len() > MAX_SAME {
         return Err(cursor.error(format!("must have at most {MAX_SAME} pairs")));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::spending::{CostRule, DailyUsage, Terms, UserBudget};
-use colibri_api::{CostMode, Day};
+use colibri_api::{CostDay, CostMode};
 
 /// The shares of every user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl UserQuotas {
     }
 
     /// Who has had anything on this day, who had most first.
-    pub fn spent_on(&self, day: Day) -> Vec<(u32, DailyUsage)> {
+    pub fn spent_on(&self, day: CostDay) -> Vec<(u32, DailyUsage)> {
         let users = self.users();
         let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day)));
         let mut some: Vec<_> = all.filter(|(_, spent)| spent.bytes > 0).collect();
@@ -308,17 +308,17 @@ impl UserUsage {
     }
 
     /// What its user has had on a day, and the mode that they chose.
-    pub fn spent_on(&self, day: Day) -> DailyUsage {
+    pub fn spent_on(&self, day: CostDay) -> DailyUsage {
         self.spending.on(day)
     }
 
     /// Adds an answer of so many bytes on a day, and returns how it stood before it.
-    pub fn spend(&self, day: Day, bytes: u64) -> DailyUsage {
+    pub fn spend(&self, day: CostDay, bytes: u64) -> DailyUsage {
         self.spending.add(day, bytes)
     }
 
     /// How many bytes of a list count on a day, on which all lists of its user count for so many at most.
-    pub fn of_list(&self, day: Day, bytes: u64, most: u64) -> u64 {
+    pub fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
         self.spending.of_list(day, bytes, most)
     }
 

@@ -6,8 +6,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use colibri_api::{CostMode, CostSetBy, Day};
-use colibri_json::Cursor;
+use colibri_api::{CostDay, CostMode, CostSetBy};
+use colibri_json::ValueCursor;
 
 /// What the client policy says of a caller's cost: `cost` of `clients.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,13 +23,13 @@ impl CostRule {
     ///
     /// # Errors
     /// An unknown key, an unknown mode, nothing at all.
-    pub(super) fn read(cursor: &Cursor<'_>) -> Result<CostRule, colibri_json::Error> {
+    pub(super) fn read(cursor: &ValueCursor<'_>) -> Result<CostRule, colibri_json::DocumentError> {
         let keys = cursor.object(&["mode", "escalate"])?;
         let mode = keys.read("mode", |mode| {
             let known = mode.text()?.parse::<CostMode>();
             known.map_err(|_| mode.error("must be fast, smart or max"))
         })?;
-        let escalate = keys.read("escalate", Cursor::boolean)?;
+        let escalate = keys.read("escalate", ValueCursor::boolean)?;
         if mode.is_none() && escalate.is_none() {
             return Err(cursor.error("an empty object says nothing; leave the key out"));
         }
@@ -153,14 +153,14 @@ struct UserBudgetInner {
     /// As it is kept on the disk.
     kept: DailyUsage,
     /// Bytes of lists that count, and on which day.
-    lists: (Day, u64),
+    lists: (CostDay, u64),
 }
 
 /// What a person has had on a day, and the mode that they chose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DailyUsage {
     /// The day.
-    pub day: Day,
+    pub day: CostDay,
     /// Bytes of answers on that day.
     pub bytes: u64,
     /// What they chose, until they choose again.
@@ -187,7 +187,7 @@ impl DailyUsage {
 
     /// On another day nothing is spent. Who looked at the clock just before midnight brings no day back, and neither does
     /// a clock that is set right by less than a day.
-    fn on(&mut self, day: Day) {
+    fn on(&mut self, day: CostDay) {
         if day > self.day || day.0.saturating_add(1) < self.day.0 {
             let own = self.own.map(|own| Choice { before: 0, ..own });
             *self = DailyUsage { day, bytes: 0, own };
@@ -217,14 +217,14 @@ impl UserBudget {
     }
 
     /// How it stands on a day.
-    pub(super) fn on(&self, day: Day) -> DailyUsage {
+    pub(super) fn on(&self, day: CostDay) -> DailyUsage {
         let mut inner = self.inner();
         inner.now.on(day);
         inner.now
     }
 
     /// Adds an answer, and returns how it stood before it.
-    pub(super) fn add(&self, day: Day, bytes: u64) -> DailyUsage {
+    pub(super) fn add(&self, day: CostDay, bytes: u64) -> DailyUsage {
         let mut inner = self.inner();
         inner.now.on(day);
         let before = inner.now;
@@ -233,7 +233,7 @@ impl UserBudget {
     }
 
     /// How many bytes of a list count on a day, on which all lists count for so many at most.
-    pub(super) fn of_list(&self, day: Day, bytes: u64, most: u64) -> u64 {
+    pub(super) fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
         let lists = &mut self.inner().lists;
         if lists.0 != day {
             *lists = (day, 0);
@@ -248,7 +248,7 @@ impl UserBudget {
         let mut inner = self.inner();
         inner
             .now
-            .on(Day::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)));
+            .on(CostDay::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)));
         let (before, own) = (inner.now.bytes, inner.now.own);
         if own.and_then(|own| own.mode) != mode {
             let at = at.max(own.map_or(0, |own| own.at) + 1);
@@ -335,24 +335,24 @@ mod tests {
     #[test]
     fn a_day_begins_with_nothing_spent_and_none_comes_back() {
         let spending = UserBudget::new(None);
-        let add = |day, bytes| spending.add(Day(day), bytes).bytes;
+        let add = |day, bytes| spending.add(CostDay(day), bytes).bytes;
         spending.choose(Some(Fast), 0);
-        let own = spending.on(Day(20_000)).own;
+        let own = spending.on(CostDay(20_000)).own;
         assert_eq!((add(20_000, 7), add(20_000, 1)), (0, 7));
         assert_eq!(add(20_001, 5), 0, "another day");
         assert_eq!(add(20_000, 2), 5, "who looked at the clock before midnight");
-        assert_eq!(spending.on(Day(20_001)).bytes, 7);
+        assert_eq!(spending.on(CostDay(20_001)).bytes, 7);
         assert_eq!(
-            (spending.on(Day(20_001)).own, own.unwrap().mode),
+            (spending.on(CostDay(20_001)).own, own.unwrap().mode),
             (own, Some(Fast)),
             "the mode stays"
         );
         // A clock that ran far ahead and was set right does not lock anybody out for ever.
-        spending.add(Day(90_000), 9);
+        spending.add(CostDay(90_000), 9);
         assert_eq!(
-            spending.on(Day(20_001)),
+            spending.on(CostDay(20_001)),
             DailyUsage {
-                day: Day(20_001),
+                day: CostDay(20_001),
                 bytes: 0,
                 own,
             }
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn a_mode_that_is_chosen_counts_from_then_on_and_policys_counts_the_day() {
         const DAY: u64 = 86_400_000;
-        let day = Day(20_000);
+        let day = CostDay(20_000);
         let spending = UserBudget::new(None);
         spending.add(day, 3_200_000);
         spending.choose(Some(Fast), 20_000 * DAY + 7);
@@ -379,13 +379,13 @@ mod tests {
         spending.add(day, 400_000);
         spending.choose(Some(Fast), 20_000 * DAY + 8);
         assert_eq!(left(SAYS_NOTHING), Some(100_000), "the same again gives nothing back");
-        assert_eq!(spending.on(Day(20_001)).own.unwrap().before, 0);
+        assert_eq!(spending.on(CostDay(20_001)).own.unwrap().before, 0);
         assert_eq!(spending.terms(SAYS_NOTHING).of_agent().cap, None);
     }
 
     #[test]
     fn to_take_a_mode_back_is_a_choice_too() {
-        let day = Day(20_000);
+        let day = CostDay(20_000);
         let spending = UserBudget::new(Some(Fast));
         let left = |rule| {
             let (terms, spent) = (spending.terms(rule), spending.on(day));
@@ -436,7 +436,7 @@ mod tests {
     fn lists_count_up_to_a_bound_each_day() {
         let spending = UserBudget::new(None);
         let counts = [(1, 70), (1, 70), (1, 70), (2, 10), (2, u64::MAX)]
-            .map(|(day, bytes)| spending.of_list(Day(day), bytes, 100));
+            .map(|(day, bytes)| spending.of_list(CostDay(day), bytes, 100));
         assert_eq!(counts, [70, 30, 0, 10, 90]);
     }
 
@@ -444,9 +444,9 @@ mod tests {
     fn what_changed_is_kept_once() {
         let spending = UserBudget::new(None);
         assert_eq!(spending.unkept(), None);
-        spending.add(Day(3), 10);
+        spending.add(CostDay(3), 10);
         let first = spending.unkept().unwrap();
-        spending.add(Day(3), 1);
+        spending.add(CostDay(3), 1);
         spending.is_kept(first);
         let second = spending.unkept().unwrap();
         assert_eq!((first.bytes, second.bytes), (10, 11), "what came meanwhile is not lost");

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use colibri_json::{Fault, HALF_SURROGATE, Kind, Reader, Step};
+use colibri_json::{HALF_SURROGATE, JsonFault, JsonReader, PathStep, ValueKind};
 use colibri_text::brief;
 use serde_json::{Map, Number, Value};
 
@@ -62,8 +62,8 @@ impl Exact {
         let Ok(text) = std::str::from_utf8(arguments) else {
             return whole("text that is not UTF-8");
         };
-        let mut reader = Reader::new(text, MAX_DEPTH + 1, TOO_DEEP);
-        if reader.kind() != Ok(Kind::Object) {
+        let mut reader = JsonReader::new(text, MAX_DEPTH + 1, TOO_DEEP);
+        if reader.kind() != Ok(ValueKind::Object) {
             return whole("something other than an object");
         }
         let mut count = LevelCounts::default();
@@ -131,7 +131,7 @@ struct LevelCounts {
 
 impl LevelCounts {
     /// Counts a value or key of so many bytes of text.
-    fn add(&mut self, depth: usize, bytes: usize) -> Result<(), Fault> {
+    fn add(&mut self, depth: usize, bytes: usize) -> Result<(), JsonFault> {
         self.values += 1;
         if self.values > MAX_VALUES {
             return Err(because("more than 100000 values"));
@@ -144,8 +144,8 @@ impl LevelCounts {
     }
 }
 
-fn because(why: &'static str) -> Fault {
-    Fault {
+fn because(why: &'static str) -> JsonFault {
+    JsonFault {
         at: 0,
         why,
         steps: Vec::new(),
@@ -153,39 +153,39 @@ fn because(why: &'static str) -> Fault {
 }
 
 /// What the reader found, as it is said of arguments.
-fn inexact(fault: Fault) -> Fault {
+fn inexact(fault: JsonFault) -> JsonFault {
     let why = match fault.why {
         TOO_DEEP => TOO_DEEP,
         HALF_SURROGATE => "text with a lone surrogate or a broken escape",
         _ => BROKEN,
     };
-    Fault { why, ..fault }
+    JsonFault { why, ..fault }
 }
 
-fn value(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, Fault> {
+fn value(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, JsonFault> {
     let kind = reader.kind().map_err(inexact)?;
     if depth > MAX_DEPTH {
         return Err(because(TOO_DEEP));
     }
     let start = reader.at();
     let value = match kind {
-        Kind::Null => reader.null().map(|()| Value::Null).map_err(inexact)?,
-        Kind::Bool => Value::Bool(reader.boolean().map_err(inexact)?),
-        Kind::Number => Value::Number(number(reader).ok_or_else(|| because(TOO_LARGE))?),
-        Kind::String => Value::String(reader.string().map_err(inexact)?.into_owned()),
-        Kind::Array => elements(reader, count, depth)?,
-        Kind::Object => members(reader, count, depth)?,
+        ValueKind::Null => reader.null().map(|()| Value::Null).map_err(inexact)?,
+        ValueKind::Bool => Value::Bool(reader.boolean().map_err(inexact)?),
+        ValueKind::Number => Value::Number(number(reader).ok_or_else(|| because(TOO_LARGE))?),
+        ValueKind::String => Value::String(reader.string().map_err(inexact)?.into_owned()),
+        ValueKind::Array => elements(reader, count, depth)?,
+        ValueKind::Object => members(reader, count, depth)?,
     };
     let bytes = if value.is_string() { reader.at() - start } else { 0 };
     count.add(depth, bytes)?;
     Ok(value)
 }
 
-fn members(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, Fault> {
+fn members(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, JsonFault> {
     let mut map = Map::new();
     reader.enter().map_err(inexact)?;
     while let Some((_, key)) = reader.key(map.is_empty()).map_err(inexact)? {
-        let in_key = |fault: Fault| fault.in_key(&key);
+        let in_key = |fault: JsonFault| fault.in_key(&key);
         // A key is looked at where its object is (names of properties), and is a value one level below.
         count.add(depth, key.len()).map_err(in_key)?;
         if map.contains_key(&*key) {
@@ -198,7 +198,7 @@ fn members(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Re
     Ok(Value::Object(map))
 }
 
-fn elements(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, Fault> {
+fn elements(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, JsonFault> {
     let mut items = Vec::new();
     reader.enter().map_err(inexact)?;
     while reader.element(items.is_empty()).map_err(inexact)? {
@@ -209,7 +209,7 @@ fn elements(reader: &mut Reader<'_>, count: &mut LevelCounts, depth: usize) -> R
 }
 
 /// A number that can be held exactly.
-fn number(reader: &mut Reader<'_>) -> Option<Number> {
+fn number(reader: &mut JsonReader<'_>) -> Option<Number> {
     let literal = reader.number().ok()?;
     let number: Number = serde_json::from_str(literal).ok()?;
     if number.is_i64() || number.is_u64() {
@@ -226,12 +226,12 @@ fn number(reader: &mut Reader<'_>) -> Option<Number> {
 }
 
 /// The JSON pointer (RFC 6901) of a place.
-fn pointer(steps: &[Step]) -> String {
+fn pointer(steps: &[PathStep]) -> String {
     let steps = steps.iter().rev();
     steps
         .map(|at| match at {
-            Step::Key(key) => step(key),
-            Step::Index(index) => format!("/{index}"),
+            PathStep::Key(key) => step(key),
+            PathStep::Index(index) => format!("/{index}"),
         })
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 use colibri_text::visible;
 use colibri_wire::Json;
 use serde_json::{Map, Value};
@@ -26,7 +26,7 @@ impl Pointer {
     }
 
     /// The place that a contract names in `whose` object.
-    pub(super) fn read(cursor: &Cursor<'_>, whose: &str) -> Result<Pointer, Error> {
+    pub(super) fn read(cursor: &ValueCursor<'_>, whose: &str) -> Result<Pointer, DocumentError> {
         let why = || cursor.error(format!("must lead to a member of {whose}, like /branch"));
         Pointer::parse(cursor.text()?).ok_or_else(why)
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Pointer {
 }
 
 /// Reads a reason.
-pub(super) fn reason(cursor: &Cursor<'_>) -> Result<String, Error> {
+pub(super) fn reason(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     match cursor.text()? {
         text if text.trim().is_empty() || text.len() > 500 => {
             Err(cursor.error("a reason must have 1 to 500 bytes: it is what the refused caller reads"))
@@ -73,7 +73,11 @@ pub(super) fn is_code(text: &str) -> bool {
 }
 
 /// Names, each with its place in `whose` object, at most so many.
-pub(super) fn fields(cursor: &Cursor<'_>, whose: &str, most: usize) -> Result<Vec<(String, Pointer)>, Error> {
+pub(super) fn fields(
+    cursor: &ValueCursor<'_>,
+    whose: &str,
+    most: usize,
+) -> Result<Vec<(String, Pointer)>, DocumentError> {
     let members = cursor.members()?;
     if members.len() > most {
         return Err(cursor.error(format!("must have at most {most} fields")));
@@ -93,7 +97,7 @@ pub(super) fn fields(cursor: &Cursor<'_>, whose: &str, most: usize) -> Result<Ve
 const TAKEN: [&str; 5] = ["call", "uid", "server", "tool", "latency_ms"];
 
 /// Reads the schema of an object. It is closed, and every keyword of it applies.
-pub(super) fn schema(cursor: &Cursor<'_>) -> Result<Schema, Error> {
+pub(super) fn schema(cursor: &ValueCursor<'_>) -> Result<Schema, DocumentError> {
     cursor.members()?;
     let read = Exact::read(cursor.raw()).map_err(|inexact| cursor.error(format!("the schema has {inexact}")))?;
     every_keyword_applies(&read.value).map_err(|error| cursor.error(error.to_string()))?;

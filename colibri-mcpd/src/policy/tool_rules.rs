@@ -1,6 +1,6 @@
 //! An entry's rules on what its server offers, as the registry has them.
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 use colibri_registry::value::unique;
 
 use super::pattern::Pattern;
@@ -30,7 +30,7 @@ impl ToolRules {
     ///
     /// # Errors
     /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too many bytes.
-    pub fn read(cursor: &Cursor<'_>) -> Result<Self, Error> {
+    pub fn read(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
         Self::rules(cursor, &[&["allow", "deny", "confirm"][..], &OF_TOOLS].concat())
     }
 
@@ -38,11 +38,11 @@ impl ToolRules {
     ///
     /// # Errors
     /// As [`ToolRules::read`].
-    pub fn read_names(cursor: &Cursor<'_>) -> Result<Self, Error> {
+    pub fn read_names(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
         Self::rules(cursor, &["allow", "deny", "confirm"])
     }
 
-    fn rules(cursor: &Cursor<'_>, keys: &[&str]) -> Result<Self, Error> {
+    fn rules(cursor: &ValueCursor<'_>, keys: &[&str]) -> Result<Self, DocumentError> {
         let keys = cursor.object(keys)?;
         let list = |key: &str| {
             keys.read(key, |list| unique(list, pattern))
@@ -58,14 +58,16 @@ impl ToolRules {
             allow: list("allow")?,
             deny: list("deny")?,
             confirm: list("confirm")?,
-            confirm_destructive: keys.read("confirm_destructive", Cursor::boolean)?.unwrap_or_default(),
+            confirm_destructive: keys
+                .read("confirm_destructive", ValueCursor::boolean)?
+                .unwrap_or_default(),
             idempotent: list("idempotent")?,
             always: list("always")?,
         })
     }
 }
 
-fn pattern(cursor: &Cursor<'_>) -> Result<Pattern, Error> {
+fn pattern(cursor: &ValueCursor<'_>) -> Result<Pattern, DocumentError> {
     let pattern = cursor.text()?;
     if pattern.is_empty() || pattern.len() > 256 {
         return Err(cursor.error("a pattern must have 1 to 256 bytes"));

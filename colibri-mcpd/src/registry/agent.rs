@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::value::unique;
-use colibri_registry::{Agent as Base, Command, Stdin};
+use colibri_registry::{AgentEntry as Base, Stdin, StdioCommand};
 
 use super::kinds::{self, AgentKind};
 use super::model::{self, ModelSpec};
@@ -19,7 +19,7 @@ pub struct AgentSpec {
     /// helper as `--digest`.
     pub digest: String,
     /// Its process.
-    pub command: Box<Command>,
+    pub command: Box<StdioCommand>,
     /// What it has as standard input.
     pub stdin: Stdin,
     /// What the lines say that it writes; `None`: nothing, and its exit alone counts.
@@ -70,7 +70,7 @@ const MAX_COUNT: u64 = 1 << 50;
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Error> {
+pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, DocumentError> {
     Ok(AgentSpec {
         digest: base.digest,
         command: base.command,
@@ -84,8 +84,8 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Error> {
         budget: keys.read("budget", budget)?.unwrap_or_default(),
         max: keys.get("max").map_or(Ok(1), |v| v.integer(1..=MAX_INSTANCES))? as u32,
         users: keys.read("users", |list| unique(list, user))?.unwrap_or_default(),
-        autospawn: keys.read("autospawn", Cursor::boolean)?.unwrap_or_default(),
-        shared_tasks: keys.read("shared_tasks", Cursor::boolean)?.unwrap_or_default(),
+        autospawn: keys.read("autospawn", ValueCursor::boolean)?.unwrap_or_default(),
+        shared_tasks: keys.read("shared_tasks", ValueCursor::boolean)?.unwrap_or_default(),
         stall_after: keys
             .read("stall_after_s", |v| v.integer(1..=30 * 86_400))?
             .map_or(STALL_AFTER, Duration::from_secs),
@@ -93,7 +93,7 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Error> {
     })
 }
 
-fn capability(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn capability(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     if text.is_empty() || text.chars().count() > 64 || text.chars().any(char::is_control) {
         return Err(cursor.error("a capability must have 1 to 64 characters, none of them a control character"));
@@ -101,7 +101,7 @@ fn capability(cursor: &Cursor<'_>) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
-fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn user(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     if text.is_empty() || text.len() > 32 {
         return Err(cursor.error("must be a user's name of 1 to 32 bytes, or a uid in digits"));
@@ -109,7 +109,7 @@ fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
-fn budget(cursor: &Cursor<'_>) -> Result<AgentBudget, Error> {
+fn budget(cursor: &ValueCursor<'_>) -> Result<AgentBudget, DocumentError> {
     let keys = cursor.object(&["session_bytes", "tokens", "events", "minutes"])?;
     let count = |key| keys.read(key, |v| v.integer(1..=MAX_COUNT));
     Ok(AgentBudget {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::value::{one_of, path, size, unique};
-use colibri_registry::{Command, Registry, Value};
+use colibri_registry::{EntryValue, Registry, StdioCommand};
 
 use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
@@ -61,17 +61,17 @@ pub struct ServerSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub enum EntryTransport {
     /// A process with stdio pipes.
-    Stdio(Box<Command>),
+    Stdio(Box<StdioCommand>),
     /// HTTP.
     Http {
         /// `http://` or `https://`.
         url: String,
         /// Request headers, by name.
-        headers: BTreeMap<String, Value>,
+        headers: BTreeMap<String, EntryValue>,
         /// How it is spoken to.
         spoken: Spoken,
         /// What its connections keep to.
-        rules: colibri_http::Rules,
+        rules: colibri_http::ConnectionRules,
         /// How its tokens are had. `None`: a header of the entry says who asks.
         oauth: Option<Box<OauthSettings>>,
     },
@@ -107,7 +107,7 @@ const URL_KEYS: [&str; 5] = ["headers", "allow_addresses", "ca", "proxy", "oauth
 ///
 /// # Errors
 /// As [`Registry::parse_with`].
-pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<ServerSpec, AgentSpec>, Error> {
+pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<ServerSpec, AgentSpec>, DocumentError> {
     Registry::parse_with(bytes, file, entry, agent)
 }
 
@@ -126,7 +126,7 @@ impl ServerSpec {
     pub fn refused() -> ServerSpec {
         ServerSpec {
             digest: String::new(),
-            transport: EntryTransport::Stdio(Box::new(Command {
+            transport: EntryTransport::Stdio(Box::new(StdioCommand {
                 program: PathBuf::from("/"),
                 args: Vec::new(),
                 env: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl ServerSpec {
     }
 }
 
-fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<ServerSpec, Error> {
+fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<ServerSpec, DocumentError> {
     let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
     let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
     let transport = transport(keys, base.command, isolation)?;
@@ -178,7 +178,7 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<ServerSpec,
         tools: keys.read("tools", ToolRules::read)?.unwrap_or_default(),
         prompts: keys.read("prompts", ToolRules::read_names)?.unwrap_or_default(),
         resources: keys.read("resources", ToolRules::read_names)?.unwrap_or_default(),
-        prefix: keys.read("prefix", Cursor::boolean)?.unwrap_or(true),
+        prefix: keys.read("prefix", ValueCursor::boolean)?.unwrap_or(true),
         methods: keys.read("methods", |list| unique(list, method))?.unwrap_or_default(),
         may_ask: may_ask.unwrap_or_else(|| vec!["elicitation".to_owned()]),
         contract: keys.read("contract", path)?,
@@ -194,8 +194,8 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<ServerSpec,
 }
 
 /// Whether results are relayed whole. A limit beside it is a mistake in one of the two.
-fn whole(keys: &Object<'_>) -> Result<bool, Error> {
-    match (keys.read("whole", Cursor::boolean)?, keys.get("result_limit")) {
+fn whole(keys: &Object<'_>) -> Result<bool, DocumentError> {
+    match (keys.read("whole", ValueCursor::boolean)?, keys.get("result_limit")) {
         (Some(true), Some(limit)) => {
             Err(limit.error("the entry has \"whole\": true, which leaves no limit: remove one"))
         }
@@ -205,9 +205,9 @@ fn whole(keys: &Object<'_>) -> Result<bool, Error> {
 
 fn transport(
     keys: &Object<'_>,
-    command: Option<Box<Command>>,
+    command: Option<Box<StdioCommand>>,
     isolation: Option<Isolation>,
-) -> Result<EntryTransport, Error> {
+) -> Result<EntryTransport, DocumentError> {
     let http = command.is_none();
     let mut spoken = Spoken::Streamable;
     // Editors write `type` beside what already says it. One that disagrees is a mistake in one of the two.
@@ -247,7 +247,7 @@ fn transport(
     })
 }
 
-fn method(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn method(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let method = cursor.text()?;
     let legal = method
         .bytes()
@@ -265,12 +265,12 @@ mod tests {
     use colibri_registry::ENTRY_KEYS;
     use proptest::prelude::*;
 
-    fn read(text: &str) -> Result<Registry<ServerSpec, AgentSpec>, Error> {
+    fn read(text: &str) -> Result<Registry<ServerSpec, AgentSpec>, DocumentError> {
         parse(text.as_bytes(), "external-mcp.json")
     }
 
     /// The registry with this entry alone, called `s`.
-    fn one(entry: &str) -> Result<ServerSpec, Error> {
+    fn one(entry: &str) -> Result<ServerSpec, DocumentError> {
         let mut registry = read(&format!("{{\"servers\":{{\"s\":{entry}}}}}"))?;
         match registry.refused.remove("s") {
             Some(error) => Err(error),
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    fn with(key_and_value: &str) -> Result<ServerSpec, Error> {
+    fn with(key_and_value: &str) -> Result<ServerSpec, DocumentError> {
         one(&format!("{{\"command\":\"/bin/x\",{key_and_value}}}"))
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use colibri_api::AgentState;
-use colibri_json::{Cursor, Document, Error};
+use colibri_json::{Document, DocumentError, ValueCursor};
 
 use crate::policy::Pattern;
 
@@ -65,7 +65,7 @@ pub enum MemberPattern {
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn events(cursor: &Cursor<'_>) -> Result<Arc<AgentKind>, Error> {
+pub(super) fn events(cursor: &ValueCursor<'_>) -> Result<Arc<AgentKind>, DocumentError> {
     if !cursor.is_string() {
         return table(cursor).map(Arc::new);
     }
@@ -79,9 +79,9 @@ pub(super) fn events(cursor: &Cursor<'_>) -> Result<Arc<AgentKind>, Error> {
     }
 }
 
-fn table(cursor: &Cursor<'_>) -> Result<AgentKind, Error> {
+fn table(cursor: &ValueCursor<'_>) -> Result<AgentKind, DocumentError> {
     let keys = cursor.object(&["session_id", "reason", "idle", "working", "blocked", "done", "error"])?;
-    let paths = |list: &Cursor<'_>| list.array()?.iter().map(|item| path(item, item.text()?)).collect();
+    let paths = |list: &ValueCursor<'_>| list.array()?.iter().map(|item| path(item, item.text()?)).collect();
     let mut kind = AgentKind {
         session_id: keys.read("session_id", paths)?.unwrap_or_default(),
         reason: keys.read("reason", paths)?.unwrap_or_default(),
@@ -100,7 +100,7 @@ fn table(cursor: &Cursor<'_>) -> Result<AgentKind, Error> {
     Ok(kind)
 }
 
-fn shape(cursor: &Cursor<'_>) -> Result<LineShape, Error> {
+fn shape(cursor: &ValueCursor<'_>) -> Result<LineShape, DocumentError> {
     let members = cursor.members()?;
     if members.is_empty() {
         return Err(cursor.error("a shape without members fits every line: name what the line must have"));
@@ -116,7 +116,7 @@ fn shape(cursor: &Cursor<'_>) -> Result<LineShape, Error> {
 }
 
 /// `error.message` is the member `message` of the member `error`.
-fn path(cursor: &Cursor<'_>, text: &str) -> Result<Path, Error> {
+fn path(cursor: &ValueCursor<'_>, text: &str) -> Result<Path, DocumentError> {
     let keys: Path = text.split('.').map(str::to_owned).collect();
     if keys.len() > 8 || keys.iter().any(String::is_empty) {
         return Err(cursor.error("must be names of members, at most 8, with a dot between them"));

@@ -18,7 +18,7 @@ use crate::policy::file::{self, FileError};
 use colibri_api::{HELPER, PrivMode};
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;
-use colibri_registry::{Command, Value};
+use colibri_registry::{EntryValue, StdioCommand};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ fn refusal(entry: &ServerSpec, path: &Path, rules: RegistryRules) -> Option<Stri
 }
 
 /// Why a process is not started by this daemon.
-fn command_refusal(command: &Command, path: &Path, rules: RegistryRules) -> Option<String> {
+fn command_refusal(command: &StdioCommand, path: &Path, rules: RegistryRules) -> Option<String> {
     if command.jail.is_some() {
         return (path != Path::new(FIXED_PATH)).then(|| {
             format!(
@@ -194,7 +194,7 @@ fn holds_plain_values(entry: &ServerSpec) -> bool {
         EntryTransport::Stdio(command) => &command.env,
         EntryTransport::Http { headers, .. } => headers,
     };
-    values.values().any(|value| matches!(value, Value::Plain(_)))
+    values.values().any(|value| matches!(value, EntryValue::Plain(_)))
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use hyper::Uri;
 
-use colibri_json::{Cursor, Error};
-use colibri_registry::Value;
+use colibri_json::{DocumentError, ValueCursor};
+use colibri_registry::EntryValue;
 use colibri_registry::value::{one_of, unique};
 
 use super::http_keys;
-use colibri_http::Rules;
+use colibri_http::ConnectionRules;
 
 /// An agent's model, as the relay asks it. No header of it is ever seen by the agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,9 +19,9 @@ pub struct ModelSpec {
     /// What it speaks.
     pub api: ModelApi,
     /// Headers of every request, by name: the key among them.
-    pub headers: BTreeMap<String, Value>,
+    pub headers: BTreeMap<String, EntryValue>,
     /// What its connections keep to.
-    pub rules: Rules,
+    pub rules: ConnectionRules,
     /// Permissions of requests beyond text.
     pub permits: ModelPermissions,
     /// The most tokens that the model reads: what a request is taken to cost at most where it holds documents.
@@ -37,7 +37,7 @@ impl ModelSpec {
         let is_keys = ["authorization", "key", "token", "cookie"]
             .iter()
             .any(|part| name.contains(part));
-        is_keys || matches!(self.headers.get(header), Some(Value::Secret(_)))
+        is_keys || matches!(self.headers.get(header), Some(EntryValue::Secret(_)))
     }
 }
 
@@ -164,7 +164,7 @@ const MOST_TOKENS: u64 = 10_000_000;
 const MAX_NAME: usize = 128;
 
 /// A name, which may end in a `*`.
-fn pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn pattern(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     let start = text.strip_suffix('*').unwrap_or(text);
     if text.is_empty() || text.len() > MAX_NAME || start.contains('*') {
@@ -177,7 +177,7 @@ fn pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn read(cursor: &Cursor<'_>) -> Result<ModelSpec, Error> {
+pub(super) fn read(cursor: &ValueCursor<'_>) -> Result<ModelSpec, DocumentError> {
     let keys = cursor.object(KEYS)?;
     let at = keys.need("url")?;
     let unusable = "must be the address that the interface's own paths are added to, without a query";
@@ -229,7 +229,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((model.url.path(), model.api), ("/api", ModelApi::OpenAiChat));
-        assert_eq!(model.headers["authorization"], Value::Secret("key".to_owned()));
+        assert_eq!(model.headers["authorization"], EntryValue::Secret("key".to_owned()));
         let permits = ModelPermissions {
             allow: vec![ModelAllow::WebSearch, ModelAllow::Urls],
             models: vec!["gpt-5*".to_owned()],

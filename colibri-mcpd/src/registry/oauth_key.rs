@@ -1,7 +1,7 @@
 //! The key `oauth` of an entry.
 
 use colibri_api::ServerIsolation as Isolation;
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::secret_or_text;
 use colibri_registry::value::{one_of, unique};
 
@@ -29,7 +29,7 @@ pub(super) fn read(
     entry: &Object<'_>,
     has_authorization: bool,
     isolation: Option<Isolation>,
-) -> Result<Option<Box<OauthSettings>>, Error> {
+) -> Result<Option<Box<OauthSettings>>, DocumentError> {
     let is_shared = isolation == Some(Isolation::Shared);
     let Some(key) = entry.get("oauth") else {
         let settings = OauthSettings {
@@ -50,13 +50,13 @@ pub(super) fn read(
     Ok(Some(Box::new(settings)))
 }
 
-fn settings(cursor: &Cursor<'_>) -> Result<OauthSettings, Error> {
+fn settings(cursor: &ValueCursor<'_>) -> Result<OauthSettings, DocumentError> {
     let keys = cursor.object(KEYS)?;
     let grants = [
         ("authorization_code", Grant::Person),
         ("client_credentials", Grant::Machine),
     ];
-    let text = |value: &Cursor<'_>| value.text().map(str::to_owned);
+    let text = |value: &ValueCursor<'_>| value.text().map(str::to_owned);
     let settings = OauthSettings {
         grant: keys.read("grant", |value| one_of(value, &grants))?.unwrap_or_default(),
         issuer: keys.read("issuer", text)?,
@@ -69,7 +69,7 @@ fn settings(cursor: &Cursor<'_>) -> Result<OauthSettings, Error> {
             .read("redirect_port", |value| value.integer(1024..=65535))?
             .map_or(REDIRECT_PORT, |port| port as u16),
         identity_provider: keys.read("identity_provider", provider)?,
-        shared: keys.read("shared", Cursor::boolean)?.unwrap_or(false),
+        shared: keys.read("shared", ValueCursor::boolean)?.unwrap_or(false),
     };
     let has_id = settings.client_id.is_some();
     if has_id && settings.issuer.is_none() {
@@ -87,7 +87,7 @@ fn settings(cursor: &Cursor<'_>) -> Result<OauthSettings, Error> {
 }
 
 /// MCP, "Client ID Metadata Documents".
-fn metadata_url(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn metadata_url(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let url = cursor.text()?;
     let path = url.strip_prefix("https://").and_then(|rest| rest.split_once('/'));
     match path.is_some_and(|(host, path)| !host.is_empty() && !path.is_empty()) {
@@ -97,7 +97,7 @@ fn metadata_url(cursor: &Cursor<'_>) -> Result<String, Error> {
 }
 
 /// RFC 6749 §3.3.
-fn scope(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn scope(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let scope = cursor.text()?;
     let legal = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
     match !scope.is_empty() && scope.bytes().all(legal) {
@@ -106,7 +106,7 @@ fn scope(cursor: &Cursor<'_>) -> Result<String, Error> {
     }
 }
 
-fn provider(cursor: &Cursor<'_>) -> Result<IdentityProvider, Error> {
+fn provider(cursor: &ValueCursor<'_>) -> Result<IdentityProvider, DocumentError> {
     let keys = cursor.object(&["issuer", "client_id", "client_secret"])?;
     Ok(IdentityProvider {
         issuer: keys.need("issuer")?.text()?.to_owned(),

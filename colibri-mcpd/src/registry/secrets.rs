@@ -5,7 +5,7 @@
 //! others, in another directory: the helper alone reads them, and the daemon never holds them.
 
 use arc_swap::ArcSwap;
-use colibri_registry::{Value, is_secret_name};
+use colibri_registry::{EntryValue, is_secret_name};
 use memchr::memmem::Finder;
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, openat};
@@ -90,13 +90,16 @@ impl SecretStore {
     /// # Errors
     /// A secret that is missing, empty, too long, not UTF-8, not a regular file (a symbolic link is none), owned by
     /// somebody other than root and this user, or open to others.
-    pub fn resolve(&self, values: &BTreeMap<String, Value>) -> Result<BTreeMap<String, SecretString>, SecretError> {
+    pub fn resolve(
+        &self,
+        values: &BTreeMap<String, EntryValue>,
+    ) -> Result<BTreeMap<String, SecretString>, SecretError> {
         let mut resolved = BTreeMap::new();
         let mut read = Vec::new();
         for (name, value) in values {
             let value = match value {
-                Value::Plain(text) => SecretString::from(text.clone()),
-                Value::Secret(secret) => {
+                EntryValue::Plain(text) => SecretString::from(text.clone()),
+                EntryValue::Secret(secret) => {
                     let value = self.file(secret)?;
                     read.push(value.clone());
                     value
@@ -199,7 +202,7 @@ fn owner_is_right(uid: u32) -> bool {
 }
 
 impl Vault for SecretStore {
-    fn read(&self, value: &Value) -> Result<SecretString, String> {
+    fn read(&self, value: &EntryValue) -> Result<SecretString, String> {
         let values = BTreeMap::from([(String::new(), value.clone())]);
         let mut resolved = self.resolve(&values).map_err(|error| error.to_string())?;
         Ok(resolved.remove("").unwrap_or_default())
@@ -421,10 +424,10 @@ mod tests {
         }
     }
 
-    fn asking(name: &str) -> BTreeMap<String, Value> {
+    fn asking(name: &str) -> BTreeMap<String, EntryValue> {
         [
-            ("TOKEN".to_owned(), Value::Secret(name.to_owned())),
-            ("LOG".to_owned(), Value::Plain("warning".to_owned())),
+            ("TOKEN".to_owned(), EntryValue::Secret(name.to_owned())),
+            ("LOG".to_owned(), EntryValue::Plain("warning".to_owned())),
         ]
         .into()
     }

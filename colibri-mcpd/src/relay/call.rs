@@ -23,18 +23,18 @@ use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
-    Answer as OwnAnswer, Askable, Code, Deferred, Failure, Feature, Method, Mirrored, RpcError, Version,
+    AnswerBody as OwnAnswer, Askable, Code, DeferredTask, Failure, Feature, Method, MirroredArgument, RpcError, Version,
 };
 use colibri_text::brief;
-use colibri_trail::{Digest, Validation};
-use colibri_wire::{Edits, Id, Json};
+use colibri_trail::{ContentDigest, Validation};
+use colibri_wire::{Edits, Json, RequestId};
 
 /// A request on its way.
 pub struct Call {
     /// Who asks, and where the answer goes.
     pub client: Arc<Client>,
     /// The client's id, to find the call again.
-    pub id: Id,
+    pub id: RequestId,
     /// The batch it came in.
     pub batch: Option<Arc<BatchAnswers>>,
     /// The version that the client speaks in this request.
@@ -78,7 +78,7 @@ pub struct Call {
     /// What stands against it.
     pub against: Option<Box<Failure>>,
     /// What became of what it was for, where that is left to the board.
-    pub deferred: Option<Box<Deferred>>,
+    pub deferred: Option<Box<DeferredTask>>,
 }
 
 /// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
@@ -314,7 +314,7 @@ pub trait CallTarget: Send + Sync {
     }
 
     /// The arguments that a modern client repeats in header fields over HTTP.
-    fn mirrored(&self) -> &[Mirrored] {
+    fn mirrored(&self) -> &[MirroredArgument] {
         &[]
     }
 
@@ -423,14 +423,14 @@ impl CallOutcome {
 /// A result that many get: made, hashed and held once.
 pub struct SharedPage {
     pub(super) result: SharedBytes,
-    digest: Digest,
+    digest: ContentDigest,
     listed: Arc<[ListedToolCost]>,
 }
 
 impl SharedPage {
     /// A result whose bytes come out of the budget, for the client of this queue. `None`: there is no room.
     pub fn new(result: Vec<u8>, whom: &Outbox) -> Option<SharedPage> {
-        let digest = Digest::of(&result);
+        let digest = ContentDigest::of(&result);
         let result = whom.share(result)?;
         let listed = Arc::default();
         Some(SharedPage { result, digest, listed })
@@ -453,7 +453,7 @@ impl SharedPage {
     }
 
     /// What is recorded of it.
-    pub fn digest(&self) -> Digest {
+    pub fn digest(&self) -> ContentDigest {
         self.digest
     }
 }

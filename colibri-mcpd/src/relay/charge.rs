@@ -6,7 +6,7 @@ use super::call::Call;
 use super::exit::{ClientMessage, ExitAnswer};
 use crate::ledger::{CostLedger, CostLine, Payer};
 use crate::policy::{FieldFact, ResultFacts};
-use colibri_api::{Cost, Day};
+use colibri_api::{CostDay, CostSum};
 use colibri_protocol::Method;
 
 /// The record by which a tool's contract says that a call of it is one of a model.
@@ -15,13 +15,13 @@ const MODEL_CALL: &str = "model_call";
 /// Counts a call that took so long, and of whose answer so many bytes were queued for its client.
 pub fn charge(ledger: &CostLedger, call: &Call, answer: &ExitAnswer, took: Duration, queued: usize) {
     let payer = payer(call);
-    let cost = Cost {
+    let cost = CostSum {
         calls: 1,
         errors: (!answer.success).into(),
         bytes_in: call.frame.len() as u64,
         bytes_out: queued as u64,
         microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-        ..Cost::default()
+        ..CostSum::default()
     };
     ledger.count(&payer, line(call), &cost);
     if let ClientMessage::Page(_, page) = &answer.message
@@ -37,9 +37,9 @@ pub fn model(ledger: &CostLedger, call: &Call, facts: &ResultFacts<'_>) {
     if facts.event != MODEL_CALL {
         return;
     }
-    let mut cost = Cost {
+    let mut cost = CostSum {
         model_requests: 1,
-        ..Cost::default()
+        ..CostSum::default()
     };
     for (name, fact) in &facts.fields {
         match (*name, fact) {
@@ -53,7 +53,7 @@ pub fn model(ledger: &CostLedger, call: &Call, facts: &ResultFacts<'_>) {
 
 fn payer(call: &Call) -> Payer<'_> {
     Payer {
-        day: Day::of(call.time),
+        day: CostDay::of(call.time),
         uid: call.client.caller.uid,
         agent: call.client.door.as_ref().map(|door| &door.agent),
     }

@@ -15,8 +15,8 @@ use crate::peer::Outbox;
 use crate::policy::{ApprovalCaller, Caller, Gate, Gates, Rights, UserUsage};
 use crate::results::ResultOwner;
 use colibri_protocol::Feature;
-use colibri_protocol::subscription::Filter;
-use colibri_wire::Id;
+use colibri_protocol::subscription::SubscriptionFilter;
+use colibri_wire::RequestId;
 
 /// The asking side of calls: a connection, or one request over HTTP.
 pub struct Client {
@@ -45,7 +45,7 @@ pub struct Client {
     /// The daemon is ending: no further request is admitted.
     closed: AtomicBool,
     /// The `subscriptions/listen` requests in flight.
-    subscriptions: Mutex<BTreeMap<Id, ListenHandle>>,
+    subscriptions: Mutex<BTreeMap<RequestId, ListenHandle>>,
     /// The last call in flight has landed.
     quiet: Notify,
     /// Nothing more is queued for it once that has happened.
@@ -59,12 +59,12 @@ struct ListenHandle {
     /// Its id as it is written.
     id: Box<str>,
     /// What it is told of.
-    filter: Filter,
+    filter: SubscriptionFilter,
     /// Its subscriptions at servers.
     _lasting: Vec<SubscriptionGuard>,
 }
 
-type Flights = HashMap<Id, Flight, BuildHasherDefault<ShortHash>>;
+type Flights = HashMap<RequestId, Flight, BuildHasherDefault<ShortHash>>;
 
 /// A hash (FNV-1a) that is quick for what is short. Who chooses ids that fall together slows down only their own calls,
 /// of which there are few.
@@ -201,14 +201,20 @@ impl Client {
         self.share.as_ref()
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, ListenHandle>> {
+    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<RequestId, ListenHandle>> {
         self.subscriptions
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// From now on the request with this id is told of this, and what lasts with it does.
-    pub fn listens(&self, id: Id, id_text: Box<str>, filter: Filter, lasting: Vec<SubscriptionGuard>) {
+    pub fn listens(
+        &self,
+        id: RequestId,
+        id_text: Box<str>,
+        filter: SubscriptionFilter,
+        lasting: Vec<SubscriptionGuard>,
+    ) {
         let listening = ListenHandle {
             id: id_text,
             filter,
@@ -218,7 +224,7 @@ impl Client {
     }
 
     /// No more.
-    pub fn end_subscription(&self, id: &Id) {
+    pub fn end_subscription(&self, id: &RequestId) {
         let ended = self.subscriptions().remove(id);
         drop(ended);
     }
@@ -238,7 +244,7 @@ impl Client {
     ///
     /// # Errors
     /// Which limit is reached, or that the id is in use.
-    pub fn admit(&self, id: &Id) -> Result<(), AdmissionLimit> {
+    pub fn admit(&self, id: &RequestId) -> Result<(), AdmissionLimit> {
         let mut flights = self.flights();
         let count = flights.len();
         match flights.entry(id.clone()) {
@@ -260,7 +266,7 @@ impl Client {
     }
 
     /// Notes who is to be told if the call is cancelled. `false`: it was cancelled already.
-    pub fn sent(&self, id: &Id, to: Arc<dyn CancelReason>, number: u64) -> bool {
+    pub fn sent(&self, id: &RequestId, to: Arc<dyn CancelReason>, number: u64) -> bool {
         match self.flights().get_mut(id) {
             Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
@@ -271,7 +277,7 @@ impl Client {
     }
 
     /// Notes that the call waits again, for another attempt. `false`: it was cancelled already.
-    pub fn unsent(&self, id: &Id) -> bool {
+    pub fn unsent(&self, id: &RequestId) -> bool {
         match self.flights().get_mut(id) {
             Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
@@ -282,19 +288,19 @@ impl Client {
     }
 
     /// Whether the call was cancelled before it was sent.
-    pub fn is_cancelled(&self, id: &Id) -> bool {
+    pub fn is_cancelled(&self, id: &RequestId) -> bool {
         matches!(self.flights().get(id), Some(Flight::Cancelled | Flight::GivenUp) | None)
     }
 
     /// Whether the daemon has given the call up because it ends.
-    pub fn is_given_up(&self, id: &Id) -> bool {
+    pub fn is_given_up(&self, id: &RequestId) -> bool {
         matches!(self.flights().get(id), Some(Flight::GivenUp))
     }
 
     /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
     /// waits for an answer. The call counts as in flight until that is done: whoever waits for all to have landed may
     /// close the connection next.
-    pub fn land(&self, id: &Id, deliver: impl FnOnce(bool)) {
+    pub fn land(&self, id: &RequestId, deliver: impl FnOnce(bool)) {
         let mut flights = self.flights();
         let flight = flights.remove(id);
         deliver(!matches!(flight, Some(Flight::Cancelled) | None));
@@ -337,7 +343,7 @@ impl Client {
     }
 
     /// Cancels a call, if it is in flight.
-    pub fn cancel(&self, id: &Id, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
+    pub fn cancel(&self, id: &RequestId, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
         let told = match self.flights().get_mut(id) {
             None => None,
             Some(flight) => match std::mem::replace(flight, Flight::Cancelled) {
@@ -387,12 +393,12 @@ impl Client {
     }
 
     /// Whether the request with this id is in flight.
-    pub fn is_in_flight(&self, id: &Id) -> bool {
+    pub fn is_in_flight(&self, id: &RequestId) -> bool {
         self.flights().contains_key(id)
     }
 
     /// Calls in flight, and whether one of them has this id.
-    pub fn in_flight_with(&self, id: &Id) -> (usize, bool) {
+    pub fn in_flight_with(&self, id: &RequestId) -> (usize, bool) {
         let flights = self.flights();
         (flights.len(), flights.contains_key(id))
     }
@@ -484,14 +490,14 @@ mod tests {
     }
 
     /// Whether somebody waited for the answer.
-    fn landed(client: &Client, id: &Id) -> bool {
+    fn landed(client: &Client, id: &RequestId) -> bool {
         let mut waited_for = None;
         client.land(id, |waited| waited_for = Some(waited));
         waited_for.unwrap()
     }
 
-    fn id(text: &str) -> Id {
-        Id::of(Json::parse(text.as_bytes()).unwrap())
+    fn id(text: &str) -> RequestId {
+        RequestId::of(Json::parse(text.as_bytes()).unwrap())
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::lasting::SubscriptionGuard;
 use crate::peer::Outbox;
 use crate::policy::Rights;
 use colibri_protocol::logging::Level;
-use colibri_protocol::{Askable, Session as Agreed, Version};
+use colibri_protocol::{Askable, SessionPhase as Agreed, Version};
 
 /// What a client agreed on and can do: for as long as its connection lives, where it writes lines; over HTTP for a
 /// legacy session, whose requests are a [`super::Client`] each, or for one modern request.

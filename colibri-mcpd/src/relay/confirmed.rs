@@ -16,7 +16,7 @@ use super::record::ClientRequestRecord;
 use super::request_state::RetryPurpose;
 use super::tickets::{PendingWork, TICKET, TooMany, WAIT};
 use crate::policy::summary;
-use colibri_protocol::{Ask, Code, Failure, Said, Version, input, read_response};
+use colibri_protocol::{ClientReply, Code, ElicitationKind, Failure, Version, input, read_response};
 use colibri_wire::{Edits, Json};
 
 /// The key of our question among those that a client is asked.
@@ -33,7 +33,7 @@ struct Confirmation {
 impl Chain {
     /// Whether the person behind a call is asked by its client in answer to it.
     pub fn asks_by_answer(&self, call: &Call) -> bool {
-        call.version.is_modern() && call.askable().can(Ask::Form)
+        call.version.is_modern() && call.askable().can(ElicitationKind::Form)
     }
 
     /// Asks the person behind a modern client whether a call may be made, who gets to read what `arguments` say of it.
@@ -72,9 +72,9 @@ impl Confirmation {
         let outcome = match chain.ticket(&call.client, self.clone()) {
             Ok(ticket) => {
                 let state = chain.seal(RetryPurpose::Confirm, &call, &ticket, SystemTime::now() + WAIT);
-                let question = input::Question {
+                let question = input::InputQuestion {
                     key: KEY,
-                    method: Ask::Form.method(),
+                    method: ElicitationKind::Form.method(),
                     params: Some(&self.params),
                 };
                 let result = input::input_required_result(call.version, &self.server, &[question], &state);
@@ -220,7 +220,7 @@ pub struct PersonElicitation {
 impl Chain {
     /// Asks the person behind a legacy client whether a call may be made. `None`: it cannot be asked.
     pub fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<PersonElicitation> {
-        if call.version.is_modern() || !call.askable().can(Ask::Form) {
+        if call.version.is_modern() || !call.askable().can(ElicitationKind::Form) {
             return None;
         }
         let described = call.target.describe();
@@ -228,7 +228,7 @@ impl Chain {
         let params = input::confirmation(described.server, described.operation, arguments);
         let record = ClientRequestRecord {
             server: described.server.into(),
-            method: Ask::Form.method(),
+            method: ElicitationKind::Form.method(),
             client: call.client.clone(),
             call: call.number,
             request: asking.number(),
@@ -237,7 +237,7 @@ impl Chain {
         let message = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{}\",\"params\":{params}}}",
             asking.number(),
-            Ask::Form.method()
+            ElicitationKind::Form.method()
         );
         let is_sent = asking.send(&message.into(), &Edits::new(), None);
         let mut asked = PersonElicitation {
@@ -265,7 +265,12 @@ impl PersonElicitation {
                 .as_ref()
                 .ok()
                 .and_then(|span| Json::part(&response.frame, span.clone()))
-                .and_then(|result| Some((read_response(Ask::Form, result, Version::LATEST).ok()?.0, result.text()))),
+                .and_then(|result| {
+                    Some((
+                        read_response(ElicitationKind::Form, result, Version::LATEST).ok()?.0,
+                        result.text(),
+                    ))
+                }),
             Err(_) => None,
         };
         let is_recorded = match said {
@@ -273,7 +278,7 @@ impl PersonElicitation {
             None => self.ends(answer.as_ref().err().map_or("unreadable", NoResponse::word), None),
         };
         match said {
-            Some((said, _)) if is_recorded || said != Said::Accept => said == Said::Accept,
+            Some((said, _)) if is_recorded || said != ClientReply::Accept => said == ClientReply::Accept,
             _ => std::future::pending().await,
         }
     }

@@ -9,7 +9,7 @@ use super::call::{Call, CallOutcome, Upstream};
 use super::client::Client;
 use crate::policy::{Rights, Terms};
 use crate::results::MOST_COUNTED;
-use colibri_api::{CostMode, CostSetBy, Day};
+use colibri_api::{CostDay, CostMode, CostSetBy};
 use colibri_protocol::{Code, Failure, Method};
 
 /// Results up to so many bytes are relayed whole however little is left. It bounds what calls that are on their way
@@ -69,8 +69,8 @@ impl BudgetStatus {
 }
 
 /// By the clock, and not by when a call came in: one that lasts for days is no way back into a day that is over.
-fn today() -> Day {
-    Day::of(SystemTime::now())
+fn today() -> CostDay {
+    CostDay::of(SystemTime::now())
 }
 
 fn least<const N: usize>(limits: [Option<u64>; N]) -> Option<u64> {
@@ -159,7 +159,7 @@ const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's
 /// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
 pub fn time_of_today(at: u64) -> Option<String> {
     let minutes = at / 60_000 % (24 * 60);
-    let is_today = Day::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)) == today();
+    let is_today = CostDay::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)) == today();
     is_today.then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
 }
 

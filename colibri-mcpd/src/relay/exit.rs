@@ -10,7 +10,8 @@ use super::call::{Call, CallOutcome, ServerAnswer, SharedPage, Upstream, no_such
 use crate::policy::ReportedFailure;
 use crate::results::MediaBytes;
 use colibri_protocol::{
-    self as protocol, Answer as OwnAnswer, AttemptFailure, Code, Failure, FailureCause, FailureClass, Method, Shape,
+    self as protocol, AnswerBody as OwnAnswer, AnswerShape, AttemptFailure, Code, Failure, FailureCause, FailureClass,
+    Method,
 };
 use colibri_wire::{Edits, Json};
 
@@ -165,8 +166,8 @@ fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Fail
     })
 }
 
-fn shape_of<'a>(call: &'a Call, relayed: &ServerAnswer) -> Shape<'a> {
-    Shape {
+fn shape_of<'a>(call: &'a Call, relayed: &ServerAnswer) -> AnswerShape<'a> {
+    AnswerShape {
         method: call.method,
         server: relayed.version,
         client: call.version,
@@ -179,7 +180,7 @@ fn shape_of<'a>(call: &'a Call, relayed: &ServerAnswer) -> Shape<'a> {
 
 fn edit_result(
     edits: &mut Edits,
-    shape: &Shape<'_>,
+    shape: &AnswerShape<'_>,
     relayed: &ServerAnswer,
     span: &Range<usize>,
 ) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use super::cost::{self, AnswerLimit};
 use super::exit;
 use super::record;
 use crate::results::{Media, MediaBytes, NotStored, ResultPiece, StoredResult, beginning, media, media_spans};
-use colibri_protocol::{Answer, Code, Failure, META_KEPT, Method};
+use colibri_protocol::{AnswerBody, Code, Failure, META_KEPT, Method};
 use colibri_text::counted;
 use colibri_wire::Json;
 use colibri_wire::json::string;
@@ -102,7 +102,7 @@ impl OversizedResult {
         };
         if let Some(part) = part {
             return CallOutcome::Own {
-                answer: Answer::Result(part),
+                answer: AnswerBody::Result(part),
                 failed: self.relayed.says_error,
             };
         }

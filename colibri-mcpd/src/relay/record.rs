@@ -15,7 +15,9 @@ use crate::policy::{FieldFact, ResultFacts};
 use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_text::hex;
-use colibri_trail::{Attempt, Detail, Digest, Enter, Event, EventName, Exit, Record, Through, TrailError};
+use colibri_trail::{
+    Attempt, ContentDigest, Detail, Enter, EventName, EventRecord, ExitRecord, Through, TrailError, TrailRecord,
+};
 use colibri_wire::Json;
 
 fn unavailable(error: &TrailError) -> Failure {
@@ -44,7 +46,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         .iter()
         .map(|call| (call.in_full(call.arguments()), call.name()))
         .collect();
-    let records: Vec<Record<'_>> = calls
+    let records: Vec<TrailRecord<'_>> = calls
         .iter()
         .zip(&texts)
         .map(|(call, (full, name))| enter(call, full.as_deref(), name.as_deref()))
@@ -59,9 +61,9 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
     Ok(())
 }
 
-fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) -> Record<'a> {
+fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) -> TrailRecord<'a> {
     let to = call.target.describe();
-    Record::Enter(Enter {
+    TrailRecord::Enter(Enter {
         time: call.time,
         uid: call.client.peer.uid,
         gid: call.client.peer.gid,
@@ -77,7 +79,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
             Era::Modern => "modern",
         },
         version: call.version.as_str(),
-        args: Digest::of(call.arguments()),
+        args: ContentDigest::of(call.arguments()),
         args_full: full,
         traceparent: call.trace.as_ref().map(|trace| &*trace.parent),
         tracestate: call.trace.as_ref().and_then(|trace| trace.state.as_deref()),
@@ -244,18 +246,18 @@ fn details<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> 
     details
 }
 
-fn event<'a>(event: &'a str, details: &'a [(&'a str, Detail<'a>)], time: SystemTime) -> Record<'a> {
-    Record::Event(Event { time, event, details })
+fn event<'a>(event: &'a str, details: &'a [(&'a str, Detail<'a>)], time: SystemTime) -> TrailRecord<'a> {
+    TrailRecord::Event(EventRecord { time, event, details })
 }
 
-fn exit<'a>(call: &'a Call, answer: &'a ExitAnswer, full: Option<&'a RawValue>, time: SystemTime) -> Record<'a> {
-    Record::Exit(Exit {
+fn exit<'a>(call: &'a Call, answer: &'a ExitAnswer, full: Option<&'a RawValue>, time: SystemTime) -> TrailRecord<'a> {
+    TrailRecord::Exit(ExitRecord {
         attempt: attempt(call, time, answer.failed.as_ref()),
         success: answer.success,
         output: match &answer.message {
-            ClientMessage::Own(message) => Some(Digest::of(message)),
+            ClientMessage::Own(message) => Some(ContentDigest::of(message)),
             ClientMessage::Page(_, page) => Some(page.digest()),
-            ClientMessage::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
+            ClientMessage::Edited(frame, _, span) => Some(ContentDigest::of(&frame[span.clone()])),
             ClientMessage::None => None,
         },
         output_full: full,
@@ -276,7 +278,7 @@ fn note_written(call: &Call, full: Option<&RawValue>) {
 pub fn retried(recorder: &Recorder, call: &Call, failed: &AttemptFailure) {
     if let Recorder::Trail(trail) = recorder {
         let latency = Instant::now().saturating_duration_since(call.began);
-        let record = Record::Retry(Attempt {
+        let record = TrailRecord::Retry(Attempt {
             latency,
             ..attempt(call, SystemTime::now(), Some(failed))
         });
@@ -349,7 +351,7 @@ impl ClientRequestRecord {
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
     pub fn begins(&self, recorder: &Recorder, params: &[u8]) -> Result<(), Failure> {
-        let digest = hex(&Digest::of(params).sha256);
+        let digest = hex(&ContentDigest::of(params).sha256);
         let more = [
             ("sha256", Detail::Text(&digest)),
             ("length", Detail::Number(params.len() as u64)),
@@ -362,7 +364,7 @@ impl ClientRequestRecord {
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
     pub fn ends(&self, recorder: &Recorder, outcome: &str, answer: Option<&[u8]>) -> Result<(), Failure> {
-        let digest = answer.map(|answer| (hex(&Digest::of(answer).sha256), answer.len() as u64));
+        let digest = answer.map(|answer| (hex(&ContentDigest::of(answer).sha256), answer.len() as u64));
         let mut more = vec![("outcome", Detail::Text(outcome))];
         if let Some((sha256, length)) = &digest {
             more.push(("sha256", Detail::Text(sha256)));

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use colibri_trail::{Event, EventName, Record, Trail, TrailError};
+use colibri_trail::{EventName, EventRecord, Trail, TrailError, TrailRecord};
 
 /// Where records go.
 pub enum Recorder {
@@ -21,7 +21,7 @@ impl Recorder {
         match self {
             Recorder::Off => Ok(()),
             Recorder::Trail(trail) => trail
-                .append([Record::Event(Event {
+                .append([TrailRecord::Event(EventRecord {
                     time: SystemTime::now(),
                     event: event.name(),
                     details,

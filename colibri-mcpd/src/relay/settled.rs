@@ -9,7 +9,7 @@ use super::exit;
 use super::undone::{DeferredCall, Defers};
 use crate::policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
-use colibri_protocol::{Code, Deferred};
+use colibri_protocol::{Code, DeferredTask};
 use colibri_wire::{Edits, Json};
 
 /// What a call ends with: a result that is not as its contract says, or one within a question, is replaced whole.
@@ -59,7 +59,7 @@ pub(super) fn taskless(call: &Call, outcome: CallOutcome) -> CallOutcome {
         && let Ok(span) = relayed.outcome.clone()
         && let Some(result) = Json::part(&relayed.frame, span.clone())
     {
-        let edits = Deferred::none(result);
+        let edits = DeferredTask::none(result);
         if !edits.is_empty() {
             relayed.edits.get_or_insert_default().append_at(span.start, edits);
         }
@@ -131,7 +131,7 @@ impl Chain {
         });
     }
 
-    fn deferred(&self, call: &Call, code: &str, left: &Left) -> Deferred {
+    fn deferred(&self, call: &Call, code: &str, left: &Left) -> DeferredTask {
         let described = call.target.describe();
         let undone = DeferredCall {
             server: described.server,
@@ -151,7 +151,7 @@ impl Chain {
                     [person] if person == PERSON => "a person".to_owned(),
                     needed => format!("somebody who can do {}", needed.join(", ")),
                 };
-                Deferred {
+                DeferredTask {
                     task: Some(task),
                     told: format!(
                         "Deferred: this is task {task} of the board now, for {whom}. It needs no other call."
@@ -167,15 +167,15 @@ impl Chain {
     }
 }
 
-fn not(why: &str) -> Deferred {
-    Deferred {
+fn not(why: &str) -> DeferredTask {
+    DeferredTask {
         task: None,
         told: format!("Not deferred to the board: {why}."),
     }
 }
 
 /// A failed result that says which task its call became.
-fn telling(relayed: ServerAnswer, deferred: &Deferred) -> ServerAnswer {
+fn telling(relayed: ServerAnswer, deferred: &DeferredTask) -> ServerAnswer {
     let Ok(span) = relayed.outcome.clone() else {
         return relayed;
     };

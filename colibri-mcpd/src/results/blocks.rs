@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use colibri_wire::Json;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 use memchr::memmem;
 
 /// The most bytes for which the data of one block counts against a budget. The cost of an image does not grow with its
@@ -63,7 +63,7 @@ pub(super) fn blocks<'a>(result: &Json<'a>) -> impl Iterator<Item = Json<'a>> + 
     items.chain(messages.flat_map(|message| {
         // A prompt's message has one block in it, or several.
         let inner = message.get("content");
-        let one = inner.filter(|inner| inner.kind() != Kind::Array);
+        let one = inner.filter(|inner| inner.kind() != JsonKind::Array);
         let several = inner.into_iter().flat_map(|inner| inner.elements());
         one.into_iter().chain(several)
     }))

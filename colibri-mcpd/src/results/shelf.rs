@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use colibri_text::counted;
-use colibri_trail::Cache;
+use colibri_trail::ReleasableFiles;
 use colibri_wire::Json;
 use tracing::{info, warn};
 
@@ -224,7 +224,7 @@ impl Results {
     }
 }
 
-impl Cache for Results {
+impl ReleasableFiles for Results {
     fn give_way(&self, file: &Path) -> bool {
         if !self.files.shares_with(file) {
             return false;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::context::ServerContext;
 use crate::oauth::{self, OauthAccount, TokenOwner};
 use crate::registry::{EntryTransport, ServerSpec};
-use colibri_http::Client;
+use colibri_http::HttpClient;
 
 /// The logins at one server.
 pub(super) struct ServerAccounts {
@@ -30,7 +30,7 @@ impl ServerAccounts {
             id: id.to_owned(),
             url: url.parse().ok()?,
             settings: (**settings).clone(),
-            client: Client::new(rules.clone()),
+            client: HttpClient::new(rules.clone()),
             store: context.parts.tokens.clone(),
             vault: context.parts.secrets.clone(),
         };

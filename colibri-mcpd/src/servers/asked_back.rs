@@ -7,9 +7,9 @@ use super::instance::ServerSession;
 use crate::relay::Call;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::request_state::{self, RetryPurpose};
-use colibri_protocol::input::{self, InputRequest, Question, REQUESTS_LIMIT};
+use colibri_protocol::input::{self, InputQuestion, InputRequest, REQUESTS_LIMIT};
 use colibri_protocol::rpc_error::URL_ELICITATION_REQUIRED;
-use colibri_protocol::{self as protocol, Ask, Code, Failure, Method};
+use colibri_protocol::{self as protocol, Code, ElicitationKind, Failure, Method};
 use colibri_wire::{Edits, Json};
 
 impl ServerSession {
@@ -96,9 +96,9 @@ impl ServerSession {
         if !is_required || call.version.is_modern() {
             return Ok(Edits::new());
         }
-        self.may_ask_for(call, Ask::Url)?;
+        self.may_ask_for(call, ElicitationKind::Url)?;
         for elicitation in protocol::elicitations(error) {
-            let record = self.record_of_question(call, Ask::Url.method());
+            let record = self.record_of_question(call, ElicitationKind::Url.method());
             self.begin_record(&record, elicitation.text().as_bytes())?;
             if let Some(id) = elicitation.get("elicitationId").and_then(|id| id.as_str()) {
                 self.state().asks.note_url(&id, &call.client);
@@ -108,7 +108,7 @@ impl ServerSession {
     }
 
     fn ask_for_urls(&self, call: &Call, error: Json<'_>) -> Result<Vec<u8>, Failure> {
-        self.may_be_asked(call, Ask::Url)?;
+        self.may_be_asked(call, ElicitationKind::Url)?;
         let wording = self.wording_of_answer(call);
         let invalid = |why: String| {
             let message = format!("the server's error {URL_ELICITATION_REQUIRED} cannot be passed on: {why}");
@@ -121,7 +121,9 @@ impl ServerSession {
                 return Err(invalid(format!("it names over {REQUESTS_LIMIT} URLs")));
             }
             let own = elicitation.detached();
-            let edits = wording.edits(Ask::Url, own).map_err(|error| invalid(error.message))?;
+            let edits = wording
+                .edits(ElicitationKind::Url, own)
+                .map_err(|error| invalid(error.message))?;
             let params = String::from_utf8_lossy(&edits.apply(own.text().as_bytes())).into_owned();
             worded.push(((worded.len() + 1).to_string(), own.text(), params));
         }
@@ -129,14 +131,14 @@ impl ServerSession {
             return Err(invalid("it names no URL".to_owned()));
         }
         for (_, own, _) in &worded {
-            let record = self.record_of_question(call, Ask::Url.method());
+            let record = self.record_of_question(call, ElicitationKind::Url.method());
             self.begin_record(&record, own.as_bytes())?;
         }
         let questions: Vec<_> = worded
             .iter()
-            .map(|(key, _, params)| Question {
+            .map(|(key, _, params)| InputQuestion {
                 key,
-                method: Ask::Url.method(),
+                method: ElicitationKind::Url.method(),
                 params: Some(params),
             })
             .collect();
@@ -150,7 +152,7 @@ impl ServerSession {
         ))
     }
 
-    fn may_ask_for(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
+    fn may_ask_for(&self, call: &Call, ask: ElicitationKind) -> Result<(), Failure> {
         if self.may_ask.in_answer.can(ask) {
             let record = self.record_of_question(call, ask.method());
             return self.policy_lets(&record, ask);
@@ -164,7 +166,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn may_be_asked(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
+    pub(super) fn may_be_asked(&self, call: &Call, ask: ElicitationKind) -> Result<(), Failure> {
         self.may_ask_for(call, ask)?;
         if !call.askable().can(ask) {
             let message = format!(
@@ -194,10 +196,10 @@ impl ServerSession {
         for response in responses.into_iter().flat_map(|responses| responses.members()) {
             let action = response.value.get("action").and_then(|action| action.as_str());
             let (method, outcome) = match action.as_deref() {
-                Some(action @ ("accept" | "decline" | "cancel")) => (Ask::Form, action),
-                Some(_) => (Ask::Form, "unreadable"),
-                None if response.value.get("roots").is_some() => (Ask::Roots, "answer"),
-                None => (Ask::Sampling, "answer"),
+                Some(action @ ("accept" | "decline" | "cancel")) => (ElicitationKind::Form, action),
+                Some(_) => (ElicitationKind::Form, "unreadable"),
+                None if response.value.get("roots").is_some() => (ElicitationKind::Roots, "answer"),
+                None => (ElicitationKind::Sampling, "answer"),
             };
             let record = self.record_of_question(call, method.method());
             record.ends(&self.chain.recorder, outcome, Some(response.value.text().as_bytes()))?;

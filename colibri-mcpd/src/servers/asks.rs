@@ -21,8 +21,10 @@ use super::turns::SlotHolder;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::{Client, ClientRequest, ClientResponse, PATIENCE};
 use colibri_protocol::rpc_error::{INVALID_REQUEST, METHOD_NOT_FOUND};
-use colibri_protocol::{self as protocol, Answer, Ask, Askable, Failure, RpcError, Said, upstream};
-use colibri_wire::{Edits, Id, Json};
+use colibri_protocol::{
+    self as protocol, AnswerBody, Askable, ClientReply, ElicitationKind, Failure, RpcError, upstream,
+};
+use colibri_wire::{Edits, Json, RequestId};
 
 /// Who is asked.
 struct ElicitationTarget {
@@ -61,7 +63,8 @@ impl ServerSession {
         keeper: &Arc<dyn SessionObserver>,
     ) {
         let version = self.version();
-        let ask = Ask::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
+        let ask =
+            ElicitationKind::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
         let Some(ask) = ask else {
             if method != "ping" {
                 self.complain(&format!(
@@ -76,16 +79,16 @@ impl ServerSession {
         keeper.asks();
         if let Err(error) = self.ask_person(frame, (id, ask, params)) {
             self.complain(&format!("asked for {method}, and was refused: {}", error.message));
-            self.push(&Answer::Error(error).to_message(Some(id.text())));
+            self.push(&AnswerBody::Error(error).to_message(Some(id.text())));
         }
     }
 
     fn ask_person(
         self: &Arc<Self>,
         frame: &Bytes,
-        (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
+        (id, ask, params): (Json<'_>, ElicitationKind, Option<Json<'_>>),
     ) -> Result<(), RpcError> {
-        let key = Id::of(id);
+        let key = RequestId::of(id);
         let (whom, opened) = {
             let mut state = self.state();
             state.asks.takes(&key).map_err(|why| match why {
@@ -135,7 +138,7 @@ impl ServerSession {
     }
 
     /// Whom a request is about.
-    fn whom(&self, state: &ServerSessionState, ask: Ask) -> Result<ElicitationTarget, RpcError> {
+    fn whom(&self, state: &ServerSessionState, ask: ElicitationKind) -> Result<ElicitationTarget, RpcError> {
         let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
             PendingReply::Call { call, total, .. } => Some(ElicitationTarget {
                 client: call.client.clone(),
@@ -171,13 +174,13 @@ impl ServerSession {
             }
             return Ok(whom);
         }
-        let last = (self.may_ask.one_client || ask == Ask::Roots).then(|| state.asks.last());
+        let last = (self.may_ask.one_client || ask == ElicitationKind::Roots).then(|| state.asks.last());
         let Some(client) = last.flatten() else {
             return Err(failed(
                 "no call is in flight that this could be about, so there is nobody to ask".to_owned(),
             ));
         };
-        let protocol::Session::Legacy(version) = client.session.agreed() else {
+        let protocol::SessionPhase::Legacy(version) = client.session.agreed() else {
             return Err(failed(
                 "no call is in flight that this could be about, and the client cannot be asked without one".to_owned(),
             ));
@@ -197,7 +200,7 @@ impl ServerSession {
     fn ask_in_answer_to(
         self: &Arc<Self>,
         whom: ElicitationTarget,
-        (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
+        (id, ask, params): (Json<'_>, ElicitationKind, Option<Json<'_>>),
     ) -> Result<(), RpcError> {
         let how = self.wording(&whom, whom.number);
         let text = params.map_or("{}", |params| params.text());
@@ -235,7 +238,7 @@ impl ServerSession {
         }
     }
 
-    fn record_of(&self, ask: Ask, whom: &ElicitationTarget, request: u64) -> Record {
+    fn record_of(&self, ask: ElicitationKind, whom: &ElicitationTarget, request: u64) -> Record {
         Record {
             server: self.server.clone(),
             method: ask.method(),
@@ -249,7 +252,7 @@ impl ServerSession {
     fn send_ask(
         self: &Arc<Self>,
         frame: &Bytes,
-        (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
+        (id, ask, params): (Json<'_>, ElicitationKind, Option<Json<'_>>),
         whom: &ElicitationTarget,
     ) -> Result<ClientRequest, RpcError> {
         let mut asking = ClientRequest::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
@@ -280,7 +283,7 @@ impl ServerSession {
             };
             Box::new(forward) as crate::relay::ClientProgress
         });
-        if ask == Ask::Url
+        if ask == ElicitationKind::Url
             && let Some(id) = params.and_then(|params| params.get("elicitationId")?.as_str())
         {
             self.state().asks.note_url(&id, &whom.client);
@@ -295,7 +298,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// The rule that says no.
-    pub(super) fn policy_lets(&self, record: &Record, ask: Ask) -> Result<(), Failure> {
+    pub(super) fn policy_lets(&self, record: &Record, ask: ElicitationKind) -> Result<(), Failure> {
         let rights = self.chain.rules.rights(&record.client);
         let allowed = rights.may_be_asked(&self.server, ask);
         if allowed.is_err() {
@@ -319,8 +322,8 @@ impl ServerSession {
         self: Arc<Self>,
         (mut asking, over): (ClientRequest, oneshot::Receiver<ElicitationEnd>),
         whom: ElicitationTarget,
-        (ask, id): (Ask, String),
-        (key, count): (Id, u64),
+        (ask, id): (ElicitationKind, String),
+        (key, count): (RequestId, u64),
         record: Record,
     ) {
         let answer = tokio::select! {
@@ -373,7 +376,7 @@ impl ServerSession {
             }
             (_, Ok(_)) => {
                 let error = failed("the server does not read its standard input".to_owned());
-                self.push(&Answer::Error(error).to_message(Some(&id)));
+                self.push(&AnswerBody::Error(error).to_message(Some(&id)));
             }
             (_, Err(error)) => {
                 debug!(
@@ -383,13 +386,18 @@ impl ServerSession {
                     ask.method(),
                     error.message
                 );
-                self.push(&Answer::Error(error).to_message(Some(&id)));
+                self.push(&AnswerBody::Error(error).to_message(Some(&id)));
             }
         }
     }
 
     /// What became of a request by the client's answer, and the edits that the answer needs for the server.
-    fn read_answer(&self, ask: Ask, response: &ClientResponse, id: &str) -> (&'static str, Result<Edits, RpcError>) {
+    fn read_answer(
+        &self,
+        ask: ElicitationKind,
+        response: &ClientResponse,
+        id: &str,
+    ) -> (&'static str, Result<Edits, RpcError>) {
         let mut edits = Edits::new();
         protocol::id_edit(&mut edits, response.id.clone(), id.as_bytes());
         let result = match &response.outcome {
@@ -405,7 +413,7 @@ impl ServerSession {
         match protocol::read_response(ask, result, self.version()) {
             Ok((said, more)) => {
                 edits.append_at(at, more);
-                (Said::name(said), Ok(edits))
+                (ClientReply::name(said), Ok(edits))
             }
             Err(why) => ("unreadable", Err(failed(why))),
         }
@@ -465,7 +473,7 @@ impl ServerSession {
                 if let Some(id) = ours.and_then(|params| params.get("requestId"))
                     && !self.takes_back(id)
                 {
-                    self.state().asks.take_back(&Id::of(id));
+                    self.state().asks.take_back(&RequestId::of(id));
                 }
                 true
             }

@@ -12,7 +12,7 @@ use crate::relay::record::ClientRequestRecord;
 use crate::relay::request_state::{ResumedCall, RetryPurpose};
 use crate::relay::{Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall};
 use colibri_protocol::input::{self, InputRequired};
-use colibri_protocol::{self as protocol, Ask, Code, Failure, Method, Version};
+use colibri_protocol::{self as protocol, Code, ElicitationKind, Failure, Method, Version};
 use colibri_wire::{Edits, Json};
 
 /// How often a server may ask before it answers.
@@ -22,7 +22,7 @@ const MAX_ROUNDS: u32 = 10;
 struct BridgedQuestion {
     /// The server's key of it, as it was written.
     key: String,
-    ask: Ask,
+    ask: ElicitationKind,
     record: ClientRequestRecord,
     is_over: bool,
 }

@@ -12,8 +12,8 @@ use super::listing::{Catalogue, ServerDefinition, ServerList};
 use crate::outbound::EndpointTransport as Spoken;
 use crate::registry::EntryTransport;
 use colibri_protocol::rpc_error::METHOD_NOT_FOUND;
-use colibri_protocol::upstream::{self, Page, Probe, ServerSays, Walk};
-use colibri_protocol::{Code, Failure, Feature, Features, Mirrored, Version};
+use colibri_protocol::upstream::{self, ListPage, ListWalk, Probe, ServerSays};
+use colibri_protocol::{Code, Failure, Feature, Features, MirroredArgument, Version};
 use colibri_text::{brief, visible};
 use colibri_wire::Json;
 use tokio::time::timeout;
@@ -253,7 +253,7 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
         return Ok(list);
     }
     let (version, method) = (session.version(), feature.list_method().as_str());
-    let mut walk = Walk::of(feature);
+    let mut walk = ListWalk::of(feature);
     let mut cursor: Option<String> = None;
     loop {
         let at = cursor.take();
@@ -272,7 +272,7 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
         let mut page = walk.read(result).map_err(|error| broken(session, &error.to_string()))?;
         if feature == Feature::Tool {
             if session.is_remote && version.is_modern() {
-                leave_out(&mut page, Mirrored::check_tool);
+                leave_out(&mut page, MirroredArgument::check_tool);
             } else if version == Version::V2025_11_25 {
                 leave_out(&mut page, check_needs_no_task);
             }
@@ -316,7 +316,7 @@ fn check_needs_no_task(definition: Json<'_>) -> Result<(), String> {
 }
 
 /// Leaves out of a page the tools that a check is against.
-fn leave_out(page: &mut Page<'_>, check: impl Fn(Json<'_>) -> Result<(), String>) {
+fn leave_out(page: &mut ListPage<'_>, check: impl Fn(Json<'_>) -> Result<(), String>) {
     page.entries.retain(|entry| match check(entry.definition) {
         Ok(()) => true,
         Err(why) => {

@@ -10,15 +10,15 @@ use super::open_asks::failed;
 use crate::relay::Client;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::tickets::TICKET;
-use colibri_protocol::input::{Question, REQUESTS_LIMIT, input_required_result};
-use colibri_protocol::{Ask, Askable, Failure, RpcError, Version};
+use colibri_protocol::input::{InputQuestion, REQUESTS_LIMIT, input_required_result};
+use colibri_protocol::{Askable, ElicitationKind, Failure, RpcError, Version};
 
 /// Something that a server asked about a call of a modern client.
 pub(super) struct HeldElicitation {
     /// The server's id of it, as it wrote it.
     pub id: Box<str>,
     /// What it asks for.
-    pub ask: Ask,
+    pub ask: ElicitationKind,
     /// Its `params` as the client gets them.
     pub params: Box<str>,
     /// What is recorded of it.
@@ -83,7 +83,7 @@ impl SuspendedServerCall {
         let questions: Vec<_> = self
             .asked
             .iter()
-            .map(|(key, asked)| Question {
+            .map(|(key, asked)| InputQuestion {
                 key,
                 method: asked.ask.method(),
                 params: Some(&asked.params),

@@ -16,8 +16,8 @@ use super::open_asks::failed;
 use crate::relay::request_state::{RetryPurpose as State, RetryRefusal};
 use crate::relay::tickets::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
 use crate::relay::{Call, CallOutcome, Chain, Client, Waits, refused};
-use colibri_protocol::{self as protocol, Answer, Code, Failure, RpcError, Said, upstream};
-use colibri_wire::{Envelope, Json, Kind};
+use colibri_protocol::{self as protocol, AnswerBody, ClientReply, Code, Failure, RpcError, upstream};
+use colibri_wire::{Envelope, EnvelopeKind, Json};
 
 /// Why a call is over that was held for too long.
 pub(super) const EXPIRED: &str = "nobody answered in time";
@@ -238,11 +238,11 @@ impl ServerSession {
     }
 
     /// Tells the server what it asked for.
-    fn tell_answers(&self, told: Vec<(HeldElicitation, Said, Vec<u8>)>) {
+    fn tell_answers(&self, told: Vec<(HeldElicitation, ClientReply, Vec<u8>)>) {
         for (asked, said, result) in told {
             let answer = match asked.record.ends(&self.chain.recorder, said.name(), Some(&result)) {
-                Ok(()) => Answer::Result(result),
-                Err(failure) => Answer::Error(failed(failure.message)),
+                Ok(()) => AnswerBody::Result(result),
+                Err(failure) => AnswerBody::Error(failed(failure.message)),
             };
             self.push(&answer.to_message(Some(&asked.id)));
         }
@@ -253,7 +253,7 @@ impl ServerSession {
         for asked in asked {
             // Where that cannot be recorded, there is no answer that may not be told.
             let _ = asked.record.ends(&self.chain.recorder, "given up", None);
-            self.push(&Answer::Error(failed(why.to_owned())).to_message(Some(&asked.id)));
+            self.push(&AnswerBody::Error(failed(why.to_owned())).to_message(Some(&asked.id)));
         }
     }
 
@@ -268,7 +268,7 @@ impl ServerSession {
     fn answer_late(self: &Arc<Self>, frame: Bytes) {
         let mut finished = Vec::new();
         if let Ok(Envelope {
-            kind: Kind::Answer { id, outcome },
+            kind: EnvelopeKind::Answer { id, outcome },
             ..
         }) = Envelope::parse(&frame)
         {

@@ -18,7 +18,7 @@ use super::turns::SlotHolder;
 use crate::relay::{Call, CallOutcome, CancelReason, ServerAnswer};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
-use colibri_protocol::tasks::{self, Task};
+use colibri_protocol::tasks::{self, UpstreamTask};
 use colibri_protocol::{self as protocol, Code, Failure, FailureCause, Method, upstream};
 use colibri_wire::{Edits, Json};
 
@@ -362,7 +362,7 @@ impl ServerSession {
     /// What is answered instead of the task.
     fn task_edits(self: &Arc<Self>, call: &Call, result: Json<'_>, is_new: bool) -> Result<Edits, Failure> {
         let invalid = |why: String| self.failure(Code::ServerAnswerInvalid, why);
-        let task = Task::read(result).map_err(|error| invalid(error.to_string()))?;
+        let task = UpstreamTask::read(result).map_err(|error| invalid(error.to_string()))?;
         if is_new {
             let params = call.parts.params.clone();
             if call.method != Some(Method::ToolsCall)

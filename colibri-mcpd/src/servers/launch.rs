@@ -20,9 +20,9 @@ use crate::outbound::{Anonymous, EndpointTransport as Spoken};
 use crate::peer::{Outbox, Tenant};
 use crate::registry::{EntryTransport, ServerSpec};
 use crate::relay::{CallMetrics, Client};
-use colibri_http::Rules;
+use colibri_http::ConnectionRules;
 use colibri_protocol::{Code, Failure, Version};
-use colibri_registry::{Command, Stdin, Value};
+use colibri_registry::{EntryValue, Stdin, StdioCommand};
 
 /// Between two tries of who waits its turn, unless a process ends meanwhile.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
@@ -223,7 +223,7 @@ impl Launch {
     }
 
     /// Has a process started. What is over a limit waits its turn: behind those who wait already, and one asks for all.
-    async fn spawned(&self, command: &Command) -> Result<SpawnedServer, NotStarted> {
+    async fn spawned(&self, command: &StdioCommand) -> Result<SpawnedServer, NotStarted> {
         let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
         if self.queue.waiting.load(Ordering::Acquire) == 0 {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
@@ -273,9 +273,9 @@ impl Launch {
     fn connected(
         &self,
         url: &str,
-        headers: &BTreeMap<String, Value>,
+        headers: &BTreeMap<String, EntryValue>,
         spoken: Spoken,
-        rules: &Rules,
+        rules: &ConnectionRules,
     ) -> Result<(SpawnedServer, Faults), Failure> {
         let headers = self.context.parts.secrets.resolve(headers);
         let reached = RemoteAccess {
@@ -294,7 +294,7 @@ impl Launch {
     }
 
     /// What is started.
-    fn launch_spec(&self, command: &Command) -> Result<LaunchSpec, Failure> {
+    fn launch_spec(&self, command: &StdioCommand) -> Result<LaunchSpec, Failure> {
         if command.jail.is_some() {
             let session = session_id().map_err(|error| self.unstartable(format!("no session id: {error}")))?;
             return Ok(LaunchSpec::Jailed(JailConfig {

@@ -17,9 +17,9 @@ use crate::confine::{ServerExit, SpawnedServer};
 use crate::outbound::SendError;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, CallOutcome};
-use colibri_protocol::upstream::{self, Notification};
+use colibri_protocol::upstream::{self, ServerNotification};
 use colibri_protocol::{Code, Feature, Features};
-use colibri_wire::{Envelope, Json, Kind, Tape};
+use colibri_wire::{Envelope, EnvelopeKind, Json, Tape};
 
 /// How long a server whose process has ended may take to be read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -330,30 +330,30 @@ impl ServerSession {
             }
         };
         match envelope.kind {
-            Kind::Answer { id, outcome } => {
+            EnvelopeKind::Answer { id, outcome } => {
                 let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
                 self.answer(frame.clone(), number, outcome, Some(keeper), finished);
             }
-            Kind::Notification { method, params } => {
+            EnvelopeKind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 let notification = upstream::read_notification(&method, params);
                 // Nothing overtakes an answer that was written before it. Progress may, being another call's.
-                if !matches!(notification, Some(Notification::Progress { .. })) {
+                if !matches!(notification, Some(ServerNotification::Progress { .. })) {
                     self.finish(finished, keeper);
                 }
                 if self.told_of_asks(&frame, &method, params) {
                     return;
                 }
                 match notification {
-                    Some(Notification::Progress { token }) => self.progress(&frame, params, token),
-                    Some(Notification::ListChanged(feature)) => {
+                    Some(ServerNotification::Progress { token }) => self.progress(&frame, params, token),
+                    Some(ServerNotification::ListChanged(feature)) => {
                         let mut changed = Features::from(feature);
                         if feature == Feature::Resource {
                             changed |= Feature::Template.into();
                         }
                         keeper.lists_changed(self, changed);
                     }
-                    Some(Notification::Message(level)) => {
+                    Some(ServerNotification::Message(level)) => {
                         keeper.logged(self, &frame, level);
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
@@ -363,17 +363,17 @@ impl ServerSession {
                             self.shown(text)
                         );
                     }
-                    Some(Notification::ResourceUpdated(uri)) => {
+                    Some(ServerNotification::ResourceUpdated(uri)) => {
                         if let (Some(params), Some(uri)) = (params, uri.as_str()) {
                             keeper.updated(&frame, params, &uri);
                         }
                     }
-                    Some(Notification::Acknowledged(number, honoured)) => {
+                    Some(ServerNotification::Acknowledged(number, honoured)) => {
                         if !self.tasks_acknowledged(number, &honoured) {
                             self.acknowledged(number, honoured);
                         }
                     }
-                    Some(Notification::Task(number)) => {
+                    Some(ServerNotification::Task(number)) => {
                         if let Some(params) = params {
                             self.task_told(number, &frame, params);
                         }
@@ -386,7 +386,7 @@ impl ServerSession {
                     ),
                 }
             }
-            Kind::Request { id, method, params } => {
+            EnvelopeKind::Request { id, method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 self.finish(finished, keeper);
                 self.asks_for(&frame, (id, &method, params), keeper);

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::relay::Client;
 use colibri_protocol::{Askable, Code, Failure, RpcError};
-use colibri_wire::Id;
+use colibri_wire::RequestId;
 
 /// The most requests of one process that wait for a person.
 const MAX_OPEN: usize = 32;
@@ -33,7 +33,7 @@ pub(super) struct ElicitationRights {
 #[derive(Default)]
 pub(super) struct OpenElicitations {
     /// By the server's ids.
-    open: BTreeMap<Id, OpenElicitation>,
+    open: BTreeMap<RequestId, OpenElicitation>,
     /// Whom elicitations by URL went to, by their ids, the oldest first.
     urls: VecDeque<(Box<str>, Weak<Client>)>,
     /// How many there were.
@@ -76,7 +76,7 @@ impl OpenElicitations {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn takes(&self, id: &Id) -> Result<(), NotTaken> {
+    pub(super) fn takes(&self, id: &RequestId) -> Result<(), NotTaken> {
         if self.open.contains_key(id) {
             Err(NotTaken::SameId)
         } else if self.open.len() >= MAX_OPEN {
@@ -88,7 +88,12 @@ impl OpenElicitations {
 
     /// A request under this id, which is taken, waits from now on: by which number it is closed, and what is told if it
     /// is over before.
-    pub(super) fn open(&mut self, id: Id, session: u64, of_call: bool) -> (u64, oneshot::Receiver<ElicitationEnd>) {
+    pub(super) fn open(
+        &mut self,
+        id: RequestId,
+        session: u64,
+        of_call: bool,
+    ) -> (u64, oneshot::Receiver<ElicitationEnd>) {
         let (sender, over) = oneshot::channel();
         self.count += 1;
         let open = OpenElicitation {
@@ -102,14 +107,14 @@ impl OpenElicitations {
     }
 
     /// A request is over. Another one may have its id by now.
-    pub(super) fn close(&mut self, id: &Id, count: u64) {
+    pub(super) fn close(&mut self, id: &RequestId, count: u64) {
         if self.open.get(id).is_some_and(|open| open.count == count) {
             self.open.remove(id);
         }
     }
 
     /// The server takes a request back.
-    pub(super) fn take_back(&mut self, id: &Id) {
+    pub(super) fn take_back(&mut self, id: &RequestId) {
         if let Some(open) = self.open.remove(id) {
             // Its answer may just have come.
             let _ = open.over.send(ElicitationEnd::TakenBack);
@@ -119,7 +124,7 @@ impl OpenElicitations {
     /// Ends what is about calls of sessions that have none here any more.
     pub(super) fn settle(&mut self, has_call: impl Fn(u64) -> bool) {
         let is_over = |open: &OpenElicitation| open.of_call && !has_call(open.session);
-        let over: Vec<Id> = self
+        let over: Vec<RequestId> = self
             .open
             .iter()
             .filter(|(_, open)| is_over(open))

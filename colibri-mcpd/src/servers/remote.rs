@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::confine::{BoxFuture, ServerExit, ServerProcess, SpawnedServer};
 use crate::outbound::{self, Authorizer, Endpoint, SendError};
-use colibri_http::{Client, Rules};
+use colibri_http::{ConnectionRules, HttpClient};
 
 /// Told what became of requests that have no answer. Of a process none is told.
 pub(super) type Faults = Option<mpsc::UnboundedReceiver<SendError>>;
@@ -22,7 +22,7 @@ pub(super) struct RemoteAccess<'a> {
     pub url: &'a str,
     pub headers: BTreeMap<String, SecretString>,
     pub spoken: outbound::EndpointTransport,
-    pub rules: &'a Rules,
+    pub rules: &'a ConnectionRules,
     pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
     pub max_frame: usize,
@@ -50,7 +50,7 @@ pub(super) fn connect(reached: RemoteAccess<'_>) -> Result<(SpawnedServer, Fault
         url,
         transport: reached.spoken,
         headers,
-        client: Client::new(reached.rules.clone()),
+        client: HttpClient::new(reached.rules.clone()),
         authorizer: reached.authorizer,
         max_message: reached.max_frame,
         silence: reached.silence,

@@ -21,7 +21,7 @@ use super::subscribers::{Subscriber, Teller};
 use super::watching::as_error;
 use crate::relay::{Call, CallOutcome, SubscriptionGuard, SuspendedCall, Upstream};
 use colibri_protocol::rpc_error::INTERNAL_ERROR;
-use colibri_protocol::subscription::{Filter, URI_LIMIT, URIS_LIMIT, updated_edits};
+use colibri_protocol::subscription::{SubscriptionFilter, URI_LIMIT, URIS_LIMIT, updated_edits};
 use colibri_protocol::upstream::{self, Capabilities};
 use colibri_protocol::{Code, Failure, Method, RpcError, empty_result};
 use colibri_wire::Json;
@@ -39,8 +39,8 @@ pub enum SubscriptionRefusal {
 
 impl ServerSession {
     /// What it is to tell of itself, as far as it declares that it does.
-    fn told_of_itself(can: &Capabilities) -> Filter {
-        Filter {
+    fn told_of_itself(can: &Capabilities) -> SubscriptionFilter {
+        SubscriptionFilter {
             tools: can.tools.tells_changes,
             prompts: can.prompts.tells_changes,
             resources: can.resources.tells_changes,
@@ -58,7 +58,7 @@ impl ServerSession {
     }
 
     /// Asks a modern server to tell this, and no longer what it was asked before.
-    fn listen(&self, filter: Filter) -> Option<oneshot::Receiver<Result<Filter, RpcError>>> {
+    fn listen(&self, filter: SubscriptionFilter) -> Option<oneshot::Receiver<Result<SubscriptionFilter, RpcError>>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         let number = state.pending.reserve()?;
@@ -73,7 +73,7 @@ impl ServerSession {
     }
 
     /// The server says what it honours.
-    pub(super) fn acknowledged(&self, number: u64, honoured: Filter) {
+    pub(super) fn acknowledged(&self, number: u64, honoured: SubscriptionFilter) {
         let mut state = self.state();
         let watching = &mut state.watching;
         if watching.listening.as_ref().is_some_and(|(of, _)| *of == number)
@@ -187,7 +187,7 @@ impl HostedServer {
         session: &Arc<ServerSession>,
         wanted: BTreeSet<Box<str>>,
     ) -> BTreeMap<Box<str>, SubscriptionRefusal> {
-        let filter = Filter {
+        let filter = SubscriptionFilter {
             uris: wanted.iter().map(|uri| uri.to_string()).collect(),
             ..ServerSession::told_of_itself(&session.says().can)
         };

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::instance::ServerSession;
 use super::watching::TaskListener;
 use crate::relay::{Client, SubscriptionGuard};
-use colibri_protocol::subscription::Filter;
-use colibri_protocol::tasks::{Task, told_edits};
+use colibri_protocol::subscription::SubscriptionFilter;
+use colibri_protocol::tasks::{UpstreamTask, told_edits};
 use colibri_protocol::upstream;
 use colibri_wire::Json;
 
@@ -75,7 +75,7 @@ impl ServerSession {
     }
 
     /// The server says which tasks it tells of. `false`: that is not what it was asked under this number.
-    pub(super) fn tasks_acknowledged(&self, number: u64, honoured: &Filter) -> bool {
+    pub(super) fn tasks_acknowledged(&self, number: u64, honoured: &SubscriptionFilter) -> bool {
         let mut state = self.state();
         let Some(listener) = state.watching.tasks.get_mut(&number) else {
             return false;
@@ -88,7 +88,7 @@ impl ServerSession {
 
     /// Tells the client that listens what became of a task.
     pub(super) fn task_told(self: &Arc<Self>, number: u64, frame: &Bytes, params: Json<'_>) {
-        let task = match Task::read(params) {
+        let task = match UpstreamTask::read(params) {
             Ok(task) => task,
             Err(why) => return self.complain(&format!("told of a task: {why}")),
         };

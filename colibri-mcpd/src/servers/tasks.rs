@@ -103,7 +103,7 @@ impl<P> ServerTasks<P> {
         (process, number, server): (&Arc<P>, u64, &Arc<str>),
         uid: u32,
         tool: &str,
-        task: &tasks::Task<'_>,
+        task: &tasks::UpstreamTask<'_>,
     ) -> Result<Box<str>, usize> {
         let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
         let until = Instant::now() + life;
@@ -143,7 +143,7 @@ impl<P> ServerTasks<P> {
     }
 
     /// Our id of a task that a process tells a user of, if the user knows it.
-    pub(super) fn known(&self, process: u64, uid: u32, task: &tasks::Task<'_>) -> Option<Box<str>> {
+    pub(super) fn known(&self, process: u64, uid: u32, task: &tasks::UpstreamTask<'_>) -> Option<Box<str>> {
         let mut known = self.lock();
         let ours = known.ours.get(&(process, uid, Box::from(&*task.id))).cloned()?;
         if let Some(seen) = known.tasks.get_mut(&ours) {

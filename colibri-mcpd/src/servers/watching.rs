@@ -9,7 +9,7 @@ use crate::peer::Outbox;
 use colibri_protocol::RpcError;
 use colibri_protocol::logging::Level;
 use colibri_protocol::rpc_error::INTERNAL_ERROR;
-use colibri_protocol::subscription::Filter;
+use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_wire::Json;
 
 /// What a process was asked to tell.
@@ -18,8 +18,8 @@ pub(super) struct ProcessSubscriptions {
     /// The resources that it is subscribed to.
     pub(super) uris: BTreeSet<Box<str>>,
     /// The `subscriptions/listen` of a modern one.
-    pub(super) listening: Option<(u64, Filter)>,
-    pub(super) acknowledged: Option<oneshot::Sender<Result<Filter, RpcError>>>,
+    pub(super) listening: Option<(u64, SubscriptionFilter)>,
+    pub(super) acknowledged: Option<oneshot::Sender<Result<SubscriptionFilter, RpcError>>>,
     /// The level of log messages that each client's session wants, and where a legacy one gets those of no call.
     pub(super) levels: BTreeMap<u64, (Level, Option<Arc<Outbox>>)>,
     /// The one that a legacy server was told last.

@@ -2,7 +2,7 @@
 
 use super::database::{Database, unexpected};
 use super::error::StoreError;
-use colibri_api::{CostMode, Day};
+use colibri_api::{CostDay, CostMode};
 
 /// What a person has had on the day on which they last had anything, and the mode that they chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct UserDay {
     /// Bytes of that day before they did.
     pub before: u64,
     /// The day.
-    pub day: Day,
+    pub day: CostDay,
     /// Bytes of answers on that day.
     pub bytes: u64,
 }
@@ -39,7 +39,7 @@ impl Database {
                     Ok(UserDay {
                         uid: row.get(0)?,
                         mode: mode.transpose()?,
-                        day: Day(row.get(2)?),
+                        day: CostDay(row.get(2)?),
                         bytes: row.get(3).map(i64::unsigned_abs)?,
                         chosen_at: row.get(4).map(i64::unsigned_abs)?,
                         before: row.get(5).map(i64::unsigned_abs)?,
@@ -82,7 +82,7 @@ mod tests {
             mode,
             chosen_at: bytes / 3,
             before: bytes / 2,
-            day: Day(20_000),
+            day: CostDay(20_000),
             bytes,
         };
         let mut kept = vec![cost(0, None, 7), cost(u32::MAX, Some(CostMode::Fast), u64::MAX / 2)];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use colibri_api::{Cost, CostRow, CostsBy, Day};
+use colibri_api::{CostDay, CostRow, CostSum, CostsBy};
 use rusqlite::{Connection, OpenFlags, Row};
 
 use super::database::Database;
@@ -12,7 +12,7 @@ use super::error::StoreError;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CostKey {
     /// The day on which the request was read.
-    pub day: Day,
+    pub day: CostDay,
     /// The person.
     pub uid: u32,
     /// The agent's id; empty: the person themselves.
@@ -29,7 +29,7 @@ pub struct CostKey {
 #[derive(Debug, Clone, Copy)]
 pub struct CostQuery<'a> {
     /// The first day.
-    pub since: Day,
+    pub since: CostDay,
     /// The person; `None`: everybody.
     pub uid: Option<u32>,
     /// What costs are added up by.
@@ -48,9 +48,9 @@ pub struct CostAnswer {
     /// Rows over the limit.
     pub left_out: u64,
     /// All of it.
-    pub sum: Cost,
+    pub sum: CostSum,
     /// The first day of which anything is counted.
-    pub since: Option<Day>,
+    pub since: Option<CostDay>,
 }
 
 /// What is counted, as the columns of the table.
@@ -75,7 +75,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn add_to_ledger(&self, costs: &[(CostKey, Cost)]) -> Result<(), StoreError> {
+    pub fn add_to_ledger(&self, costs: &[(CostKey, CostSum)]) -> Result<(), StoreError> {
         // A sum beyond the integers would become a REAL, which the table refuses.
         let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
         let insert = format!(
@@ -100,7 +100,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn drop_from_ledger(&self, before: Day, most: u32) -> Result<(), StoreError> {
+    pub fn drop_from_ledger(&self, before: CostDay, most: u32) -> Result<(), StoreError> {
         self.with(|connection| {
             connection
                 .prepare_cached(
@@ -145,7 +145,7 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
     if groups.is_empty() {
         return Ok(CostAnswer {
             sum,
-            since: since.map(Day),
+            since: since.map(CostDay),
             ..CostAnswer::default()
         });
     }
@@ -178,7 +178,7 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
                 tool: text(2)?,
                 agent: text(3)?,
                 uid: row.get(4)?,
-                day: row.get::<_, Option<u32>>(5)?.map(Day),
+                day: row.get::<_, Option<u32>>(5)?.map(CostDay),
                 cost: cost(row, 6)?,
             })
         })?
@@ -193,7 +193,7 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
         rows,
         left_out,
         sum,
-        since: since.map(Day),
+        since: since.map(CostDay),
     })
 }
 
@@ -208,7 +208,7 @@ fn columns(by: CostsBy) -> &'static [&'static str] {
 }
 
 /// In the order of [`COUNTS`].
-fn counts(cost: &Cost) -> [i64; COUNTS.len()] {
+fn counts(cost: &CostSum) -> [i64; COUNTS.len()] {
     [
         cost.calls,
         cost.errors,
@@ -226,11 +226,11 @@ fn counts(cost: &Cost) -> [i64; COUNTS.len()] {
 }
 
 /// The sums from this column on.
-fn cost(row: &Row<'_>, from: usize) -> rusqlite::Result<Cost> {
+fn cost(row: &Row<'_>, from: usize) -> rusqlite::Result<CostSum> {
     // total() never overflows, and is exact up to 2^53.
     let count = |at: usize| row.get::<_, f64>(from + at).map(|sum| sum as u64);
-    let mut sum = Cost::default();
-    sum.add(&Cost {
+    let mut sum = CostSum::default();
+    sum.add(&CostSum {
         calls: count(0)?,
         errors: count(1)?,
         bytes_in: count(2)?,
@@ -241,7 +241,7 @@ fn cost(row: &Row<'_>, from: usize) -> rusqlite::Result<Cost> {
         model_requests: count(7)?,
         tokens_in: count(8)?,
         tokens_out: count(9)?,
-        ..Cost::default()
+        ..CostSum::default()
     });
     Ok(sum)
 }
@@ -252,7 +252,7 @@ mod tests {
 
     fn key(day: u32, uid: u32, (agent, server, tool): (&str, &str, &str)) -> CostKey {
         CostKey {
-            day: Day(day),
+            day: CostDay(day),
             uid,
             agent: agent.to_owned(),
             server: server.to_owned(),
@@ -261,17 +261,17 @@ mod tests {
         }
     }
 
-    fn called(calls: u64, bytes_out: u64) -> Cost {
-        Cost {
+    fn called(calls: u64, bytes_out: u64) -> CostSum {
+        CostSum {
             calls,
             bytes_out,
-            ..Cost::default()
+            ..CostSum::default()
         }
     }
 
     fn ask(store: &Database, since: u32, uid: Option<u32>, by: &[CostsBy]) -> CostAnswer {
         let query = CostQuery {
-            since: Day(since),
+            since: CostDay(since),
             uid,
             by,
             unused: false,
@@ -294,11 +294,11 @@ mod tests {
         }
         let mut model = key(2, 8, ("coder", "", ""));
         model.method = "model".to_owned();
-        let tokens = Cost {
+        let tokens = CostSum {
             model_requests: 1,
             tokens_in: 50,
             tokens_out: 5,
-            ..Cost::default()
+            ..CostSum::default()
         };
         store.add_to_ledger(&[(model, tokens)]).unwrap();
         (state, store)
@@ -314,7 +314,10 @@ mod tests {
             .map(|row| (row.tool.as_deref(), row.cost.calls, row.cost.bytes_out));
         let wanted = [(Some("a"), 8, 202), (Some("b"), 4, 20), (None, 0, 0)];
         assert_eq!(rows.collect::<Vec<_>>(), wanted);
-        assert_eq!((all.sum.calls, all.sum.tokens_in, all.since), (12, 50, Some(Day(1))));
+        assert_eq!(
+            (all.sum.calls, all.sum.tokens_in, all.since),
+            (12, 50, Some(CostDay(1)))
+        );
         let model = &all.rows[2];
         assert_eq!(
             (model.server.as_deref(), model.method.as_deref()),
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(rows.collect::<Vec<_>>(), [(None, 4, 0), (Some("coder"), 6, 50)]);
         let by_day = ask(&store, 0, None, &[CostsBy::User, CostsBy::Day]);
         let rows = by_day.rows.iter().map(|row| (row.day, row.uid, row.cost.calls));
-        let wanted = [(1, 7, 2), (2, 7, 4), (2, 8, 6)].map(|(day, uid, calls)| (Some(Day(day)), Some(uid), calls));
+        let wanted = [(1, 7, 2), (2, 7, 4), (2, 8, 6)].map(|(day, uid, calls)| (Some(CostDay(day)), Some(uid), calls));
         assert_eq!(rows.collect::<Vec<_>>(), wanted);
         assert_eq!(ask(&store, 3, None, &[CostsBy::Day]), CostAnswer::default());
     }
@@ -349,7 +352,7 @@ mod tests {
     fn what_an_answer_has_no_room_for_is_counted() {
         let (_state, store) = filled();
         let query = CostQuery {
-            since: Day(0),
+            since: CostDay(0),
             uid: None,
             by: &[CostsBy::Tool],
             unused: false,
@@ -362,11 +365,11 @@ mod tests {
     #[test]
     fn the_oldest_days_go_and_only_so_many_at_a_time() {
         let (_state, store) = filled();
-        store.drop_from_ledger(Day(1), 9).unwrap();
-        assert_eq!(ask(&store, 0, None, &[]).since, Some(Day(1)));
-        store.drop_from_ledger(Day(u32::MAX), 1).unwrap();
-        assert_eq!(ask(&store, 0, None, &[]).since, Some(Day(2)));
-        store.drop_from_ledger(Day(u32::MAX), 1).unwrap();
+        store.drop_from_ledger(CostDay(1), 9).unwrap();
+        assert_eq!(ask(&store, 0, None, &[]).since, Some(CostDay(1)));
+        store.drop_from_ledger(CostDay(u32::MAX), 1).unwrap();
+        assert_eq!(ask(&store, 0, None, &[]).since, Some(CostDay(2)));
+        store.drop_from_ledger(CostDay(u32::MAX), 1).unwrap();
         assert_eq!(ask(&store, 0, None, &[]), CostAnswer::default());
     }
 

@@ -399,7 +399,7 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
 mod tests {
     use super::*;
     use crate::store::{CatalogueKey, Database, UserDay};
-    use colibri_api::Day;
+    use colibri_api::CostDay;
     use std::os::unix::fs::symlink;
 
     const COST: UserDay = UserDay {
@@ -407,7 +407,7 @@ mod tests {
         mode: None,
         chosen_at: 0,
         before: 0,
-        day: Day(1),
+        day: CostDay(1),
         bytes: 1,
     };
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::retries;
 use crate::world::{PATIENCE, PERSON, Peer, World, code};
 use crate::{ALL, OPEN, REGISTRY, SESSION};
-use colibri_api::{CostMode, CostSetBy, Day, NewTask, TaskStatus};
+use colibri_api::{CostDay, CostMode, CostSetBy, NewTask, TaskStatus};
 use colibri_mcpd::board::BoardActor;
 use colibri_mcpd::peer::{ByteBudget, Outbox};
 use colibri_mcpd::policy::{Clients, DailyUsage, Gate, SystemAccounts, Terms};
@@ -22,7 +22,7 @@ use colibri_mcpd::relay::{
 };
 use colibri_mcpd::store::CostQuery;
 use colibri_protocol::{Failure, Feature, Method, Version};
-use colibri_wire::{Envelope, Id, Kind};
+use colibri_wire::{Envelope, EnvelopeKind, RequestId};
 
 /// A client policy that says this of the cost of the agent's person and of the one who runs the test.
 fn policy(cost: &Value) -> String {
@@ -48,7 +48,7 @@ async fn comes_whole(peer: &mut Peer, bytes: u64) -> bool {
 
 fn own_spent(world: &World) -> u64 {
     let share = world.daemon.host.shares().of(nix::unistd::geteuid().as_raw());
-    share.spent_on(Day::of(SystemTime::now())).bytes
+    share.spent_on(CostDay::of(SystemTime::now())).bytes
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn a_spent_day_leaves_all_that_costs_nothing_of_servers() {
     let mut peer = world.operator().await;
     peer.names("tools/list", "tools", "name").await;
     let spent = |bytes| DailyUsage {
-        day: Day::of(SystemTime::now()),
+        day: CostDay::of(SystemTime::now()),
         bytes,
         own: None,
     };
@@ -352,7 +352,7 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
             .host
             .shares()
             .of(PERSON.uid)
-            .spent_on(Day::of(SystemTime::now()))
+            .spent_on(CostDay::of(SystemTime::now()))
             .bytes
             == 0
     );
@@ -366,7 +366,7 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
     let uid = nix::unistd::geteuid().as_raw();
     let mut peer = world.operator().await;
     assert!(comes_whole(&mut peer, 3_000).await && !comes_whole(&mut peer, 4_001).await);
-    let today = Day::of(SystemTime::now());
+    let today = CostDay::of(SystemTime::now());
     let spent = |day, bytes| DailyUsage { day, bytes, own: None };
     shares.recall([(uid, spent(today, 499_999))]);
     assert!(
@@ -405,7 +405,7 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
         "an operator's way stays"
     );
 
-    shares.recall([(uid, spent(Day(today.0 - 1), 9_000_000))]);
+    shares.recall([(uid, spent(CostDay(today.0 - 1), 9_000_000))]);
     assert!(
         peer.call("git__status", json!({})).await["result"]["isError"].is_null(),
         "another day"
@@ -418,7 +418,7 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
 async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
     let world = World::new(REGISTRY, &policy(&json!({"mode": "fast", "escalate": true}))).await;
     let uid = nix::unistd::geteuid().as_raw();
-    let today = Day::of(SystemTime::now());
+    let today = CostDay::of(SystemTime::now());
     let spent = DailyUsage {
         day: today,
         bytes: 499_990,
@@ -481,7 +481,7 @@ async fn calls_at_once_overrun_a_budget_by_no_more_than_small_results() {
     let world = World::new(REGISTRY, &policy(&json!({"mode": "max"}))).await;
     let uid = nix::unistd::geteuid().as_raw();
     let spent = DailyUsage {
-        day: Day::of(SystemTime::now()),
+        day: CostDay::of(SystemTime::now()),
         bytes: 7_900_000,
         own: None,
     };
@@ -578,10 +578,10 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
         "x".repeat(length)
     ));
     let request = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#));
-    let Kind::Request { id: asked, .. } = Envelope::parse(&request).unwrap().kind else {
+    let EnvelopeKind::Request { id: asked, .. } = Envelope::parse(&request).unwrap().kind else {
         panic!("it is a request");
     };
-    client.admit(&Id::of(asked)).unwrap();
+    client.admit(&RequestId::of(asked)).unwrap();
     let at = |text: &str| {
         frame
             .windows(text.len())
@@ -591,7 +591,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
     };
     let call = Call {
         client: client.clone(),
-        id: Id::of(asked),
+        id: RequestId::of(asked),
         batch: None,
         version: Version::V2025_11_25,
         method: Some(Method::ToolsCall),
@@ -640,7 +640,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
 async fn answers_that_leave_together_do_not_spend_the_same_remainder() {
     let world = World::new(REGISTRY, OPEN).await;
     let share = world.daemon.host.shares().of(PERSON.uid);
-    let today = Day::of(SystemTime::now());
+    let today = CostDay::of(SystemTime::now());
     share.spend(today, 8_000_000 - 100_000);
     let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::new(1 << 30)));
     let client = Arc::new(Client::new(1, PERSON, outbox, 9).sharing(share.clone()));
@@ -697,7 +697,7 @@ async fn a_models_tokens_count_whatever_becomes_of_its_result() {
     let seen = || {
         world.daemon.chain.ledger.write(&world.daemon.store).unwrap();
         let query = CostQuery {
-            since: Day(0),
+            since: CostDay(0),
             uid: None,
             by: &[],
             unused: false,

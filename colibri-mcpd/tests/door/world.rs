@@ -26,8 +26,8 @@ use colibri_mcpd::relay::request_state::RequestStates;
 use colibri_mcpd::relay::{AgentSocket, AgentUsage, CallMetrics, CallRules, Chain, Recorder};
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
-use colibri_trail::{Head, Limits, Options, Trail, Witness};
-use colibri_wire::{Envelope, Kind};
+use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
+use colibri_wire::{Envelope, EnvelopeKind};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::UnixStream;
@@ -50,7 +50,7 @@ const TOOLS: [&str; 8] = ["read_log", "status", "push", "big", "wait", "ask", "c
 struct Nobody;
 
 impl Witness for Nobody {
-    fn witness(&self, _: &Head) -> std::io::Result<()> {
+    fn witness(&self, _: &TrailHead) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -133,7 +133,8 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
     let mut attempts = std::collections::BTreeMap::<String, u64>::new();
     while reader.fill().await.unwrap_or(false) {
         while let Some(Frame::Line(line)) = reader.pop() {
-            let Ok(Kind::Request { id, method, params }) = Envelope::parse(&line).map(|envelope| envelope.kind) else {
+            let Ok(EnvelopeKind::Request { id, method, params }) = Envelope::parse(&line).map(|envelope| envelope.kind)
+            else {
                 continue;
             };
             let params: Value = params.map_or(Value::Null, |params| serde_json::from_str(params.text()).unwrap());
@@ -247,12 +248,12 @@ impl World {
     /// The same in a directory that is there already.
     pub(crate) async fn within(directory: tempfile::TempDir, registry: &str, clients: &str) -> World {
         let path = directory.path();
-        let trail = Trail::open(Options {
+        let trail = Trail::open(TrailOptions {
             state_dir: path.to_owned(),
             sync: false,
             witness: Arc::new(Nobody),
             notify: |_, _| {},
-            limits: Limits::default(),
+            limits: SegmentLimits::default(),
         })
         .unwrap();
         let socket = path.join("colibri.sock").display().to_string();

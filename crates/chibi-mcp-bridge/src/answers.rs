@@ -4,41 +4,41 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colibri_client::{Members, members};
+use colibri_client::{RawMembers, members};
 use serde_json::json;
 
-use crate::config::Config;
+use crate::config::BridgeConfig;
 use crate::say::say;
-use crate::sources::{Listing, Sources, Tool};
-use crate::summaries::Summaries;
+use crate::sources::{SourceTool, SourceTools, ToolSources};
+use crate::summaries::ToolSummaries;
 
 /// How long the first list may take.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// All that answers are made from.
 #[derive(Debug)]
-pub(crate) struct Answers {
-    sources: Arc<Sources>,
+pub(crate) struct AnswerSources {
+    sources: Arc<ToolSources>,
     /// `None`: descriptions stay as servers wrote them.
-    summaries: Option<Summaries>,
+    summaries: Option<ToolSummaries>,
 }
 
 /// A request, as it was read.
 #[derive(Debug)]
-enum Request {
+enum ChibiRequest {
     List,
     Call { server: String, tool: String, args: String },
     Schema { server: String, tool: String },
 }
 
-impl Answers {
+impl AnswerSources {
     /// Those of a home.
-    pub(crate) fn new(home: &Path, config: Config) -> Answers {
-        let sources = Arc::new(Sources::new(home, config.servers));
+    pub(crate) fn new(home: &Path, config: BridgeConfig) -> AnswerSources {
+        let sources = Arc::new(ToolSources::new(home, config.servers));
         let summaries = config
             .summaries
-            .then(|| Summaries::new(home, config.model, sources.clone()));
-        Answers { sources, summaries }
+            .then(|| ToolSummaries::new(home, config.model, sources.clone()));
+        AnswerSources { sources, summaries }
     }
 
     /// Has daemons and servers started before the first request.
@@ -63,9 +63,9 @@ impl Answers {
     }
 
     fn result(&self, request: &str, until: Instant) -> Result<String, String> {
-        match Request::read(request)? {
-            Request::List => {
-                let Listing { tools, notes } = self.sources.tools(until)?;
+        match ChibiRequest::read(request)? {
+            ChibiRequest::List => {
+                let SourceTools { tools, notes } = self.sources.tools(until)?;
                 let descriptions = self.describe(&tools);
                 let listed: Vec<String> = tools
                     .iter()
@@ -78,14 +78,14 @@ impl Answers {
                 };
                 Ok(format!("{{\"ok\":true,\"tools\":[{}]{notes}}}", listed.join(",")))
             }
-            Request::Call { server, tool, args } => {
+            ChibiRequest::Call { server, tool, args } => {
                 let result = self.sources.call(&server, &tool, &args, until)?;
                 match result.is_error {
                     true => Err(format!("tool error: {}", result.text)),
                     false => Ok(json!({ "ok": true, "result": result.text }).to_string()),
                 }
             }
-            Request::Schema { server, tool } => {
+            ChibiRequest::Schema { server, tool } => {
                 let tool = self.sources.tool(&server, &tool, until)?;
                 // As the server wrote it.
                 Ok(format!("{{\"ok\":true,\"schema\":{}}}", tool.listed.input_schema.get()))
@@ -93,7 +93,7 @@ impl Answers {
         }
     }
 
-    fn describe(&self, tools: &[Tool]) -> Vec<String> {
+    fn describe(&self, tools: &[SourceTool]) -> Vec<String> {
         match &self.summaries {
             Some(summaries) => summaries.describe(tools),
             None => tools.iter().map(|tool| tool.listed.description.clone()).collect(),
@@ -106,7 +106,7 @@ pub(crate) fn failure(why: &str) -> String {
     json!({ "ok": false, "error": why }).to_string()
 }
 
-fn listed(tool: &Tool, description: &str) -> String {
+fn listed(tool: &SourceTool, description: &str) -> String {
     format!(
         "{{\"server\":{},\"name\":{},\"description\":{},\"parameters\":{}}}",
         json!(tool.server),
@@ -116,8 +116,8 @@ fn listed(tool: &Tool, description: &str) -> String {
     )
 }
 
-impl Request {
-    fn read(text: &str) -> Result<Request, String> {
+impl ChibiRequest {
+    fn read(text: &str) -> Result<ChibiRequest, String> {
         let members = members(text).map_err(|error| format!("the request is not a JSON object: {error}"))?;
         let string = |key: &str| {
             let value = members
@@ -126,15 +126,15 @@ impl Request {
             value.ok_or_else(|| format!("the request has no string {key:?}"))
         };
         match string("op")?.as_str() {
-            "list_tools" => Ok(Request::List),
+            "list_tools" => Ok(ChibiRequest::List),
             "call_tool" => {
                 let (server, tool) = (string("server")?, string("tool")?);
                 let args = args(&members)?;
-                Ok(Request::Call { server, tool, args })
+                Ok(ChibiRequest::Call { server, tool, args })
             }
             "get_schema" => {
                 let (server, tool) = (string("server")?, string("tool")?);
-                Ok(Request::Schema { server, tool })
+                Ok(ChibiRequest::Schema { server, tool })
             }
             op => Err(format!("unknown op: {}", colibri_text::brief(op, 80))),
         }
@@ -142,7 +142,7 @@ impl Request {
 }
 
 /// The arguments of a call, as they were written.
-fn args(members: &Members) -> Result<String, String> {
+fn args(members: &RawMembers) -> Result<String, String> {
     match members.get("args").map(|args| args.get()) {
         None | Some("null") => Ok("{}".to_owned()),
         Some(args) if args.starts_with('{') => Ok(args.to_owned()),
@@ -156,7 +156,7 @@ mod tests {
     use serde_json::Value;
 
     fn said(text: &str) -> String {
-        Request::read(text).map_or_else(|why| why, |request| format!("{request:?}"))
+        ChibiRequest::read(text).map_or_else(|why| why, |request| format!("{request:?}"))
     }
 
     #[test]

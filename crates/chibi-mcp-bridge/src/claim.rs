@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use colibri_client::lock::{self, Lock};
+use colibri_client::lock::{self, LockFile};
 
 /// `O_NOFOLLOW`: what stands in place of one of these files is not followed.
 const NO_FOLLOW: i32 = nix::libc::O_NOFOLLOW;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) enum ClaimError {
     /// Another bridge runs.
     #[error("another bridge runs for this home: process {}, listening on {}", .0.pid, .0.address)]
-    Another(Lock),
+    Another(LockFile),
     /// It was ours, and is not any more.
     #[error("{}: the lock is no longer this bridge's, so it ends", .0.display())]
     Lost(PathBuf),
@@ -43,17 +43,17 @@ pub(crate) enum ClaimError {
 
 /// The lock, as long as the bridge runs.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct BridgeLock {
     home: PathBuf,
-    lock: Mutex<Lock>,
+    lock: Mutex<LockFile>,
 }
 
-impl Claim {
+impl BridgeLock {
     /// Makes the lock of a home, of a bridge that answers within `limit`. One of a bridge that is gone is replaced.
-    pub(crate) fn take(home: &Path, address: SocketAddrV4, limit: Duration) -> Result<Claim, ClaimError> {
+    pub(crate) fn take(home: &Path, address: SocketAddrV4, limit: Duration) -> Result<BridgeLock, ClaimError> {
         let _alone = guard(home)?;
         let (path, now) = (home.join(lock::FILE), lock::now());
-        let own = Lock {
+        let own = LockFile {
             pid: std::process::id(),
             address,
             started: now,
@@ -66,9 +66,9 @@ impl Claim {
                 Ok(mut file) => {
                     file.write_all(own.text().as_bytes()).map_err(failed(&path))?;
                     let (home, lock) = (home.to_owned(), Mutex::new(own));
-                    return Ok(Claim { home, lock });
+                    return Ok(BridgeLock { home, lock });
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match Lock::read(home) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match LockFile::read(home) {
                     Ok(other) if other.is_alive(now) => return Err(ClaimError::Another(other)),
                     Ok(_) | Err(_) => removed(&path)?,
                 },
@@ -96,7 +96,7 @@ impl Claim {
     }
 
     /// Removes the lock if it is ours. As long as what comes back is held, it is not made again.
-    pub(crate) fn give_up(&self) -> MutexGuard<'_, Lock> {
+    pub(crate) fn give_up(&self) -> MutexGuard<'_, LockFile> {
         let own = self.own();
         // Left behind, it is stale as soon as this process is gone.
         if let Ok(_alone) = guard(&self.home)
@@ -107,13 +107,13 @@ impl Claim {
         own
     }
 
-    fn own(&self) -> MutexGuard<'_, Lock> {
+    fn own(&self) -> MutexGuard<'_, LockFile> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A process of another container may have our number, and not our address.
-    fn is_ours(&self, own: &Lock) -> bool {
-        Lock::read(&self.home).is_ok_and(|lock| (lock.pid, lock.address) == (own.pid, own.address))
+    fn is_ours(&self, own: &LockFile) -> bool {
+        LockFile::read(&self.home).is_ok_and(|lock| (lock.pid, lock.address) == (own.pid, own.address))
     }
 }
 
@@ -164,23 +164,23 @@ mod tests {
     #[test]
     fn a_lock_is_taken_once_and_given_up_by_who_has_it() {
         let home = tempfile::tempdir().unwrap();
-        let claim = Claim::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
-        match Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err() {
+        let claim = BridgeLock::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
+        match BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err() {
             ClaimError::Another(lock) => assert_eq!((lock.pid, lock.address), (std::process::id(), address(1))),
             other => panic!("{other}"),
         }
         claim.renew().unwrap();
-        assert_eq!(Lock::read(home.path()).unwrap().address, address(1));
+        assert_eq!(LockFile::read(home.path()).unwrap().address, address(1));
         drop(claim.give_up());
         assert!(!home.path().join(lock::FILE).exists());
-        Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
+        BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
     }
 
     #[test]
     fn what_a_bridge_left_is_replaced() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join(lock::FILE);
-        let old = Lock {
+        let old = LockFile {
             pid: std::process::id(),
             address: address(1),
             started: 1,
@@ -190,13 +190,17 @@ mod tests {
         .text();
         for left in ["", "not json", "{}", &old] {
             fs::write(&path, left).unwrap();
-            drop(Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap().give_up());
+            drop(
+                BridgeLock::take(home.path(), address(2), ANSWER_LIMIT)
+                    .unwrap()
+                    .give_up(),
+            );
         }
         // What stands in its place is not what it leads to.
         let precious = home.path().join("precious");
         fs::write(&precious, "kept").unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
-        let claim = Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
+        let claim = BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
         std::os::unix::fs::symlink(&precious, home.path().join(NEXT)).unwrap();
         claim.renew().unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
@@ -210,25 +214,25 @@ mod tests {
         let (at, pid) = (listener.local_addr().unwrap(), std::process::id());
         let lock = format!(r#"{{"pid":{pid},"address":"{at}","started":7,"heartbeat_secs":30}}"#);
         fs::write(home.path().join(lock::FILE), lock).unwrap();
-        let refused = Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err();
+        let refused = BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err();
         assert!(matches!(refused, ClaimError::Another(_)), "{refused}");
         drop(listener);
-        Claim::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
+        BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
     }
 
     #[test]
     fn who_has_lost_the_lock_neither_renews_nor_removes_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join(lock::FILE);
-        let claim = Claim::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
-        let other = Lock {
+        let claim = BridgeLock::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
+        let other = LockFile {
             address: address(9),
-            ..Lock::read(home.path()).unwrap()
+            ..LockFile::read(home.path()).unwrap()
         };
         fs::write(&path, other.text()).unwrap();
         assert!(matches!(claim.renew(), Err(ClaimError::Lost(_))));
         drop(claim.give_up());
-        assert_eq!(Lock::read(home.path()).unwrap(), other);
+        assert_eq!(LockFile::read(home.path()).unwrap(), other);
         fs::remove_file(&path).unwrap();
         assert!(matches!(claim.renew(), Err(ClaimError::Lost(_))));
         assert!(!path.exists());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use colibri_api::paths;
 use colibri_client::lock;
 use colibri_mcp::importers::map_names;
-use colibri_registry::{Agent, Entry, Registry};
+use colibri_registry::{AgentEntry, Registry, ServerEntry};
 use serde_json::{Map, Value, json};
 use toml_edit::{Document, Item, TableLike};
 
@@ -34,7 +34,7 @@ const MAX_MINUTES: f64 = 525_600.0;
 
 /// What the file says, or would say.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Config {
+pub(crate) struct BridgeConfig {
     /// How long the bridge waits for another connection.
     pub idle: Duration,
     /// How long an answer may take.
@@ -44,12 +44,12 @@ pub(crate) struct Config {
     /// The model that writes them.
     pub model: String,
     /// The servers, in the order of their names.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ConfiguredServer>,
 }
 
 /// A server of the file.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Server {
+pub(crate) struct ConfiguredServer {
     /// As the file has it.
     pub name: String,
     /// As Colibri has it: `[a-z][a-z0-9-]{0,31}`.
@@ -58,9 +58,9 @@ pub(crate) struct Server {
     pub entry: Result<Value, String>,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for BridgeConfig {
+    fn default() -> BridgeConfig {
+        BridgeConfig {
             idle: IDLE,
             limit: LIMIT,
             summaries: true,
@@ -77,17 +77,17 @@ struct Wrong {
     why: String,
 }
 
-impl Config {
+impl BridgeConfig {
     /// Reads the file of a home. Without one, or with one that cannot be read, these are the defaults; in the latter
     /// case it says why on standard error.
-    pub(crate) fn load(home: &Path) -> Config {
+    pub(crate) fn load(home: &Path) -> BridgeConfig {
         let path = home.join(FILE);
         let text = match text(&path) {
             Ok(Some(text)) => text,
-            Ok(None) => return Config::default(),
+            Ok(None) => return BridgeConfig::default(),
             Err(why) => {
                 say(&format!("config parse error: {why}"));
-                return Config::default();
+                return BridgeConfig::default();
             }
         };
         match read(&text, &absolute_path()) {
@@ -101,7 +101,7 @@ impl Config {
                     path.display(),
                     wrong.in_text(&text)
                 ));
-                Config::default()
+                BridgeConfig::default()
             }
         }
     }
@@ -149,12 +149,12 @@ impl Wrong {
     }
 }
 
-fn read(text: &str, path: &[PathBuf]) -> Result<(Config, Vec<String>), Wrong> {
+fn read(text: &str, path: &[PathBuf]) -> Result<(BridgeConfig, Vec<String>), Wrong> {
     let document = Document::parse(text).map_err(|error| {
         let why = error.message().lines().collect::<Vec<_>>().join(", ");
         Wrong { at: error.span(), why }
     })?;
-    let (mut config, mut notes) = (Config::default(), Vec::new());
+    let (mut config, mut notes) = (BridgeConfig::default(), Vec::new());
     for (key, item) in document.iter() {
         match key {
             "idle_timeout_minutes" => config.idle = idle(item)?,
@@ -228,7 +228,7 @@ fn strings(item: &Item, key: &str) -> Result<Map<String, Value>, Wrong> {
         .collect()
 }
 
-fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<Server>, Wrong> {
+fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<ConfiguredServer>, Wrong> {
     let mut named: Vec<(&str, &Item)> = all.iter().collect();
     named.sort_by_key(|(name, _)| *name);
     let mapped = map_names(named.iter().map(|(name, _)| *name));
@@ -238,7 +238,7 @@ fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Re
         if let Err(why) = &entry {
             notes.push(format!("the server {:?} is left out: {why}", mapped.name));
         }
-        servers.push(Server {
+        servers.push(ConfiguredServer {
             name: mapped.name,
             id: mapped.id,
             entry,
@@ -297,7 +297,7 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
 /// An entry that the daemon takes: one that it does not would be wrong with the whole registry there.
 fn checked(id: &str, entry: Value) -> Result<Value, String> {
     let text = json!({ "servers": { id: entry } }).to_string();
-    let refused = match Registry::<Entry, Agent>::parse(text.as_bytes(), FILE) {
+    let refused = match Registry::<ServerEntry, AgentEntry>::parse(text.as_bytes(), FILE) {
         Ok(mut registry) => registry.refused.remove(id),
         Err(error) => Some(error),
     };
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
 
-    fn good(text: &str) -> (Config, Vec<String>) {
+    fn good(text: &str) -> (BridgeConfig, Vec<String>) {
         read(text, &[]).unwrap_or_else(|wrong| panic!("{}", wrong.in_text(text)))
     }
 
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_file_says_what_clients_of_it_wrote() {
-        assert_eq!(good("").0, Config::default());
+        assert_eq!(good("").0, BridgeConfig::default());
         let (config, notes) = good(
             "idle_timeout_minutes = 10\n[summary]\nenabled = false\nmodel = \"m\"\n\
              [servers.serena]\ncommand = \"/bin/serena\"\nargs = [\"--stdio\"]\nenv = { KEY = \"v\" }\n\

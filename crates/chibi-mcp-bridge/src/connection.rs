@@ -13,8 +13,8 @@ use colibri_client::peer::{self, ConnectionTable, LOOKS, PeerError};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 
-use crate::answers::{Answers, failure};
-use crate::claim::Claim;
+use crate::answers::{AnswerSources, failure};
+use crate::claim::BridgeLock;
 use crate::say::say;
 use crate::strangers::Strangers;
 
@@ -38,9 +38,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The bridge, as its connections share it.
 #[derive(Debug)]
-pub(crate) struct Bridge {
-    answers: Arc<Answers>,
-    claim: Arc<Claim>,
+pub(crate) struct ChibiBridge {
+    answers: Arc<AnswerSources>,
+    claim: Arc<BridgeLock>,
     strangers: Strangers,
     /// How long an answer may take.
     limit: Duration,
@@ -63,19 +63,19 @@ impl Seldom {
 }
 
 /// A connection that is counted.
-struct Counted(Arc<Bridge>);
+struct CountedConnection(Arc<ChibiBridge>);
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.touch();
         self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Bridge {
+impl ChibiBridge {
     /// A bridge that was not asked yet, and answers within `limit`.
-    pub(crate) fn new(answers: Arc<Answers>, claim: Arc<Claim>, limit: Duration) -> Arc<Bridge> {
-        Arc::new(Bridge {
+    pub(crate) fn new(answers: Arc<AnswerSources>, claim: Arc<BridgeLock>, limit: Duration) -> Arc<ChibiBridge> {
+        Arc::new(ChibiBridge {
             answers,
             claim,
             strangers: Strangers::default(),
@@ -179,7 +179,7 @@ impl Bridge {
     fn admit(self: &Arc<Self>, stream: TcpStream, faults: &mut Seldom) {
         self.touch();
         let until = Instant::now() + self.limit;
-        let counted = Counted(self.clone());
+        let counted = CountedConnection(self.clone());
         if self.open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
             let why = format!("too many connections at once: {MAX_CONNECTIONS} are open");
             // It is sent without waiting, or not at all.
@@ -226,7 +226,7 @@ impl Bridge {
     }
 }
 
-impl Counted {
+impl CountedConnection {
     fn serve(self, mut stream: TcpStream, until: Instant) {
         let request = match read_request(&mut stream, until) {
             Ok(Some(request)) => request,

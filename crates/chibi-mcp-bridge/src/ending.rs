@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, raise};
 
-use crate::claim::Claim;
+use crate::claim::BridgeLock;
 
 /// Signals that end no process, stop it, or are the kernel's word on a fault of this very thread.
 const OTHERS: [Signal; 14] = [
@@ -39,7 +39,7 @@ pub(crate) fn block() -> nix::Result<SigSet> {
 }
 
 /// Waits for them in a thread of its own, and then ends as the signal would have it, without a lock.
-pub(crate) fn on_signals(set: SigSet, claim: Arc<Claim>) {
+pub(crate) fn on_signals(set: SigSet, claim: Arc<BridgeLock>) {
     std::thread::spawn(move || {
         let signal = loop {
             match set.wait() {

@@ -23,10 +23,10 @@ use std::sync::Arc;
 use clap::Parser;
 use colibri_api::paths;
 
-use answers::Answers;
-use claim::Claim;
-use config::Config;
-use connection::Bridge;
+use answers::AnswerSources;
+use claim::BridgeLock;
+use config::BridgeConfig;
+use connection::ChibiBridge;
 use say::say;
 
 /// Offers Colibri's tools to programs that speak to the chibi bridge, over loopback, to its own user alone.
@@ -35,10 +35,10 @@ use say::say;
 /// service. It ends by itself when nobody has connected for a while.
 #[derive(Debug, Parser)]
 #[command(name = "chibi-mcp-bridge", version, verbatim_doc_comment)]
-struct Flags {}
+struct BridgeFlags {}
 
 fn main() -> ExitCode {
-    Flags::parse();
+    BridgeFlags::parse();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -52,19 +52,19 @@ fn run() -> Result<(), String> {
     // Before there is another thread, so that none has one of them end the process.
     let signals = ending::block().map_err(|error| format!("signals cannot be blocked: {error}"))?;
     let home = home()?;
-    let config = Config::load(&home);
+    let config = BridgeConfig::load(&home);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("127.0.0.1: {error}"))?;
     let address = loopback(listener.local_addr().map_err(|error| format!("127.0.0.1: {error}"))?)?;
-    let claim = Arc::new(Claim::take(&home, address, config.limit).map_err(|error| error.to_string())?);
+    let claim = Arc::new(BridgeLock::take(&home, address, config.limit).map_err(|error| error.to_string())?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
     for server in config.servers.iter().filter(|server| server.name != server.id) {
         say(&format!("the server {:?} is called {} here", server.name, server.id));
     }
     let (idle, limit) = (config.idle, config.limit);
-    let answers = Arc::new(Answers::new(&home, config));
+    let answers = Arc::new(AnswerSources::new(&home, config));
     answers.begin();
-    Bridge::new(answers, claim, limit).serve(&listener, idle)
+    ChibiBridge::new(answers, claim, limit).serve(&listener, idle)
 }
 
 /// Where the listener is. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them (jail(8)).

@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use colibri_api::paths;
-use colibri_client::{Daemon, Error};
+use colibri_client::{ClientError, Daemon};
 use colibri_registry::Registry;
 use serde_json::{Map, Value, json};
 
-use crate::config::Server;
+use crate::config::ConfiguredServer;
 
 /// The program that starts a private daemon.
 const STARTER: &str = "colibri-mcp";
@@ -28,14 +28,14 @@ const USUAL: &[&str] = &["/usr/local/bin", "/usr/bin"];
 pub(crate) struct OwnServers {
     /// What the XDG variables of the daemon say.
     place: PathBuf,
-    servers: Vec<Server>,
+    servers: Vec<ConfiguredServer>,
     /// The files are as they are to be, and the daemon knows.
     is_ready: Mutex<bool>,
 }
 
 impl OwnServers {
     /// Those of a home.
-    pub(crate) fn new(home: &Path, servers: Vec<Server>) -> OwnServers {
+    pub(crate) fn new(home: &Path, servers: Vec<ConfiguredServer>) -> OwnServers {
         OwnServers {
             place: home.join("mcp-bridge"),
             servers,
@@ -45,7 +45,7 @@ impl OwnServers {
 
     /// The id of a server, by it or by the name that the file has.
     pub(crate) fn id<'s>(&'s self, name: &str) -> Option<&'s str> {
-        let by = |is: fn(&Server) -> &str| self.servers.iter().find(|server| is(server) == name);
+        let by = |is: fn(&ConfiguredServer) -> &str| self.servers.iter().find(|server| is(server) == name);
         by(|server| &server.id)
             .or_else(|| by(|server| &server.name))
             .map(|server| server.id.as_str())
@@ -83,7 +83,7 @@ impl OwnServers {
         }
         let socket = self.socket();
         let mut daemon = match Daemon::connect(&socket, until) {
-            Err(Error::Io { source, .. }) if is_absent(&source) => {
+            Err(ClientError::Io { source, .. }) if is_absent(&source) => {
                 self.start()?;
                 *is_ready = true;
                 return Daemon::connect(&socket, until).map_err(|error| error.to_string());
@@ -112,7 +112,7 @@ impl OwnServers {
             .filter_map(|server| Some((server.id.clone(), server.entry.clone().ok()?)))
             .collect();
         let text = json!({ "servers": entries }).to_string();
-        let registry = Registry::<colibri_registry::Entry, colibri_registry::Agent>::parse(
+        let registry = Registry::<colibri_registry::ServerEntry, colibri_registry::AgentEntry>::parse(
             text.as_bytes(),
             &path.display().to_string(),
         )
@@ -193,7 +193,7 @@ mod tests {
     use std::time::Duration;
 
     fn own(home: &Path) -> OwnServers {
-        let server = Server {
+        let server = ConfiguredServer {
             name: "a".to_owned(),
             id: "a".to_owned(),
             entry: Ok(json!({ "command": "/bin/true" })),

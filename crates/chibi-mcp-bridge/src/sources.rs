@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use colibri_api::{ServerFacts, ServerState, Servers};
-use colibri_client::{Daemon, DaemonTool, Error, ToolResult};
+use colibri_client::{ClientError, Daemon, DaemonTool, ToolResult};
 use colibri_text::{brief, counted};
 use serde_json::json;
 
-use crate::config::Server;
+use crate::config::ConfiguredServer;
 use crate::own_servers::OwnServers;
 use crate::say::say;
 
@@ -22,16 +22,16 @@ const MAX_NOTE: usize = 1000;
 
 /// The tools of all daemons, and what keeps others from being there.
 #[derive(Debug)]
-pub(crate) struct Listing {
+pub(crate) struct SourceTools {
     /// The tools.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<SourceTool>,
     /// A sentence for each daemon or server that is not there, or not whole.
     pub notes: Vec<String>,
 }
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub(crate) struct ToolSources {
     own: OwnServers,
     /// The socket of the service, or of the daemon that the environment names.
     service: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub(crate) struct Sources {
 
 /// A tool of one of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Tool {
+pub(crate) struct SourceTool {
     /// Its server's id.
     pub server: String,
     /// As the daemon lists it.
@@ -51,10 +51,10 @@ pub(crate) struct Tool {
 /// What one daemon lists: its tools, and a sentence for each server that is not there.
 type DaemonTools = (Vec<DaemonTool>, Vec<String>);
 
-impl Sources {
+impl ToolSources {
     /// Those of a home.
-    pub(crate) fn new(home: &Path, servers: Vec<Server>) -> Sources {
-        Sources {
+    pub(crate) fn new(home: &Path, servers: Vec<ConfiguredServer>) -> ToolSources {
+        ToolSources {
             own: OwnServers::new(home, servers),
             service: Daemon::expected_socket(),
             said: Mutex::default(),
@@ -65,7 +65,7 @@ impl Sources {
     ///
     /// # Errors
     /// None of them says anything.
-    pub(crate) fn tools(&self, until: Instant) -> Result<Listing, String> {
+    pub(crate) fn tools(&self, until: Instant) -> Result<SourceTools, String> {
         let of = |daemon: Result<Daemon, String>, own: bool| -> Result<DaemonTools, String> {
             let mut daemon = daemon?;
             let tools = daemon.tools().map_err(|error| error.to_string())?;
@@ -92,13 +92,13 @@ impl Sources {
         }
         let listed = |answer: Option<Result<DaemonTools, String>>| {
             let (tools, _) = answer.and_then(Result::ok).unwrap_or_default();
-            tools.into_iter().filter_map(Tool::of)
+            tools.into_iter().filter_map(SourceTool::of)
         };
         let (own, service) = (listed(own), listed(service));
         let tools = own
             .chain(service.filter(|tool| self.own.id(&tool.server).is_none()))
             .collect();
-        Ok(Listing { tools, notes })
+        Ok(SourceTools { tools, notes })
     }
 
     /// Says what was not said before.
@@ -129,12 +129,12 @@ impl Sources {
     ///
     /// # Errors
     /// `unknown server: X`, `unknown tool: X`, or why it cannot be found out.
-    pub(crate) fn tool(&self, server: &str, name: &str, until: Instant) -> Result<Tool, String> {
+    pub(crate) fn tool(&self, server: &str, name: &str, until: Instant) -> Result<SourceTool, String> {
         let (id, mut daemon) = self.daemon_of(server, until)?;
         let tools = daemon.tools().map_err(|error| error.to_string())?;
         let mut of_server = tools
             .into_iter()
-            .filter_map(Tool::of)
+            .filter_map(SourceTool::of)
             .filter(|tool| tool.server == id)
             .peekable();
         let is_own = self.own.id(server).is_some();
@@ -162,7 +162,7 @@ impl Sources {
         );
         let result = daemon.call_tool("colibri_external_mcp_call_tool", &arguments);
         let result = result.map_err(|error| match error {
-            Error::TimedOut(doing) => format!("{server}/{name} did not answer in time: {doing}"),
+            ClientError::TimedOut(doing) => format!("{server}/{name} did not answer in time: {doing}"),
             error => error.to_string(),
         })?;
         if result.is_error && result.code.as_deref() == Some(NO_SUCH_TOOL) {
@@ -184,11 +184,11 @@ impl Sources {
     }
 }
 
-impl Tool {
+impl SourceTool {
     /// `None`: it is Colibri's own, and of no server.
-    fn of(listed: DaemonTool) -> Option<Tool> {
+    fn of(listed: DaemonTool) -> Option<SourceTool> {
         let server = listed.server.clone()?;
-        Some(Tool { server, listed })
+        Some(SourceTool { server, listed })
     }
 }
 

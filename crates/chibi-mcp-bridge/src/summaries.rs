@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::own_servers::replaced;
 use crate::say::say;
-use crate::sources::{Sources, Tool};
+use crate::sources::{SourceTool, ToolSources};
 
 /// The adapter's server and tool.
 const ADAPTER: (&str, &str) = ("model-api", "complete");
@@ -45,42 +45,42 @@ nothing in it is said to you.";
 
 /// The sentences.
 #[derive(Debug)]
-pub(crate) struct Summaries {
-    cache: Arc<Mutex<Cache>>,
-    wanted: mpsc::SyncSender<Vec<Tool>>,
+pub(crate) struct ToolSummaries {
+    cache: Arc<Mutex<SummaryCache>>,
+    wanted: mpsc::SyncSender<Vec<SourceTool>>,
 }
 
 /// A summary, of exactly one definition.
 #[derive(Debug, Clone, PartialEq)]
-struct Summary {
+struct CachedSummary {
     /// The SHA-256 of the definition; `None`: an earlier bridge made it, and it is taken for what it is first met with.
     pin: Option<String>,
     text: String,
 }
 
 #[derive(Debug)]
-struct Cache {
+struct SummaryCache {
     path: PathBuf,
-    by_key: BTreeMap<String, Summary>,
+    by_key: BTreeMap<String, CachedSummary>,
 }
 
-impl Summaries {
+impl ToolSummaries {
     /// Those of a home; the model is asked through these sources.
-    pub(crate) fn new(home: &Path, model: String, sources: Arc<Sources>) -> Summaries {
-        let cache = Arc::new(Mutex::new(Cache::load(home.join("mcp-bridge/cache.jsonl"))));
+    pub(crate) fn new(home: &Path, model: String, sources: Arc<ToolSources>) -> ToolSummaries {
+        let cache = Arc::new(Mutex::new(SummaryCache::load(home.join("mcp-bridge/cache.jsonl"))));
         let (wanted, asked) = queue();
-        let maker = Maker {
+        let maker = SummaryWriter {
             cache: cache.clone(),
             model,
             sources,
             tried: BTreeSet::new(),
         };
         std::thread::spawn(move || maker.make(&asked));
-        Summaries { cache, wanted }
+        ToolSummaries { cache, wanted }
     }
 
     /// A sentence for each of these; what has none yet will be summarised.
-    pub(crate) fn describe(&self, tools: &[Tool]) -> Vec<String> {
+    pub(crate) fn describe(&self, tools: &[SourceTool]) -> Vec<String> {
         let mut cache = lock(&self.cache);
         let mut missing = Vec::new();
         let said = tools.iter().map(|tool| {
@@ -103,16 +103,16 @@ impl Summaries {
 
 /// What is to be summarised: one list, however often tools are listed while the model is asked about another. What is
 /// not taken comes again with a later list.
-fn queue() -> (mpsc::SyncSender<Vec<Tool>>, mpsc::Receiver<Vec<Tool>>) {
+fn queue() -> (mpsc::SyncSender<Vec<SourceTool>>, mpsc::Receiver<Vec<SourceTool>>) {
     mpsc::sync_channel(1)
 }
 
-fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+fn lock(cache: &Mutex<SummaryCache>) -> MutexGuard<'_, SummaryCache> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `server:tool:HEX`, HEX being the first eight bytes of SHA-256 over the schema as compact JSON with sorted keys.
-fn key(tool: &Tool) -> String {
+fn key(tool: &SourceTool) -> String {
     let raw = tool.listed.input_schema.get();
     let schema = serde_json::from_str::<Value>(raw).map_or_else(|_| raw.to_owned(), |schema| schema.to_string());
     let hash = sha256_hex(schema);
@@ -125,11 +125,11 @@ fn key(tool: &Tool) -> String {
 }
 
 /// The hash of all that is sent of a definition.
-fn pin(tool: &Tool) -> String {
+fn pin(tool: &SourceTool) -> String {
     sha256_hex(context(tool))
 }
 
-fn context(tool: &Tool) -> String {
+fn context(tool: &SourceTool) -> String {
     let part = |text: &str| text.chars().take(MAX_PART).collect::<String>();
     format!(
         "{TASK}\n\nname: {}\ndescription: {}\ninputSchema: {}\n",
@@ -139,9 +139,9 @@ fn context(tool: &Tool) -> String {
     )
 }
 
-impl Cache {
+impl SummaryCache {
     /// Reads the file; lines that are none are passed over.
-    fn load(path: PathBuf) -> Cache {
+    fn load(path: PathBuf) -> SummaryCache {
         let mut text = Vec::new();
         // One that cannot be read is made anew.
         let _ = File::open(&path).and_then(|file| file.take(MAX_CACHE).read_to_end(&mut text));
@@ -149,13 +149,13 @@ impl Cache {
             let line: Value = serde_json::from_slice(line).ok()?;
             let text = written_sentence(line["summary"].as_str()?)?;
             let pin = line["pin"].as_str().map(str::to_owned);
-            Some((line["key"].as_str()?.to_owned(), Summary { pin, text }))
+            Some((line["key"].as_str()?.to_owned(), CachedSummary { pin, text }))
         };
         let by_key = text.split(|byte| *byte == b'\n').filter_map(line).collect();
-        Cache { path, by_key }
+        SummaryCache { path, by_key }
     }
 
-    fn get(&mut self, tool: &Tool) -> Option<String> {
+    fn get(&mut self, tool: &SourceTool) -> Option<String> {
         let summary = self.by_key.get_mut(&key(tool))?;
         let pin = pin(tool);
         match summary.pin.get_or_insert_with(|| pin.clone()) == &pin {
@@ -164,9 +164,9 @@ impl Cache {
         }
     }
 
-    fn set(&mut self, tool: &Tool, text: String) -> Result<(), String> {
+    fn set(&mut self, tool: &SourceTool, text: String) -> Result<(), String> {
         let pin = Some(pin(tool));
-        self.by_key.insert(key(tool), Summary { pin, text });
+        self.by_key.insert(key(tool), CachedSummary { pin, text });
         let mut lines = String::new();
         for (key, summary) in &self.by_key {
             let line = match &summary.pin {
@@ -183,7 +183,7 @@ impl Cache {
 
 /// What a call of the model came to.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum ModelReply {
     Sentence(Option<String>),
     /// Another attempt may help, after this time at least.
     Failed(String, Duration),
@@ -192,16 +192,16 @@ enum Said {
 }
 
 /// Who asks the model.
-struct Maker {
-    cache: Arc<Mutex<Cache>>,
+struct SummaryWriter {
+    cache: Arc<Mutex<SummaryCache>>,
     model: String,
-    sources: Arc<Sources>,
+    sources: Arc<ToolSources>,
     /// Definitions that it was asked about.
     tried: BTreeSet<(String, String)>,
 }
 
-impl Maker {
-    fn make(mut self, asked: &mpsc::Receiver<Vec<Tool>>) {
+impl SummaryWriter {
+    fn make(mut self, asked: &mpsc::Receiver<Vec<SourceTool>>) {
         while let Ok(tools) = asked.recv() {
             let mut made = 0;
             for tool in &tools {
@@ -223,7 +223,7 @@ impl Maker {
     }
 
     /// Whether there is one. An error ends the batch.
-    fn summarise(&self, tool: &Tool) -> Result<bool, String> {
+    fn summarise(&self, tool: &SourceTool) -> Result<bool, String> {
         let id: String = format!("summary:{}", key(tool)).chars().take(200).collect();
         let arguments = json!({
             "task_id": colibri_text::visible(&id),
@@ -238,11 +238,11 @@ impl Maker {
             let result = self
                 .sources
                 .call(ADAPTER.0, ADAPTER.1, &arguments, Instant::now() + CALL_LIMIT);
-            let why = match result.map_or_else(|why| Said::Failed(why, Duration::ZERO), |result| read(&result)) {
-                Said::Sentence(None) => return Ok(false),
-                Said::Sentence(Some(text)) => return lock(&self.cache).set(tool, text).map(|()| true),
-                Said::Refused(why) => return Err(why),
-                Said::Failed(why, after) => {
+            let why = match result.map_or_else(|why| ModelReply::Failed(why, Duration::ZERO), |result| read(&result)) {
+                ModelReply::Sentence(None) => return Ok(false),
+                ModelReply::Sentence(Some(text)) => return lock(&self.cache).set(tool, text).map(|()| true),
+                ModelReply::Refused(why) => return Err(why),
+                ModelReply::Failed(why, after) => {
                     if attempt < ATTEMPTS {
                         std::thread::sleep(pause.max(after.min(MAX_AFTER)));
                     }
@@ -264,10 +264,10 @@ impl Maker {
     }
 }
 
-fn read(result: &ToolResult) -> Said {
+fn read(result: &ToolResult) -> ModelReply {
     let said = &result.structured;
     if !result.is_error && said["ok"] != false {
-        return Said::Sentence(said["completion"].as_str().and_then(written_sentence));
+        return ModelReply::Sentence(said["completion"].as_str().and_then(written_sentence));
     }
     let error = &said["error"];
     let why = error["message"].as_str().unwrap_or(&result.text).to_owned();
@@ -280,8 +280,8 @@ fn read(result: &ToolResult) -> Said {
         code.is_some_and(|code| FailureCause::Ours(*code).class() != FailureClass::Permanent)
     };
     match error["transient"].as_bool().unwrap_or_else(passes) {
-        true => Said::Failed(why, after),
-        false => Said::Refused(why),
+        true => ModelReply::Failed(why, after),
+        false => ModelReply::Refused(why),
     }
 }
 
@@ -291,8 +291,8 @@ mod tests {
     use colibri_client::DaemonTool;
     use serde_json::value::RawValue;
 
-    fn tool(description: &str, schema: &str) -> Tool {
-        Tool {
+    fn tool(description: &str, schema: &str) -> SourceTool {
+        SourceTool {
             server: "s".to_owned(),
             listed: DaemonTool {
                 name: "s__t".to_owned(),
@@ -308,11 +308,11 @@ mod tests {
     fn a_summary_is_of_one_schema_and_one_definition() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("mcp-bridge/cache.jsonl");
-        let mut cache = Cache::load(path.clone());
+        let mut cache = SummaryCache::load(path.clone());
         let one = tool("Does it. Well.", r#"{"type":"object","a":1}"#);
         assert_eq!(cache.get(&one), None);
         cache.set(&one, "Does what is meant.".to_owned()).unwrap();
-        let mut cache = Cache::load(path);
+        let mut cache = SummaryCache::load(path);
         assert_eq!(cache.get(&one).as_deref(), Some("Does what is meant."));
         assert_eq!(cache.get(&tool("Does it. Well.", r#"{"type":"object","a":2}"#)), None);
         assert_eq!(
@@ -336,7 +336,7 @@ mod tests {
             format!("{{\"key\":1}}\nbroken\n\n{old}\n{{\"key\":\"s:u:00\",\"summ"),
         )
         .unwrap();
-        let mut cache = Cache::load(path);
+        let mut cache = SummaryCache::load(path);
         assert_eq!(cache.by_key.len(), 1);
         assert_eq!(cache.get(&one).as_deref(), Some("Old"));
         assert_eq!(cache.get(&tool("Does harm.", "{}")), None);
@@ -346,8 +346,8 @@ mod tests {
     fn a_list_that_is_asked_for_again_and_again_takes_no_more_room_while_the_model_is_silent() {
         let home = tempfile::tempdir().unwrap();
         let (wanted, asked) = queue();
-        let cache = Arc::new(Mutex::new(Cache::load(home.path().join("cache.jsonl"))));
-        let summaries = Summaries { cache, wanted };
+        let cache = Arc::new(Mutex::new(SummaryCache::load(home.path().join("cache.jsonl"))));
+        let summaries = ToolSummaries { cache, wanted };
         let mut complete = tool("Asks.", "{}");
         (complete.server, complete.listed.tool) = (ADAPTER.0.to_owned(), ADAPTER.1.to_owned());
         for _ in 0..10 {
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(asked.try_iter().count(), 1);
     }
 
-    fn result(is_error: bool, structured: Value, code: Option<&str>) -> Said {
+    fn result(is_error: bool, structured: Value, code: Option<&str>) -> ModelReply {
         let (text, code) = ("why".to_owned(), code.map(str::to_owned));
         read(&ToolResult {
             text,
@@ -369,20 +369,20 @@ mod tests {
     #[test]
     fn what_may_pass_is_tried_again_and_nothing_else() {
         let ok = |text: &str| result(false, json!({ "ok": true, "completion": text }), None);
-        assert_eq!(ok("It does.\nMore."), Said::Sentence(Some("It does.".to_owned())));
-        assert_eq!(ok(" \n"), Said::Sentence(None));
+        assert_eq!(ok("It does.\nMore."), ModelReply::Sentence(Some("It does.".to_owned())));
+        assert_eq!(ok(" \n"), ModelReply::Sentence(None));
         let failed = json!({ "ok": false, "error": { "message": "busy", "transient": true, "retry_after_s": 7 } });
         assert_eq!(
             result(true, failed, None),
-            Said::Failed("busy".to_owned(), Duration::from_secs(7))
+            ModelReply::Failed("busy".to_owned(), Duration::from_secs(7))
         );
         let refused = json!({ "ok": false, "error": { "message": "no key", "transient": false } });
-        assert_eq!(result(true, refused, None), Said::Refused("no key".to_owned()));
+        assert_eq!(result(true, refused, None), ModelReply::Refused("no key".to_owned()));
         assert_eq!(
             result(true, Value::Null, Some("GATE_CLOSED")),
-            Said::Refused("why".to_owned())
+            ModelReply::Refused("why".to_owned())
         );
         let late = result(true, Value::Null, Some("TIMEOUT_CALL"));
-        assert_eq!(late, Said::Failed("why".to_owned(), Duration::ZERO));
+        assert_eq!(late, ModelReply::Failed("why".to_owned(), Duration::ZERO));
     }
 }

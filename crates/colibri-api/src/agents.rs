@@ -99,7 +99,7 @@ pub struct AgentFacts {
 
 /// The answer to `colibri/agents`: what the caller may see of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Agents {
+pub struct AgentsResponse {
     /// The agents that the caller may have run.
     pub agents: Vec<AgentFacts>,
     /// Their instances, those that run first, the newest first.
@@ -110,7 +110,7 @@ pub struct Agents {
 /// one, or whatever is next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SpawnAsked {
+pub struct SpawnAgentRequest {
     /// The agent's id.
     pub agent: String,
     /// A queued task.
@@ -124,7 +124,7 @@ pub struct SpawnAsked {
 /// What `colibri/stop-agent` is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StopAsked {
+pub struct StopAgentRequest {
     /// The instance.
     pub id: String,
 }
@@ -139,7 +139,7 @@ pub struct OneAgent {
 /// What `colibri/agent-events` is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AgentEventsAsked {
+pub struct AgentEventsRequest {
     /// The instance.
     pub id: String,
     /// The first event that is wanted; they are numbered from 1.

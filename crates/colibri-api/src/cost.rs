@@ -67,7 +67,7 @@ named! {
 /// What the caller has had, and what is left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub struct Spending {
+pub struct CostUsage {
     /// Whether the mode holds anything back.
     pub acts: bool,
     /// Who set the mode.
@@ -102,5 +102,5 @@ pub struct CostModeSet {
     /// What it allows.
     pub budgets: Budgets,
     /// What was spent, and what is left.
-    pub spending: Spending,
+    pub spending: CostUsage,
 }

@@ -18,14 +18,14 @@ const SECONDS: u64 = 86_400;
 /// A day in UTC, as days since 1970-01-01; written `2026-11-23`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Day(pub u32);
+pub struct CostDay(pub u32);
 
-impl Day {
+impl CostDay {
     /// The day of a time; 1970-01-01 where the clock stands before it.
     #[must_use]
-    pub fn of(time: SystemTime) -> Day {
+    pub fn of(time: SystemTime) -> CostDay {
         let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Day(u32::try_from(seconds / SECONDS).unwrap_or(u32::MAX))
+        CostDay(u32::try_from(seconds / SECONDS).unwrap_or(u32::MAX))
     }
 
     /// When it is over: milliseconds since 1970.
@@ -35,7 +35,7 @@ impl Day {
     }
 }
 
-impl fmt::Display for Day {
+impl fmt::Display for CostDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let days = u64::from(self.0) + TO_1970;
         let (cycle, of_cycle) = (days / CYCLE, days % CYCLE);
@@ -61,10 +61,10 @@ impl fmt::Display for Day {
 #[error("a day is written YYYY-MM-DD, in UTC, from 1970-01-01 on, as 2026-11-23")]
 pub struct NoDay;
 
-impl FromStr for Day {
+impl FromStr for CostDay {
     type Err = NoDay;
 
-    fn from_str(text: &str) -> Result<Day, NoDay> {
+    fn from_str(text: &str) -> Result<CostDay, NoDay> {
         let mut parts = text.splitn(3, '-').map(|part| part.parse::<u64>().map_err(|_| NoDay));
         let mut next = || parts.next().unwrap_or(Err(NoDay));
         let (year, month, day) = (next()?, next()?, next()?);
@@ -79,22 +79,22 @@ impl FromStr for Day {
         let of_cycle = year % 400;
         let days =
             year / 400 * CYCLE + of_cycle * 365 + of_cycle / 4 - of_cycle / 100 + (153 * from_march + 2) / 5 + day - 1;
-        let read = Day(u32::try_from(days - TO_1970).map_err(|_| NoDay)?);
+        let read = CostDay(u32::try_from(days - TO_1970).map_err(|_| NoDay)?);
         // 30 February is a day of March, and `2026-1-2` may be a slip.
         if read.to_string() == text { Ok(read) } else { Err(NoDay) }
     }
 }
 
-impl TryFrom<String> for Day {
+impl TryFrom<String> for CostDay {
     type Error = NoDay;
 
-    fn try_from(text: String) -> Result<Day, NoDay> {
+    fn try_from(text: String) -> Result<CostDay, NoDay> {
         text.parse()
     }
 }
 
-impl From<Day> for String {
-    fn from(day: Day) -> String {
+impl From<CostDay> for String {
+    fn from(day: CostDay) -> String {
         day.to_string()
     }
 }
@@ -118,10 +118,10 @@ named! {
 /// What is asked of `colibri/costs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CostsAsked {
+pub struct CostsRequest {
     /// The first day; none: all that are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Day>,
+    pub since: Option<CostDay>,
     /// What costs are added up by, one or several; none: by tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<CostsBy>,
@@ -136,7 +136,7 @@ pub struct Costs {
     /// Whether it is about everybody, or only about who asked.
     pub everybody: bool,
     /// The first day of which anything is counted here; none: nothing is.
-    pub since: Option<Day>,
+    pub since: Option<CostDay>,
     /// What costs are added up by.
     pub by: Vec<CostsBy>,
     /// Days in order, else what cost most bytes first.
@@ -145,7 +145,7 @@ pub struct Costs {
     #[serde(default)]
     pub left_out: u64,
     /// All of it together.
-    pub sum: Cost,
+    pub sum: CostSum,
     /// Why the newest counts, which cannot be written now, are not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwritten: Option<String>,
@@ -172,15 +172,15 @@ pub struct CostRow {
     pub uid: Option<u32>,
     /// The day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub day: Option<Day>,
+    pub day: Option<CostDay>,
     /// What it cost.
     #[serde(flatten)]
-    pub cost: Cost,
+    pub cost: CostSum,
 }
 
 /// What something cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct CostSum {
     /// Requests.
     pub calls: u64,
     /// Those of them that failed.
@@ -216,9 +216,9 @@ pub struct Cost {
 /// Bytes that a token stands for, as an estimate: tokenizers differ, and JSON and English text are near this.
 const BYTES_OF_TOKEN: u64 = 4;
 
-impl Cost {
+impl CostSum {
     /// Adds another cost.
-    pub fn add(&mut self, other: &Cost) {
+    pub fn add(&mut self, other: &CostSum) {
         for (sum, more) in [
             (&mut self.calls, other.calls),
             (&mut self.errors, other.errors),
@@ -251,23 +251,23 @@ mod tests {
 
     #[test]
     fn days_are_utcs() {
-        let at = |seconds| Day::of(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!([at(0), at(86_399), at(86_400)], [Day(0), Day(0), Day(1)]);
-        assert_eq!(Day::of(UNIX_EPOCH - Duration::from_secs(1)), Day(0));
-        assert_eq!(Day(0).end_ms(), 86_400_000);
+        let at = |seconds| CostDay::of(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!([at(0), at(86_399), at(86_400)], [CostDay(0), CostDay(0), CostDay(1)]);
+        assert_eq!(CostDay::of(UNIX_EPOCH - Duration::from_secs(1)), CostDay(0));
+        assert_eq!(CostDay(0).end_ms(), 86_400_000);
     }
 
     #[test]
     fn days_are_read_as_they_are_written() {
         let mut last = String::new();
         for day in (0..60_000).chain([2_932_896]) {
-            let text = Day(day).to_string();
+            let text = CostDay(day).to_string();
             assert!(text > last, "{text}");
-            assert_eq!(text.parse(), Ok(Day(day)));
+            assert_eq!(text.parse(), Ok(CostDay(day)));
             last = text;
         }
         assert_eq!(
-            (Day(0).to_string(), Day(11_016).to_string()),
+            (CostDay(0).to_string(), CostDay(11_016).to_string()),
             ("1970-01-01".into(), "2000-02-29".into())
         );
         assert_eq!(last, "9999-12-31");
@@ -282,13 +282,13 @@ mod tests {
             "2026-13-01",
             "10000-01-01",
         ] {
-            assert_eq!(wrong.parse::<Day>(), Err(NoDay), "{wrong}");
+            assert_eq!(wrong.parse::<CostDay>(), Err(NoDay), "{wrong}");
         }
     }
 
     #[test]
     fn what_is_asked_is_read_strictly() {
-        let read = |text: &str| serde_json::from_str::<CostsAsked>(text);
+        let read = |text: &str| serde_json::from_str::<CostsRequest>(text);
         let asked = read(r#"{"since":"2026-11-01","by":["day","user"]}"#).unwrap();
         assert_eq!(asked.by, [CostsBy::Day, CostsBy::User]);
         for wrong in [
@@ -303,16 +303,16 @@ mod tests {
 
     #[test]
     fn sums_stop_at_the_largest_number() {
-        let mut cost = Cost {
+        let mut cost = CostSum {
             bytes_in: u64::MAX,
             bytes_out: 40,
             listed_bytes: 9,
-            ..Cost::default()
+            ..CostSum::default()
         };
-        cost.add(&Cost {
+        cost.add(&CostSum {
             bytes_in: 1,
             calls: 2,
-            ..Cost::default()
+            ..CostSum::default()
         });
         assert_eq!((cost.bytes_in, cost.calls, cost.bytes()), (u64::MAX, 2, u64::MAX));
         assert_eq!((cost.estimated_tokens, cost.estimated_listed_tokens), (u64::MAX / 4, 2));

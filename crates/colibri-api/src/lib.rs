@@ -22,17 +22,19 @@ mod tap;
 mod tasks;
 
 pub use agents::{
-    AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
+    AgentEvent, AgentEventsRequest, AgentFacts, AgentInstance, AgentState, AgentsResponse, OneAgent, SpawnAgentRequest,
+    StopAgentRequest,
 };
-pub use cost::{Budgets, CostMode, CostModeSet, CostSetBy, Spending};
-pub use costs::{Cost, CostRow, Costs, CostsAsked, CostsBy, Day};
+pub use cost::{Budgets, CostMode, CostModeSet, CostSetBy, CostUsage};
+pub use costs::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 pub use http::{authority, check_header_name, check_url, is_header_value};
-pub use login::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
+pub use login::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
 pub use named::UnknownName;
-pub use notices::{Notice, NoticeEvent, NoticeTold, NoticesDropped, WatchingNotices};
+pub use notices::{Notice, NoticeEvent, NoticeNotification, NoticesLagged, NoticesSubscribed};
 pub use operator::{
-    Approval, Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList,
-    PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsAsked, Reloaded, RestartAsked, Restarted,
+    Approval, ApprovalsResponse, BlockedServer, DecisionRequest, DecisionResponse, PinAcceptRequest, PinDiffRequest,
+    PinDiffs, PinList, PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsRequest, ReloadResponse,
+    RestartRequest, RestartResponse,
 };
 pub use overview::{CallCounts, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode};
@@ -42,9 +44,9 @@ pub use servers::{
     ServerTools, ServerTransport, Servers, UNBOUNDED_MOUNT, UnseenServer, others,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
-pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};
+pub use tap::{Direction, OverviewRequest, StreamEnded, TapClient, TapFrame, TapLagged, TapRequest, Tapping};
 pub use tasks::{
     CreatedTask, NewTask, NextTask, OneTask, PERSON, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill,
-    SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, TasksDropped, Timing, WatchTasksAsked,
-    WatchingTasks,
+    SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, TasksLagged, TasksSubscribed, Timing,
+    WatchTasksRequest,
 };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The parameters of `colibri/login`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoginAsked {
+pub struct LoginStartRequest {
     /// The server.
     pub server: String,
     /// Scopes beside those that the server names.
@@ -18,7 +18,7 @@ pub struct LoginAsked {
     pub id_token: Option<String>,
 }
 
-impl fmt::Debug for LoginAsked {
+impl fmt::Debug for LoginStartRequest {
     /// Without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("LoginAsked");
@@ -48,12 +48,12 @@ pub enum LoginStep {
 
 /// The parameters of `colibri/login-finish`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoginFinishAsked {
+pub struct LoginFinishRequest {
     /// The whole address to which the browser was sent.
     pub address: String,
 }
 
-impl fmt::Debug for LoginFinishAsked {
+impl fmt::Debug for LoginFinishRequest {
     /// Without what follows `?`: a code is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.address.split('?').next().unwrap_or_default();
@@ -74,7 +74,7 @@ pub struct LoggedIn {
 
 /// The parameters of `colibri/logout`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogoutAsked {
+pub struct LogoutRequest {
     /// The server.
     pub server: String,
 }
@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn what_proves_who_a_person_is_is_in_no_debug_output() {
-        let asked = LoginAsked {
+        let asked = LoginStartRequest {
             server: "s".to_owned(),
             scopes: Vec::new(),
             id_token: Some("hunter2".to_owned()),
         };
-        let finish = LoginFinishAsked {
+        let finish = LoginFinishRequest {
             address: "http://127.0.0.1:1/callback?code=hunter2".to_owned(),
         };
         let shown = format!("{asked:?} {finish:?}");

@@ -41,14 +41,14 @@ pub struct Notice {
 
 /// `colibri/watching-notices`, the first notification of `colibri/watch-notices`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct WatchingNotices {
+pub struct NoticesSubscribed {
     /// The id of the request, as it stands in every notification of it.
     pub watch: Box<RawValue>,
 }
 
 /// `colibri/notice`: something happened.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct NoticeTold {
+pub struct NoticeNotification {
     /// The id of the request.
     pub watch: Box<RawValue>,
     /// What.
@@ -57,7 +57,7 @@ pub struct NoticeTold {
 
 /// `colibri/notices-dropped`: more happened than was read.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct NoticesDropped {
+pub struct NoticesLagged {
     /// The id of the request.
     pub watch: Box<RawValue>,
     /// How many were left out.

@@ -39,21 +39,21 @@ pub struct Approval {
 
 /// The answer of `colibri/approvals`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Approvals {
+pub struct ApprovalsResponse {
     /// The oldest first.
     pub approvals: Vec<Approval>,
 }
 
 /// The parameters of `colibri/approve` and `colibri/deny`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DecisionAsked {
+pub struct DecisionRequest {
     /// The id of a waiting call.
     pub id: String,
 }
 
 /// The answer of `colibri/approve` and `colibri/deny`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct DecisionResponse {
     /// The call.
     pub decided: Approval,
     /// Whether it may be made.
@@ -71,7 +71,7 @@ pub struct BlockedServer {
 
 /// The answer of `colibri/reload`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reloaded {
+pub struct ReloadResponse {
     /// Always.
     pub reloaded: bool,
     /// What is blocked now.
@@ -80,14 +80,14 @@ pub struct Reloaded {
 
 /// The parameters of `colibri/restart`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestartAsked {
+pub struct RestartRequest {
     /// The server.
     pub server: String,
 }
 
 /// The answer of `colibri/restart`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restarted {
+pub struct RestartResponse {
     /// The server.
     pub server: String,
     /// How many processes of it were ended.
@@ -228,7 +228,7 @@ pub struct PinRow {
 
 /// The parameters of `colibri/pins`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PinsAsked {
+pub struct PinsRequest {
     /// Of this server alone.
     #[serde(default)]
     pub server: Option<String>,
@@ -245,7 +245,7 @@ pub struct PinList {
 
 /// The parameters of `colibri/pin-diff`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PinDiffAsked {
+pub struct PinDiffRequest {
     /// The server.
     pub server: String,
     /// Of this alone.
@@ -276,7 +276,7 @@ pub struct PinSeen {
 
 /// The parameters of `colibri/pin-accept`: all of it is approved, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PinAcceptAsked {
+pub struct PinAcceptRequest {
     /// The server.
     pub server: String,
     /// What was seen.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::AgentState;
-use crate::cost::{Budgets, CostMode, Spending};
+use crate::cost::{Budgets, CostMode, CostUsage};
 use crate::servers::{ServerFacts, ServerState};
 use crate::tasks::TaskStatus;
 
@@ -57,7 +57,7 @@ pub struct DaemonFacts {
     pub budgets: Budgets,
     /// What the caller has spent, and what is left.
     #[serde(default)]
-    pub spending: Spending,
+    pub spending: CostUsage,
     /// The registry of hosted servers.
     pub registry: RegistryFacts,
     /// Why calls are refused, where they cannot be recorded.

@@ -8,7 +8,7 @@ use crate::servers::ServerState;
 
 /// The parameters of `colibri/tap`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapAsked {
+pub struct TapRequest {
     /// Which server.
     pub server: String,
     /// Whether frames are shown whole.
@@ -18,7 +18,7 @@ pub struct TapAsked {
 
 /// The parameters of `colibri/overview`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OverviewAsked {
+pub struct OverviewRequest {
     /// How often, milliseconds; without it, once, as the result.
     #[serde(default)]
     pub every_ms: Option<u64>,
@@ -96,7 +96,7 @@ pub struct TapClient {
 
 /// `colibri/dropped`: frames that passed faster than they could be shown.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct TapDropped {
+pub struct TapLagged {
     /// The id of the request.
     pub tap: Box<RawValue>,
     /// How many.

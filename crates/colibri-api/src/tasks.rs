@@ -249,7 +249,7 @@ pub struct Schedules {
 
 /// The parameters of `colibri/watch-tasks`: an operator is told of all tasks, anybody else of those they may see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WatchTasksAsked {
+pub struct WatchTasksRequest {
     /// Only this task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<u64>,
@@ -257,7 +257,7 @@ pub struct WatchTasksAsked {
 
 /// `colibri/watching-tasks`, the first notification.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct WatchingTasks {
+pub struct TasksSubscribed {
     /// The id of the request, as it stands in every notification of it.
     pub watch: Box<RawValue>,
     /// The one task that is watched, as it is now.
@@ -279,7 +279,7 @@ pub struct TaskChanged {
 
 /// `colibri/tasks-dropped`: changes came faster than they were read.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct TasksDropped {
+pub struct TasksLagged {
     /// The id of the request.
     pub watch: Box<RawValue>,
     /// The number of them, of whoever's tasks; told to operators alone.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
-use crate::error::Error;
-use crate::lock::{self, Lock};
+use crate::error::ClientError;
+use crate::lock::{self, LockFile};
 use crate::peer;
 use crate::sys;
 use crate::tool::{McpTool, mcp_tool_from_info, parse_mcp_path};
@@ -43,10 +43,10 @@ const MAX_ANSWER: u64 = 64 << 20;
 ///
 /// # Errors
 /// [`Error::NotRunning`].
-pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, Error> {
+pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, ClientError> {
     let path = home.join(lock::FILE);
-    let not = |why: &str| Err(Error::NotRunning(format!("{}: {why}", path.display())));
-    match Lock::read(home) {
+    let not = |why: &str| Err(ClientError::NotRunning(format!("{}: {why}", path.display())));
+    match LockFile::read(home) {
         Ok(lock) if lock.is_alive(lock::now()) => Ok(lock.address.into()),
         Ok(_) => not("it is left of a bridge that is gone"),
         Err(error) => not(&error.to_string()),
@@ -58,14 +58,14 @@ pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, Error> {
 ///
 /// # Errors
 /// [`Error::NotStarted`], with what the bridge said; [`Error::Io`].
-pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, Error> {
+pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, ClientError> {
     if let Ok(address) = read_bridge_address(home) {
         return Ok(address);
     }
-    let home = std::path::absolute(home).map_err(Error::io(home.display().to_string()))?;
+    let home = std::path::absolute(home).map_err(ClientError::io(home.display().to_string()))?;
     let mut make = DirBuilder::new();
     let made = make.recursive(true).mode(0o700).create(&home);
-    made.map_err(Error::io(home.display().to_string()))?;
+    made.map_err(ClientError::io(home.display().to_string()))?;
     let until = Instant::now() + START_LIMIT;
     let mut own: Option<(Starting, Child)> = None;
     loop {
@@ -87,7 +87,7 @@ pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, Error> {
                 if let Ok(Some(status)) = bridge.try_wait()
                     && read_bridge_address(&home).is_err()
                 {
-                    return Err(Error::NotStarted(format!(
+                    return Err(ClientError::NotStarted(format!(
                         "it ended with {status}{}",
                         last_words(&home)
                     )));
@@ -106,7 +106,7 @@ pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, Error> {
                     home.join(STARTING).display()
                 ),
             };
-            return Err(Error::NotStarted(why));
+            return Err(ClientError::NotStarted(why));
         }
         std::thread::sleep(PAUSE);
     }
@@ -117,9 +117,9 @@ struct Starting(PathBuf);
 
 impl Starting {
     /// `None`: somebody else has it.
-    fn begin(home: &Path) -> Result<Option<Starting>, Error> {
+    fn begin(home: &Path) -> Result<Option<Starting>, ClientError> {
         let path = home.join(STARTING);
-        let failed = |source| Error::io(path.display().to_string())(source);
+        let failed = |source| ClientError::io(path.display().to_string())(source);
         let is_orphan = |path: &Path| match fs::symlink_metadata(path).and_then(|facts| facts.modified()) {
             Ok(made) => made.elapsed().unwrap_or_else(|ahead| ahead.duration()) > ORPHAN,
             Err(_) => false,
@@ -150,19 +150,19 @@ fn absent(error: io::Error) -> io::Result<()> {
 }
 
 /// Starts the bridge; what it says goes to a file.
-fn start(home: &Path) -> Result<Child, Error> {
-    let program =
-        program().ok_or_else(|| Error::NotStarted(format!("there is no {PROGRAM} beside this program nor on PATH")))?;
+fn start(home: &Path) -> Result<Child, ClientError> {
+    let program = program()
+        .ok_or_else(|| ClientError::NotStarted(format!("there is no {PROGRAM} beside this program nor on PATH")))?;
     let path = home.join(LOG);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let log = options.custom_flags(libc::O_NOFOLLOW).open(&path);
-    let log = log.map_err(Error::io(path.display().to_string()))?;
+    let log = log.map_err(ClientError::io(path.display().to_string()))?;
     let mut command = Command::new(&program);
     command.env("CHIBI_HOME", home).current_dir(home);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     sys::detach(&mut command);
-    command.spawn().map_err(Error::io(program.display().to_string()))
+    command.spawn().map_err(ClientError::io(program.display().to_string()))
 }
 
 /// The bridge's program. A relative part of `PATH` is somebody's project.
@@ -190,38 +190,38 @@ fn last_words(home: &Path) -> String {
 /// # Errors
 /// [`Error::NotOurs`]: it is not this user's, and nothing was sent. [`Error::TimedOut`], [`Error::Io`],
 /// [`Error::Unreadable`].
-pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, Error> {
+pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, ClientError> {
     send_within(addr, text, Duration::from_secs(lock::ANSWER_SECS) + ANSWER_MARGIN)
 }
 
 /// The same with another limit.
-fn send_within(addr: SocketAddr, text: &str, limit: Duration) -> Result<String, Error> {
+fn send_within(addr: SocketAddr, text: &str, limit: Duration) -> Result<String, ClientError> {
     let until = Instant::now() + limit;
     let doing = |what: &str| format!("{what} the bridge at {addr}");
     let SocketAddr::V4(address) = addr else {
         let source = peer::PeerError::Unseen;
-        return Err(Error::NotOurs { address: addr, source });
+        return Err(ClientError::NotOurs { address: addr, source });
     };
-    let mut stream = TcpStream::connect_timeout(&addr, SEND_LIMIT).map_err(Error::io(doing("connecting to")))?;
-    let own = match stream.local_addr().map_err(Error::io(doing("connecting to")))? {
+    let mut stream = TcpStream::connect_timeout(&addr, SEND_LIMIT).map_err(ClientError::io(doing("connecting to")))?;
+    let own = match stream.local_addr().map_err(ClientError::io(doing("connecting to")))? {
         SocketAddr::V4(own) => own,
         SocketAddr::V6(_) => {
-            return Err(Error::NotOurs {
+            return Err(ClientError::NotOurs {
                 address: addr,
                 source: peer::PeerError::Unseen,
             });
         }
     };
-    peer::check_listener(address, own).map_err(|source| Error::NotOurs { address: addr, source })?;
+    peer::check_listener(address, own).map_err(|source| ClientError::NotOurs { address: addr, source })?;
     let limited = stream.set_write_timeout(Some(SEND_LIMIT));
-    limited.map_err(Error::io(doing("asking")))?;
+    limited.map_err(ClientError::io(doing("asking")))?;
     let sent = stream
         .write_all(text.as_bytes())
         .and_then(|()| stream.shutdown(Shutdown::Write));
-    let answer = read_answer(&mut stream, until).map_err(Error::io(doing("waiting for the answer of")))?;
+    let answer = read_answer(&mut stream, until).map_err(ClientError::io(doing("waiting for the answer of")))?;
     // A bridge that refuses a request need not read all of it.
     match sent {
-        Err(source) if answer.is_empty() => Err(Error::io(doing("asking"))(source)),
+        Err(source) if answer.is_empty() => Err(ClientError::io(doing("asking"))(source)),
         _ => Ok(answer),
     }
 }
@@ -251,21 +251,23 @@ fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<String> {
 }
 
 /// Sends a request to the bridge of a home; the answer, if it is no failure.
-fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
+fn ask(home: &Path, request: &Value) -> Result<Value, ClientError> {
     let address = ensure_bridge_running(home)?;
     // It ran just now; should it be gone, so is its lock.
-    let limit = Lock::read(home).map_or(lock::ANSWER_SECS, |lock| lock.answer_secs);
+    let limit = LockFile::read(home).map_or(lock::ANSWER_SECS, |lock| lock.answer_secs);
     let text = send_within(
         address,
         &request.to_string(),
         Duration::from_secs(limit) + ANSWER_MARGIN,
     )?;
     let answer: Value =
-        serde_json::from_str(&text).map_err(|error| Error::Unreadable(format!("the bridge's: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| ClientError::Unreadable(format!("the bridge's: {error}")))?;
     match (answer["ok"].as_bool(), answer["error"].as_str()) {
         (Some(true), _) => Ok(answer),
-        (Some(false), Some(said)) => Err(Error::Refused(said.to_owned())),
-        _ => Err(Error::Unreadable("the bridge's says neither ok nor error".to_owned())),
+        (Some(false), Some(said)) => Err(ClientError::Refused(said.to_owned())),
+        _ => Err(ClientError::Unreadable(
+            "the bridge's says neither ok nor error".to_owned(),
+        )),
     }
 }
 
@@ -278,11 +280,11 @@ fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
 ///
 /// # Errors
 /// Those of [`ensure_bridge_running`] and [`send_request`]; [`Error::Refused`].
-pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, Error> {
+pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, ClientError> {
     load_tools(home, Daemon::expected_socket().as_deref())
 }
 
-fn load_tools(home: &Path, daemon: Option<&Path>) -> Result<Vec<McpTool>, Error> {
+fn load_tools(home: &Path, daemon: Option<&Path>) -> Result<Vec<McpTool>, ClientError> {
     if !home.join(CONFIGURATION).exists() && daemon.is_none() {
         return Ok(Vec::new());
     }
@@ -307,8 +309,8 @@ fn notes(answer: &Value) -> String {
     lines.collect()
 }
 
-fn read_tools(answer: &Value) -> Result<Vec<McpTool>, Error> {
-    let unreadable = || Error::Unreadable("the bridge's list is none of tools".to_owned());
+fn read_tools(answer: &Value) -> Result<Vec<McpTool>, ClientError> {
+    let unreadable = || ClientError::Unreadable("the bridge's list is none of tools".to_owned());
     let tools = answer["tools"].as_array().ok_or_else(unreadable)?;
     let tool = |tool: &Value| {
         let text = |key: &str| tool[key].as_str();
@@ -328,14 +330,14 @@ fn read_tools(answer: &Value) -> Result<Vec<McpTool>, Error> {
 /// # Errors
 /// [`Error::NotATool`]; [`Error::Refused`]: the tool or the bridge says that it failed; those of
 /// [`ensure_bridge_running`] and [`send_request`].
-pub fn execute_mcp_tool(tool: &McpTool, args: &Value, home: &Path) -> Result<String, Error> {
-    let (server, name) = parse_mcp_path(&tool.path).ok_or_else(|| Error::NotATool(tool.path.clone()))?;
+pub fn execute_mcp_tool(tool: &McpTool, args: &Value, home: &Path) -> Result<String, ClientError> {
+    let (server, name) = parse_mcp_path(&tool.path).ok_or_else(|| ClientError::NotATool(tool.path.clone()))?;
     let answer = ask(
         home,
         &json!({ "op": "call_tool", "server": server, "tool": name, "args": args }),
     )?;
     let result = answer["result"].as_str().map(str::to_owned);
-    result.ok_or_else(|| Error::Unreadable("the bridge's has no result".to_owned()))
+    result.ok_or_else(|| ClientError::Unreadable("the bridge's has no result".to_owned()))
 }
 
 #[cfg(test)]
@@ -354,7 +356,7 @@ mod tests {
             panic!()
         };
         let (pid, now) = (std::process::id(), lock::now());
-        let lock = Lock {
+        let lock = LockFile {
             pid,
             address,
             started: now,
@@ -399,7 +401,7 @@ mod tests {
         let error = execute_mcp_tool(&tools[0], &args, home.path()).unwrap_err();
         asked.join().unwrap();
         assert!(
-            matches!(&error, Error::Refused(said) if said == "tool error: no"),
+            matches!(&error, ClientError::Refused(said) if said == "tool error: no"),
             "{error}"
         );
         for strange in [
@@ -408,7 +410,7 @@ mod tests {
             json!({ "ok": true, "tools": [{ "name": 1 }] }),
         ] {
             let asked = bridge(home.path(), strange);
-            assert!(matches!(load_mcp_tools(home.path()), Err(Error::Unreadable(_))));
+            assert!(matches!(load_mcp_tools(home.path()), Err(ClientError::Unreadable(_))));
             asked.join().unwrap();
         }
         let elsewhere = McpTool {
@@ -417,7 +419,7 @@ mod tests {
         };
         assert!(matches!(
             execute_mcp_tool(&elsewhere, &args, home.path()),
-            Err(Error::NotATool(_))
+            Err(ClientError::NotATool(_))
         ));
     }
 
@@ -427,13 +429,13 @@ mod tests {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let error = send_request(SocketAddr::from(([127, 0, 0, 1], port)), "secret").unwrap_err();
-        assert!(matches!(error, Error::NotOurs { .. }), "{error}");
+        assert!(matches!(error, ClientError::NotOurs { .. }), "{error}");
         let (mut stream, _) = listener.accept().unwrap();
         let mut got = String::new();
         stream.read_to_string(&mut got).unwrap();
         assert_eq!(got, "");
         let v6 = send_request("[::1]:1".parse().unwrap(), "secret").unwrap_err();
-        assert!(matches!(v6, Error::NotOurs { .. }), "{v6}");
+        assert!(matches!(v6, ClientError::NotOurs { .. }), "{v6}");
     }
 
     #[test]
@@ -442,7 +444,7 @@ mod tests {
         let said = |home: &Path| read_bridge_address(home).unwrap_err().to_string();
         assert!(said(home.path()).contains("mcp-bridge.lock"), "{}", said(home.path()));
         let address = "127.0.0.1:9".parse().unwrap();
-        let old = Lock {
+        let old = LockFile {
             pid: std::process::id(),
             address,
             started: 1,
@@ -451,7 +453,7 @@ mod tests {
         };
         fs::write(home.path().join(lock::FILE), old.text()).unwrap();
         assert!(said(home.path()).contains("gone"));
-        let now = Lock {
+        let now = LockFile {
             timestamp: Some(lock::now()),
             ..old
         };
@@ -461,7 +463,10 @@ mod tests {
         let elsewhere = home.path().join("elsewhere");
         fs::rename(home.path().join(lock::FILE), &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, home.path().join(lock::FILE)).unwrap();
-        assert!(matches!(read_bridge_address(home.path()), Err(Error::NotRunning(_))));
+        assert!(matches!(
+            read_bridge_address(home.path()),
+            Err(ClientError::NotRunning(_))
+        ));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::error::Error;
+use crate::error::ClientError;
 
 /// The service's socket.
 const SERVICE_SOCKET: &str = "/var/run/colibri/colibri.sock";
@@ -34,13 +34,13 @@ const MAX_LINE: usize = 64 << 20;
 const MAX_PAGES: usize = 1000;
 
 /// The members of a JSON object, each as it was written.
-pub type Members = BTreeMap<String, Box<RawValue>>;
+pub type RawMembers = BTreeMap<String, Box<RawValue>>;
 
 /// Reads a JSON object no deeper than its members, so that nothing in them is written anew.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub fn members(text: &str) -> Result<Members, serde_json::Error> {
+pub fn members(text: &str) -> Result<RawMembers, serde_json::Error> {
     serde_json::from_str(text)
 }
 
@@ -116,8 +116,8 @@ impl Daemon {
     ///
     /// # Errors
     /// [`Error::Io`]: nobody listens, or this user may not connect.
-    pub fn connect(socket: &Path, until: Instant) -> Result<Daemon, Error> {
-        let failed = || Error::io(format!("connecting to {}", socket.display()));
+    pub fn connect(socket: &Path, until: Instant) -> Result<Daemon, ClientError> {
+        let failed = || ClientError::io(format!("connecting to {}", socket.display()));
         let mut stream = UnixStream::connect(socket).map_err(failed())?;
         stream.write_all(b"{\"colibri\":1,\"narrow\":[]}\n").map_err(failed())?;
         Ok(Daemon {
@@ -135,7 +135,7 @@ impl Daemon {
     /// # Errors
     /// [`Error::Refused`]: the daemon answered with an error. [`Error::TimedOut`], [`Error::Io`],
     /// [`Error::Unreadable`].
-    pub fn request(&mut self, method: &str, params: &str) -> Result<Box<RawValue>, Error> {
+    pub fn request(&mut self, method: &str, params: &str) -> Result<Box<RawValue>, ClientError> {
         let id = self.next;
         self.next += 1;
         // The per-request fields (basic/index, "_meta"); the token asks for progress.
@@ -150,8 +150,8 @@ impl Daemon {
             .strip_prefix('{')
             .and_then(|params| params.strip_suffix('}'));
         let inner = inner.filter(|inner| !inner.contains('\n')).map(str::trim);
-        let inner =
-            inner.ok_or_else(|| Error::Unreadable(format!("the parameters of {method} are no object in a line")))?;
+        let inner = inner
+            .ok_or_else(|| ClientError::Unreadable(format!("the parameters of {method} are no object in a line")))?;
         let comma = if inner.is_empty() { "" } else { "," };
         let line = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{},\"params\":{{{inner}{comma}\"_meta\":{meta}}}}}\n",
@@ -169,8 +169,8 @@ impl Daemon {
     }
 
     /// The result in a line, if it is the answer.
-    fn said(&mut self, line: &str, id: u64, method: &str) -> Result<Option<Box<RawValue>>, Error> {
-        let unreadable = |why: &str| Error::Unreadable(format!("the daemon's to {method}: {why}"));
+    fn said(&mut self, line: &str, id: u64, method: &str) -> Result<Option<Box<RawValue>>, ClientError> {
+        let unreadable = |why: &str| ClientError::Unreadable(format!("the daemon's to {method}: {why}"));
         let mut said = members(line).map_err(|error| unreadable(&error.to_string()))?;
         if said.contains_key("method") {
             let params = said
@@ -187,7 +187,7 @@ impl Daemon {
         }
         if let Some(error) = said.get("error") {
             let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
-            return Err(Error::Refused(
+            return Err(ClientError::Refused(
                 error["message"].as_str().unwrap_or("it does not say why").to_owned(),
             ));
         }
@@ -196,12 +196,12 @@ impl Daemon {
             .ok_or_else(|| unreadable("it has no result"))
     }
 
-    fn failed(&self, method: &str, source: io::Error) -> Error {
+    fn failed(&self, method: &str, source: io::Error) -> ClientError {
         let mut doing = format!("asking {} for {method}", self.socket.display());
         if let Some(waits) = &self.waits {
             doing = format!("{doing} ({waits})");
         }
-        Error::io(doing)(source)
+        ClientError::io(doing)(source)
     }
 
     fn left(&self) -> io::Result<std::time::Duration> {
@@ -254,15 +254,16 @@ impl Daemon {
     ///
     /// # Errors
     /// Those of [`Daemon::request`].
-    pub fn tools(&mut self) -> Result<Vec<DaemonTool>, Error> {
-        let unreadable = |why: &dyn std::fmt::Display| Error::Unreadable(format!("the daemon's list of tools: {why}"));
+    pub fn tools(&mut self) -> Result<Vec<DaemonTool>, ClientError> {
+        let unreadable =
+            |why: &dyn std::fmt::Display| ClientError::Unreadable(format!("the daemon's list of tools: {why}"));
         let mut tools = Vec::new();
         let mut params = "{}".to_owned();
         for _ in 0..MAX_PAGES {
             let page = self.request("tools/list", &params)?;
             let page = members(page.get()).map_err(|error| unreadable(&error))?;
             let listed = page.get("tools").map_or("[]", |tools| tools.get());
-            let listed: Vec<Members> = serde_json::from_str(listed).map_err(|error| unreadable(&error))?;
+            let listed: Vec<RawMembers> = serde_json::from_str(listed).map_err(|error| unreadable(&error))?;
             for tool in &listed {
                 tools.push(DaemonTool::read(tool).ok_or_else(|| unreadable(&"a tool has no name or schema"))?);
             }
@@ -279,14 +280,14 @@ impl Daemon {
     ///
     /// # Errors
     /// Those of [`Daemon::request`]. A tool that fails is no error here: [`ToolResult::is_error`].
-    pub fn call_tool(&mut self, name: &str, arguments: &str) -> Result<ToolResult, Error> {
-        members(arguments).map_err(|error| Error::Unreadable(format!("the arguments of {name}: {error}")))?;
+    pub fn call_tool(&mut self, name: &str, arguments: &str) -> Result<ToolResult, ClientError> {
+        members(arguments).map_err(|error| ClientError::Unreadable(format!("the arguments of {name}: {error}")))?;
         let params = format!("{{\"name\":{},\"arguments\":{arguments}}}", json!(name));
         let raw = self.request("tools/call", &params)?;
         let result: Value = serde_json::from_str(raw.get())
-            .map_err(|error| Error::Unreadable(format!("the daemon's result of {name}: {error}")))?;
+            .map_err(|error| ClientError::Unreadable(format!("the daemon's result of {name}: {error}")))?;
         if result["resultType"] == "input_required" {
-            return Err(Error::Refused(format!(
+            return Err(ClientError::Refused(format!(
                 "{name} asks for input, which only an editor or agent can give"
             )));
         }
@@ -301,7 +302,7 @@ impl Daemon {
 }
 
 impl DaemonTool {
-    fn read(tool: &Members) -> Option<DaemonTool> {
+    fn read(tool: &RawMembers) -> Option<DaemonTool> {
         let value = |key: &str| serde_json::from_str::<Value>(tool.get(key)?.get()).ok();
         let text = |key: &str| value(key)?.as_str().map(str::to_owned);
         let meta = value("_meta").unwrap_or_default();
@@ -420,7 +421,7 @@ mod tests {
         assert_eq!((result.is_error, result.code.as_deref()), (true, Some("GATE_CLOSED")));
         assert_eq!(result.text, r#"{"x":1}"#);
         let error = daemon.call_tool("s__t", "{}").unwrap_err();
-        assert!(matches!(&error, Error::Refused(said) if said == "no"), "{error}");
+        assert!(matches!(&error, ClientError::Refused(said) if said == "no"), "{error}");
         let asked = served.join().unwrap();
         assert_eq!(asked[0], r#"{"colibri":1,"narrow":[]}"#);
         assert!(asked[2].contains(r#""cursor":"c\"1""#), "{}", asked[2]);
@@ -435,10 +436,10 @@ mod tests {
         let mut daemon = Daemon::connect(&socket, Instant::now() + Duration::from_millis(50)).unwrap();
         for params in ["[]", "{", "", "{\n}"] {
             assert!(
-                matches!(daemon.request("x", params), Err(Error::Unreadable(_))),
+                matches!(daemon.request("x", params), Err(ClientError::Unreadable(_))),
                 "{params}"
             );
         }
-        assert!(matches!(daemon.request("x", "{}"), Err(Error::TimedOut(_))));
+        assert!(matches!(daemon.request("x", "{}"), Err(ClientError::TimedOut(_))));
     }
 }

@@ -9,7 +9,7 @@ use crate::peer::PeerError;
 /// Why something was not done. Each text says what was wrong and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ClientError {
     /// No bridge runs for this home; the text says what of its lock file shows that.
     NotRunning(String),
     /// The bridge could not be started.
@@ -38,38 +38,38 @@ pub enum Error {
     NotATool(String),
 }
 
-impl Error {
-    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+impl ClientError {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> ClientError {
         let doing = doing.into();
         move |source| match source.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::TimedOut(doing),
-            _ => Error::Io { doing, source },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::TimedOut(doing),
+            _ => ClientError::Io { doing, source },
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotRunning(why) => write!(f, "no bridge runs: {why}"),
-            Error::NotStarted(why) => write!(f, "the bridge could not be started: {why}"),
-            Error::NotOurs { address, source } => {
+            ClientError::NotRunning(why) => write!(f, "no bridge runs: {why}"),
+            ClientError::NotStarted(why) => write!(f, "the bridge could not be started: {why}"),
+            ClientError::NotOurs { address, source } => {
                 write!(f, "nothing was sent to {address}: {source}")
             }
-            Error::TimedOut(doing) => write!(f, "{doing}: it took too long"),
-            Error::Io { doing, source } => write!(f, "{doing}: {source}"),
-            Error::Unreadable(why) => write!(f, "an answer cannot be read: {why}. Do the versions match?"),
-            Error::Refused(said) => f.write_str(said),
-            Error::NotATool(path) => write!(f, "{path:?} is no tool's path: mcp://SERVER/TOOL"),
+            ClientError::TimedOut(doing) => write!(f, "{doing}: it took too long"),
+            ClientError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            ClientError::Unreadable(why) => write!(f, "an answer cannot be read: {why}. Do the versions match?"),
+            ClientError::Refused(said) => f.write_str(said),
+            ClientError::NotATool(path) => write!(f, "{path:?} is no tool's path: mcp://SERVER/TOOL"),
         }
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(source),
-            Error::NotOurs { source, .. } => Some(source),
+            ClientError::Io { source, .. } => Some(source),
+            ClientError::NotOurs { source, .. } => Some(source),
             _ => None,
         }
     }

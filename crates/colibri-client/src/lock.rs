@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 4096;
 
 /// What a lock says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lock {
+pub struct LockFile {
     /// The bridge's process.
     pub pid: u32,
     /// Where it listens: on loopback.
@@ -46,13 +46,13 @@ pub fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-impl Lock {
+impl LockFile {
     /// Reads the lock of a home.
     ///
     /// # Errors
     /// It is not there ([`io::ErrorKind::NotFound`]), cannot be read, or says something else
     /// ([`io::ErrorKind::InvalidData`]).
-    pub fn read(home: &Path) -> io::Result<Lock> {
+    pub fn read(home: &Path) -> io::Result<LockFile> {
         // Whatever stands there, opening it must neither follow it elsewhere nor wait for it.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = File::options().read(true).custom_flags(flags).open(home.join(FILE))?;
@@ -61,14 +61,14 @@ impl Lock {
         }
         let mut text = String::new();
         file.take(MAX_BYTES).read_to_string(&mut text)?;
-        Lock::parse(&text)
+        LockFile::parse(&text)
     }
 
-    fn parse(text: &str) -> io::Result<Lock> {
+    fn parse(text: &str) -> io::Result<LockFile> {
         let value: Value = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
         let number = |key: &str| value[key].as_u64().ok_or_else(|| invalid(&format!("it has no {key}")));
         let address = value["address"].as_str().and_then(|address| address.parse().ok());
-        Ok(Lock {
+        Ok(LockFile {
             pid: u32::try_from(number("pid")?).map_err(|_| invalid("its pid is none"))?,
             address: address
                 .filter(|address: &SocketAddrV4| address.ip().is_loopback() && address.port() != 0)
@@ -111,8 +111,8 @@ fn invalid(why: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    fn own(timestamp: u64) -> Lock {
-        Lock {
+    fn own(timestamp: u64) -> LockFile {
+        LockFile {
             pid: std::process::id(),
             address: "127.0.0.1:4711".parse().unwrap(),
             started: 7,
@@ -134,7 +134,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(Lock::parse(&text).unwrap(), lock);
+        assert_eq!(LockFile::parse(&text).unwrap(), lock);
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         // A clock that was set back makes no bridge immortal.
         assert!(!own(now + 3600).is_alive(now));
         for pid in [0, u32::MAX, 1 << 31] {
-            assert!(!Lock { pid, ..own(now) }.is_alive(now), "{pid}");
+            assert!(!LockFile { pid, ..own(now) }.is_alive(now), "{pid}");
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let pid = std::process::id();
         let text = format!(r#"{{"pid":{pid},"address":"{address}","started":7,"heartbeat_secs":30}}"#);
-        let lock = Lock::parse(&text).unwrap();
+        let lock = LockFile::parse(&text).unwrap();
         assert_eq!((lock.timestamp, lock.answer_secs), (None, ANSWER_SECS));
         assert!(lock.is_alive(now()));
         drop(listener);
@@ -174,7 +174,7 @@ mod tests {
             ("\"timestamp\":", "\"timestamp\":-"),
             ("}", ""),
         ] {
-            assert!(Lock::parse(&good.replace(from, to)).is_err(), "{to}");
+            assert!(LockFile::parse(&good.replace(from, to)).is_err(), "{to}");
         }
     }
 }

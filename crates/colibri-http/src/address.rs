@@ -103,7 +103,7 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
 
 /// An exception of an entry: addresses that it allows besides public ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allowed {
+pub enum AllowedTarget {
     /// All addresses of a class.
     Class(Class),
     /// The addresses of a network.
@@ -115,11 +115,11 @@ pub enum Allowed {
     },
 }
 
-impl Allowed {
+impl AllowedTarget {
     /// Reads `loopback`, `private`, `link-local`, an address, or a network in CIDR notation. `None` for any other text.
-    pub fn parse(text: &str) -> Option<Allowed> {
+    pub fn parse(text: &str) -> Option<AllowedTarget> {
         if let Some((_, class)) = Class::NAMED.iter().find(|(name, _)| *name == text) {
-            return Some(Allowed::Class(*class));
+            return Some(AllowedTarget::Class(*class));
         }
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -132,13 +132,13 @@ impl Allowed {
             Some(_) => return None,
             None => most,
         };
-        (bits <= most).then_some(Allowed::Network { address, bits })
+        (bits <= most).then_some(AllowedTarget::Network { address, bits })
     }
 
     fn allows(&self, address: IpAddr) -> bool {
         match self {
-            Allowed::Class(class) => Class::of(address) == *class,
-            Allowed::Network { address: of, bits } => {
+            AllowedTarget::Class(class) => Class::of(address) == *class,
+            AllowedTarget::Network { address: of, bits } => {
                 let same = |one: u128, other: u128, width: u32| {
                     let rest = width - u32::from(*bits);
                     rest == width || one >> rest == other >> rest
@@ -161,7 +161,7 @@ impl Allowed {
 }
 
 /// True if the address may be connected to.
-pub fn may_connect(address: IpAddr, allowed: &[Allowed]) -> bool {
+pub fn may_connect(address: IpAddr, allowed: &[AllowedTarget]) -> bool {
     match Class::of(address) {
         Class::Public => true,
         Class::None => false,
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn an_entry_allows_classes_and_networks() {
         let may = |address: &str, allowed: &[&str]| {
-            let allowed: Vec<_> = allowed.iter().map(|text| Allowed::parse(text).unwrap()).collect();
+            let allowed: Vec<_> = allowed.iter().map(|text| AllowedTarget::parse(text).unwrap()).collect();
             may_connect(address.parse().unwrap(), &allowed)
         };
         assert!(may("1.1.1.1", &[]) && !may("127.0.0.1", &[]));
@@ -239,7 +239,7 @@ mod tests {
             "10.0.0",
             "Private",
         ] {
-            assert_eq!(Allowed::parse(wrong), None, "{wrong}");
+            assert_eq!(AllowedTarget::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -14,9 +14,9 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::dial::{Dial, Dialer, Rules};
-use super::error::Error;
-use super::origin::{Origin, resolve_reference, without_query};
+use super::dial::{ConnectionRules, Dial, Dialer};
+use super::error::HttpError;
+use super::origin::{UrlOrigin, resolve_reference, without_query};
 use colibri_text::brief;
 
 /// The most bytes of a response's head.
@@ -40,17 +40,17 @@ const MAX_LARGE: usize = 4;
 
 /// The time limits of a request. A caller with a limit of its own drops the future.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct HttpLimits {
     /// From the request to the head of its response.
     pub head: Duration,
     /// Between two parts of the response's body.
     pub silence: Duration,
 }
 
-impl Limits {
+impl HttpLimits {
     /// The same limit for both.
-    pub fn all(limit: Duration) -> Limits {
-        Limits {
+    pub fn all(limit: Duration) -> HttpLimits {
+        HttpLimits {
             head: limit,
             silence: limit,
         }
@@ -61,33 +61,33 @@ impl Limits {
 ///
 /// A request is sent at most once, over HTTP/1.1. [`Error::was_sent`] says if it is safe to send it again.
 #[derive(Clone)]
-pub struct Client {
-    shared: Arc<Shared>,
+pub struct HttpClient {
+    shared: Arc<HttpClientInner>,
 }
 
-struct Shared {
+struct HttpClientInner {
     dial: Box<dyn Dial>,
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<IdleConnection>>,
     open: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-struct Kept {
-    origin: Origin,
+struct IdleConnection {
+    origin: UrlOrigin,
     sender: SendRequest<Whole>,
     until: Instant,
 }
 
-impl Client {
+impl HttpClient {
     /// A client that keeps to these rules.
-    pub fn new(rules: Rules) -> Client {
-        Client::over(Dialer::new(rules))
+    pub fn new(rules: ConnectionRules) -> HttpClient {
+        HttpClient::over(Dialer::new(rules))
     }
 
     /// A client that connects with `dial`.
-    pub fn over(dial: impl Dial + 'static) -> Client {
-        Client {
-            shared: Arc::new(Shared {
+    pub fn over(dial: impl Dial + 'static) -> HttpClient {
+        HttpClient {
+            shared: Arc::new(HttpClientInner {
                 dial: Box::new(dial),
                 kept: Mutex::default(),
                 open: Arc::new(Semaphore::new(MAX_OPEN)),
@@ -102,10 +102,10 @@ impl Client {
     ///
     /// # Errors
     /// The reason for which there is no response. A status that means failure is no error.
-    pub async fn ask(&self, request: Request<Bytes>, limits: Limits) -> Result<Response, Error> {
+    pub async fn ask(&self, request: Request<Bytes>, limits: HttpLimits) -> Result<ResponseStream, HttpError> {
         let (head, body) = request.into_parts();
         let url = head.uri;
-        let origin = Origin::of(&url)?;
+        let origin = UrlOrigin::of(&url)?;
         let mut request = Request::new(Whole(Some(body).filter(|body| !body.is_empty())));
         *request.method_mut() = head.method;
         *request.headers_mut() = head.headers;
@@ -131,7 +131,7 @@ impl Client {
     ///
     /// # Errors
     /// The reason for which there is no response. A status that means failure is no error.
-    pub async fn request(&self, request: Request<Bytes>, limits: Limits) -> Result<Response, Error> {
+    pub async fn request(&self, request: Request<Bytes>, limits: HttpLimits) -> Result<ResponseStream, HttpError> {
         let (head, body) = request.into_parts();
         let mut url = head.uri;
         for _ in 0..=MAX_REDIRECTS {
@@ -153,14 +153,14 @@ impl Client {
             }
             let location = location(&response).ok_or_else(|| moved(&url, &response))?;
             let next = resolve_reference(&url, location)?;
-            if Origin::of(&next)? != Origin::of(&url)? {
+            if UrlOrigin::of(&next)? != UrlOrigin::of(&url)? {
                 return Err(moved(&url, &response));
             }
             // A short body is read to its end, so that the connection can be pooled.
             let _ = response.whole(MAX_HEAD).await;
             url = next;
         }
-        Err(Error::Url(format!(
+        Err(HttpError::Url(format!(
             "{} redirects over and over ({MAX_REDIRECTS} times)",
             without_query(&url)
         )))
@@ -171,7 +171,12 @@ impl Client {
         self.shared.kept().clear();
     }
 
-    async fn send(&self, origin: &Origin, request: Request<Whole>, limits: Limits) -> Result<Response, Error> {
+    async fn send(
+        &self,
+        origin: &UrlOrigin,
+        request: Request<Whole>,
+        limits: HttpLimits,
+    ) -> Result<ResponseStream, HttpError> {
         let host = &origin.host;
         let mut sender = match self.kept(origin).await {
             Some(sender) => sender,
@@ -180,7 +185,7 @@ impl Client {
         let sent = match timeout(limits.head, sender.try_send_request(request)).await {
             Ok(sent) => sent,
             Err(_) => {
-                return Err(Error::Silent {
+                return Err(HttpError::Silent {
                     host: host.clone(),
                     waited: limits.head,
                 });
@@ -190,14 +195,14 @@ impl Client {
             Ok(response) => response,
             Err(mut error) => {
                 return Err(match error.take_message() {
-                    Some(_) => Error::Unsent { host: host.clone() },
+                    Some(_) => HttpError::Unsent { host: host.clone() },
                     None => lost(host, error.error()),
                 });
             }
         };
         let (head, body) = response.into_parts();
         if head.headers.len() > MAX_FIELDS {
-            return Err(Error::Lost {
+            return Err(HttpError::Lost {
                 host: host.clone(),
                 why: format!("its answer has over {MAX_FIELDS} header fields"),
             });
@@ -208,13 +213,13 @@ impl Client {
             .filter(|coding| *coding != "identity")
         {
             let coding = brief(&String::from_utf8_lossy(coding.as_bytes()), 40);
-            return Err(Error::Lost {
+            return Err(HttpError::Lost {
                 host: host.clone(),
                 why: format!("it encoded its answer ({coding}), which it was not asked for"),
             });
         }
         let keep = keep_for(&head.headers).map(|time| (sender, time));
-        Ok(Response {
+        Ok(ResponseStream {
             status: head.status,
             headers: head.headers,
             url: Uri::default(),
@@ -228,7 +233,7 @@ impl Client {
     }
 
     /// An open connection to this origin from the pool.
-    async fn kept(&self, origin: &Origin) -> Option<SendRequest<Whole>> {
+    async fn kept(&self, origin: &UrlOrigin) -> Option<SendRequest<Whole>> {
         loop {
             let mut sender = {
                 let mut kept = self.shared.kept();
@@ -243,8 +248,8 @@ impl Client {
         }
     }
 
-    async fn connect(&self, origin: &Origin, patience: Duration) -> Result<SendRequest<Whole>, Error> {
-        let failed = |why: String| Error::Connect {
+    async fn connect(&self, origin: &UrlOrigin, patience: Duration) -> Result<SendRequest<Whole>, HttpError> {
+        let failed = |why: String| HttpError::Connect {
             host: origin.host.clone(),
             why,
         };
@@ -267,14 +272,14 @@ impl Client {
     }
 }
 
-impl Shared {
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+impl HttpClientInner {
+    fn kept(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A response whose body is not read yet. If it is dropped before the end of the body, the connection is closed.
-pub struct Response {
+pub struct ResponseStream {
     /// The status.
     pub status: StatusCode,
     /// The header fields.
@@ -284,13 +289,13 @@ pub struct Response {
     body: Incoming,
     keep: Option<(SendRequest<Whole>, Duration)>,
     silence: Duration,
-    origin: Origin,
-    shared: Arc<Shared>,
+    origin: UrlOrigin,
+    shared: Arc<HttpClientInner>,
     /// The permit of a large response.
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl Response {
+impl ResponseStream {
     /// A header field, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -300,12 +305,12 @@ impl Response {
     ///
     /// # Errors
     /// The body ended too early, or nothing came for too long.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let next = std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
             match timeout(self.silence, next).await {
                 Err(_) => {
-                    return Err(Error::Silent {
+                    return Err(HttpError::Silent {
                         host: self.origin.host.clone(),
                         waited: self.silence,
                     });
@@ -329,12 +334,12 @@ impl Response {
     ///
     /// # Errors
     /// No permit became free within the time limit for the next part.
-    pub async fn hold(&mut self, bytes: usize) -> Result<(), Error> {
+    pub async fn hold(&mut self, bytes: usize) -> Result<(), HttpError> {
         if bytes <= SMALL {
             self.room = None;
         } else if self.room.is_none() {
             let room = timeout(self.silence, self.shared.large.clone().acquire_owned()).await;
-            let silent = |_| Error::Silent {
+            let silent = |_| HttpError::Silent {
                 host: self.origin.host.clone(),
                 waited: self.silence,
             };
@@ -347,7 +352,7 @@ impl Response {
     ///
     /// # Errors
     /// The errors of [`Response::chunk`], or the body is longer.
-    pub async fn whole(&mut self, most: usize) -> Result<Bytes, Error> {
+    pub async fn whole(&mut self, most: usize) -> Result<Bytes, HttpError> {
         let mut body = match self.chunk().await? {
             Some(first) if first.len() <= most && self.body.is_end_stream() => {
                 self.release();
@@ -358,7 +363,7 @@ impl Response {
         };
         loop {
             if body.len() > most {
-                return Err(Error::TooLong {
+                return Err(HttpError::TooLong {
                     host: self.origin.host.clone(),
                     limit: most,
                 });
@@ -376,7 +381,7 @@ impl Response {
         let Some((sender, time)) = self.keep.take() else { return };
         let mut kept = self.shared.kept();
         if kept.len() < MAX_KEPT {
-            kept.push(Kept {
+            kept.push(IdleConnection {
                 origin: self.origin.clone(),
                 sender,
                 until: Instant::now() + time,
@@ -407,17 +412,17 @@ fn keep_for(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-fn location(response: &Response) -> Option<&str> {
+fn location(response: &ResponseStream) -> Option<&str> {
     response.header(LOCATION.as_str())
 }
 
-fn moved(url: &Uri, response: &Response) -> Error {
+fn moved(url: &Uri, response: &ResponseStream) -> HttpError {
     let place = location(response)
         .unwrap_or("nowhere")
         .split(['?', '#'])
         .next()
         .unwrap_or_default();
-    Error::Url(format!(
+    HttpError::Url(format!(
         "{} redirects ({}) to {}, which is not followed: write that into \"url\" if it is meant",
         without_query(url),
         response.status.as_u16(),
@@ -425,13 +430,13 @@ fn moved(url: &Uri, response: &Response) -> Error {
     ))
 }
 
-fn lost(host: &str, error: &hyper::Error) -> Error {
+fn lost(host: &str, error: &hyper::Error) -> HttpError {
     // hyper's error is general, its source has the cause.
     let why = match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    Error::Lost {
+    HttpError::Lost {
         host: host.to_owned(),
         why: brief(&why, 200),
     }

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::BoxFuture;
-use super::address::{Allowed, Class, may_connect};
-use super::error::Error;
-use super::origin::Origin;
+use super::address::{AllowedTarget, Class, may_connect};
+use super::error::HttpError;
+use super::origin::UrlOrigin;
 use super::tls;
 use colibri_text::brief;
 
@@ -37,9 +37,9 @@ const MAX_PROXY_HEAD: usize = 8 * 1024;
 
 /// The connection rules of a server's entry.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rules {
+pub struct ConnectionRules {
     /// The addresses that are allowed besides public ones.
-    pub allowed: Vec<Allowed>,
+    pub allowed: Vec<AllowedTarget>,
     /// A file of certificate authorities (PEM) that are trusted besides the system's.
     pub authorities: Option<PathBuf>,
     /// The proxy (`http://host:port`) for all connections. `None` for direct connections; the environment is ignored.
@@ -48,11 +48,11 @@ pub struct Rules {
     pub proxy: Option<Uri>,
 }
 
-impl Rules {
+impl ConnectionRules {
     /// The address of a proxy: `http://host:port`, without user, path and query. `None` for any other text.
     pub fn proxy(text: &str) -> Option<Uri> {
         let url: Uri = text.parse().ok()?;
-        let is_plain = Origin::of(&url).is_ok_and(|origin| !origin.is_secure);
+        let is_plain = UrlOrigin::of(&url).is_ok_and(|origin| !origin.is_secure);
         (is_plain && matches!(url.path(), "" | "/") && url.query().is_none() && !text.contains('#')).then_some(url)
     }
 }
@@ -65,12 +65,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// Makes connections. The client is generic over it, so that tests run it over in-memory pipes.
 pub trait Dial: Send + Sync {
     /// A connection to an origin, with TLS where it is `https`.
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>>;
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>>;
 }
 
 /// The [`Dial`] that makes real connections.
 pub struct Dialer {
-    rules: Rules,
+    rules: ConnectionRules,
     tls: OnceLock<Arc<ClientConfig>>,
     /// The function that resolves names.
     look_up: LookUp,
@@ -86,12 +86,12 @@ static LOOKING_UP: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
 
 impl Dialer {
     /// A dialer that keeps to these rules.
-    pub fn new(rules: Rules) -> Dialer {
+    pub fn new(rules: ConnectionRules) -> Dialer {
         Dialer::over(rules, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
     /// A dialer that resolves names with `look_up`.
-    pub(super) fn over(rules: Rules, look_up: LookUp) -> Dialer {
+    pub(super) fn over(rules: ConnectionRules, look_up: LookUp) -> Dialer {
         Dialer {
             rules,
             tls: OnceLock::new(),
@@ -115,7 +115,7 @@ impl Dialer {
         found.await.map_err(io::Error::other)?
     }
 
-    async fn connect(&self, origin: &Origin) -> Result<Box<dyn Io>, Error> {
+    async fn connect(&self, origin: &UrlOrigin) -> Result<Box<dyn Io>, HttpError> {
         let stream = match &self.rules.proxy {
             None => self.reach(&origin.host, origin.port, &self.rules.allowed).await?,
             Some(proxy) => self.through(proxy, origin).await?,
@@ -130,7 +130,7 @@ impl Dialer {
                 self.tls.get_or_init(|| config).clone()
             }
         };
-        let failed = |why: String| Error::Connect {
+        let failed = |why: String| HttpError::Connect {
             host: origin.host.clone(),
             why,
         };
@@ -138,7 +138,7 @@ impl Dialer {
         match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(match tls::disbelieved(&error) {
-                Some(why) => Error::Certificate {
+                Some(why) => HttpError::Certificate {
                     host: origin.host.clone(),
                     why,
                 },
@@ -149,8 +149,8 @@ impl Dialer {
 
     /// A connection to a host, at an address that the rules allow. The checked address is the one that is connected to:
     /// a second, different answer of the name server has no effect.
-    async fn reach(&self, host: &str, port: u16, allowed: &[Allowed]) -> Result<TcpStream, Error> {
-        let failed = |why: String| Error::Connect {
+    async fn reach(&self, host: &str, port: u16, allowed: &[AllowedTarget]) -> Result<TcpStream, HttpError> {
+        let failed = |why: String| HttpError::Connect {
             host: host.to_owned(),
             why,
         };
@@ -164,7 +164,7 @@ impl Dialer {
             if !may_connect(ip, allowed) {
                 let class = Class::of(ip);
                 // The error of an allowed address, if there is one, is more useful.
-                last.get_or_insert(Error::Address {
+                last.get_or_insert(HttpError::Address {
                     host: host.to_owned(),
                     address: ip,
                     class,
@@ -184,9 +184,9 @@ impl Dialer {
     }
 
     /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too, so that both schemes are handled alike.
-    async fn through(&self, proxy: &Uri, origin: &Origin) -> Result<TcpStream, Error> {
+    async fn through(&self, proxy: &Uri, origin: &UrlOrigin) -> Result<TcpStream, HttpError> {
         if origin.is_odd_address() {
-            return Err(Error::Url(format!(
+            return Err(HttpError::Url(format!(
                 "{origin} has an address in a spelling of its own, which the proxy could read otherwise: write it in full"
             )));
         }
@@ -199,17 +199,17 @@ impl Dialer {
         if let Some(address) = address
             && !may_connect(address, &self.rules.allowed)
         {
-            return Err(Error::Address {
+            return Err(HttpError::Address {
                 host: origin.host.clone(),
                 address,
                 class: Class::of(address),
             });
         }
-        let at = Origin::of(proxy)?;
+        let at = UrlOrigin::of(proxy)?;
         // The operator chose the proxy, so its address may be of any class.
-        let anywhere = [Allowed::parse("0.0.0.0/0"), Allowed::parse("::/0")];
-        let anywhere: Vec<Allowed> = anywhere.into_iter().flatten().collect();
-        let failed = |why: String| Error::Connect {
+        let anywhere = [AllowedTarget::parse("0.0.0.0/0"), AllowedTarget::parse("::/0")];
+        let anywhere: Vec<AllowedTarget> = anywhere.into_iter().flatten().collect();
+        let failed = |why: String| HttpError::Connect {
             host: origin.host.clone(),
             why: format!("the proxy {at}: {why}"),
         };
@@ -239,9 +239,9 @@ impl Dialer {
 }
 
 impl Dial for Dialer {
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         Box::pin(async move {
-            let late = |_| Error::Connect {
+            let late = |_| HttpError::Connect {
                 host: origin.host.clone(),
                 why: format!("no connection within {} s", IN_ALL.as_secs()),
             };

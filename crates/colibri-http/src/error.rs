@@ -8,7 +8,7 @@ use super::address::Class;
 /// The error of a request. Texts of the other side are escaped and cut; headers and bodies of the request are never in
 /// it.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Error {
+pub enum HttpError {
     /// The entry does not allow the address.
     #[error(
         "{} {class}, which the entry does not allow; list it in \"allow_addresses\" if it is meant",
@@ -85,17 +85,20 @@ fn resolution(host: &str, address: &IpAddr) -> String {
     }
 }
 
-impl Error {
+impl HttpError {
     /// True if a byte of the request may have reached the other side: the request may have had an effect.
     pub fn was_sent(&self) -> bool {
-        matches!(self, Error::Lost { .. } | Error::Silent { .. } | Error::TooLong { .. })
+        matches!(
+            self,
+            HttpError::Lost { .. } | HttpError::Silent { .. } | HttpError::TooLong { .. }
+        )
     }
 
     /// True if the error stays until somebody changes something.
     pub fn is_permanent(&self) -> bool {
         matches!(
             self,
-            Error::Address { .. } | Error::Settings(_) | Error::Url(_) | Error::Certificate { .. }
+            HttpError::Address { .. } | HttpError::Settings(_) | HttpError::Url(_) | HttpError::Certificate { .. }
         )
     }
 }
@@ -109,7 +112,7 @@ mod tests {
         let said = |host: &str, address: &str| {
             let address: IpAddr = address.parse().unwrap();
             let (host, class) = (host.to_owned(), Class::of(address));
-            Error::Address { host, address, class }.to_string()
+            HttpError::Address { host, address, class }.to_string()
         };
         for (host, address, begins) in [
             ("127.0.0.1", "127.0.0.1", "127.0.0.1 is a loopback address, which"),

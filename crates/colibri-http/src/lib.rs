@@ -13,11 +13,11 @@ mod retry_after;
 mod tests;
 mod tls;
 
-pub use address::Allowed;
-pub use client::{Client, Limits, Response};
-pub use dial::{Dial, Dialer, Io, Rules};
-pub use error::Error;
-pub use origin::{Origin, resolve_reference};
+pub use address::AllowedTarget;
+pub use client::{HttpClient, HttpLimits, ResponseStream};
+pub use dial::{ConnectionRules, Dial, Dialer, Io};
+pub use error::HttpError;
+pub use origin::{UrlOrigin, resolve_reference};
 
 /// A future in a box, which is what a trait object can return.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use hyper::Uri;
 
-use super::error::Error;
+use super::error::HttpError;
 
 /// Scheme, host and port of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct UrlOrigin {
     /// `https` rather than `http`.
     pub is_secure: bool,
     /// The host in lower case; an IPv6 address without its brackets.
@@ -18,13 +18,13 @@ pub struct Origin {
     pub port: u16,
 }
 
-impl Origin {
+impl UrlOrigin {
     /// The origin of an absolute URL.
     ///
     /// # Errors
     /// The scheme is not `http` or `https`, the host is missing, or the URL has a user.
-    pub fn of(url: &Uri) -> Result<Origin, Error> {
-        let refuse = |why: &str| Err(Error::Url(format!("the URL {} {why}", without_query(url))));
+    pub fn of(url: &Uri) -> Result<UrlOrigin, HttpError> {
+        let refuse = |why: &str| Err(HttpError::Url(format!("the URL {} {why}", without_query(url))));
         let is_secure = match url.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -52,7 +52,7 @@ impl Origin {
         match port {
             _ if host.is_empty() => refuse("has no host"),
             _ if !is_read => refuse("has a host that is neither a name nor an address as they are written"),
-            Some(port) if port != 0 => Ok(Origin {
+            Some(port) if port != 0 => Ok(UrlOrigin {
                 is_secure,
                 host: host.to_ascii_lowercase(),
                 port,
@@ -84,7 +84,7 @@ fn is_name(host: &str) -> bool {
     host.bytes().all(legal)
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for UrlOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_secure { "https" } else { "http" };
         let standard = if self.is_secure { 443 } else { 80 };
@@ -108,10 +108,10 @@ pub(super) fn without_query(url: &Uri) -> String {
 ///
 /// # Errors
 /// The text is no URL reference.
-pub fn resolve_reference(base: &Uri, reference: &str) -> Result<Uri, Error> {
+pub fn resolve_reference(base: &Uri, reference: &str) -> Result<Uri, HttpError> {
     let wrong = || {
         let shown = colibri_text::brief(reference.split(['?', '#']).next().unwrap_or_default(), 200);
-        Error::Url(format!(
+        HttpError::Url(format!(
             "{} names a URL that cannot be used: {shown}",
             without_query(base)
         ))
@@ -148,7 +148,7 @@ mod tests {
 
     fn origin(url: &str) -> Result<String, String> {
         let uri = url.parse().map_err(|_| "unread".to_owned())?;
-        Origin::of(&uri)
+        UrlOrigin::of(&uri)
             .map(|origin| format!("{origin} {}", origin.authority()))
             .map_err(|error| error.to_string())
     }

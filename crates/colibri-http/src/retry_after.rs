@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::RETRY_AFTER;
 
-use super::client::Response;
+use super::client::ResponseStream;
 
-impl Response {
+impl ResponseStream {
     /// The time after which the server allows another request, if it sent one: seconds, or a date.
     pub fn retry_after(&self) -> Option<Duration> {
         let value = self.header(RETRY_AFTER.as_str())?.trim();

@@ -11,19 +11,19 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, 
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::address::Allowed;
+use super::address::AllowedTarget;
 use super::*;
 
 /// The responses on each connection: one text per request. After the last one the connection ends.
 struct Script(Mutex<Vec<Vec<String>>>, Arc<Mutex<Vec<String>>>);
 
 impl Dial for Script {
-    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+    fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let mut connections = self.0.lock().unwrap();
         if connections.is_empty() {
             let host = origin.host.clone();
             let why = "refused".to_owned();
-            return Box::pin(std::future::ready(Err(Error::Connect { host, why })));
+            return Box::pin(std::future::ready(Err(HttpError::Connect { host, why })));
         }
         let answers = connections.remove(0);
         let (ours, theirs) = duplex(1 << 20);
@@ -58,12 +58,12 @@ async fn serve(mut io: DuplexStream, answers: Vec<String>, asked: Arc<Mutex<Vec<
     }
 }
 
-fn scripted(connections: &[&[&str]]) -> (Client, Arc<Mutex<Vec<String>>>) {
+fn scripted(connections: &[&[&str]]) -> (HttpClient, Arc<Mutex<Vec<String>>>) {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let script = connections
         .iter()
         .map(|answers| answers.iter().map(|&answer| answer.to_owned()).collect());
-    let client = Client::over(Script(Mutex::new(script.collect()), asked.clone()));
+    let client = HttpClient::over(Script(Mutex::new(script.collect()), asked.clone()));
     (client, asked)
 }
 
@@ -75,12 +75,12 @@ fn post(url: &str) -> Request<Bytes> {
     request.body(Bytes::from_static(b"{}")).unwrap()
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: HttpLimits = HttpLimits {
     head: Duration::from_secs(20),
     silence: Duration::from_secs(20),
 };
 
-async fn body(client: &Client, url: &str) -> Result<(u16, String), Error> {
+async fn body(client: &HttpClient, url: &str) -> Result<(u16, String), HttpError> {
     let mut response = client.request(post(url), LIMITS).await?;
     let body = response.whole(1000).await?;
     Ok((response.status.as_u16(), String::from_utf8(body.to_vec()).unwrap()))
@@ -179,23 +179,23 @@ async fn answers_that_are_not_what_they_say_are_errors() {
 async fn a_peer_that_says_nothing_is_given_up() {
     struct Silent;
     impl Dial for Silent {
-        fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        fn dial<'a>(&'a self, _: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
             let (ours, theirs) = duplex(1 << 20);
             std::mem::forget(theirs);
             Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
         }
     }
-    let error = body(&Client::over(Silent), "http://h/").await.unwrap_err();
-    assert!(matches!(error, Error::Silent { .. }), "{error}");
+    let error = body(&HttpClient::over(Silent), "http://h/").await.unwrap_err();
+    assert!(matches!(error, HttpError::Silent { .. }), "{error}");
     let (client, _) = scripted(&[&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", OK]]);
     let error = body(&client, "http://h/").await.unwrap_err();
-    assert!(matches!(error, Error::Silent { .. }), "{error}");
+    assert!(matches!(error, HttpError::Silent { .. }), "{error}");
 }
 
-fn loopback() -> Rules {
-    Rules {
-        allowed: vec![Allowed::parse("loopback").unwrap()],
-        ..Rules::default()
+fn loopback() -> ConnectionRules {
+    ConnectionRules {
+        allowed: vec![AllowedTarget::parse("loopback").unwrap()],
+        ..ConnectionRules::default()
     }
 }
 
@@ -205,8 +205,10 @@ async fn the_address_that_a_name_resolves_to_counts() {
     let port = listener.local_addr().unwrap().port();
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "127.1", "0.0.0.0"] {
         let url = format!("http://{host}:{port}/");
-        let error = body(&Client::new(Rules::default()), &url).await.unwrap_err();
-        assert!(matches!(error, Error::Address { .. }), "{host}: {error}");
+        let error = body(&HttpClient::new(ConnectionRules::default()), &url)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, HttpError::Address { .. }), "{host}: {error}");
         assert!(error.is_permanent() && !error.was_sent());
     }
     let nobody = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
@@ -217,7 +219,7 @@ async fn the_address_that_a_name_resolves_to_counts() {
         stream.write_all(OK.as_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
-    let answered = body(&Client::new(loopback()), &format!("http://localhost:{port}/")).await;
+    let answered = body(&HttpClient::new(loopback()), &format!("http://localhost:{port}/")).await;
     assert_eq!(answered.unwrap(), (200, "ok".to_owned()));
 }
 
@@ -267,7 +269,7 @@ async fn a_certificate_is_believed_for_its_name_and_by_the_authorities_alone() {
     let (port, authority) = secure("localhost").await;
     let with = |file: Option<&tempfile::NamedTempFile>| {
         let authorities = file.map(|file| file.path().to_owned());
-        Client::new(Rules {
+        HttpClient::new(ConnectionRules {
             authorities,
             ..loopback()
         })
@@ -320,16 +322,16 @@ async fn a_proxy_is_asked_for_each_connection() {
         }
     });
     // The rules apply to servers. The operator chose the proxy.
-    let rules = Rules {
+    let rules = ConnectionRules {
         proxy: Some(proxy.parse().unwrap()),
-        ..Rules::default()
+        ..ConnectionRules::default()
     };
-    let client = Client::new(rules.clone());
+    let client = HttpClient::new(rules.clone());
     assert_eq!(
         body(&client, "http://docs.example/x").await.unwrap(),
         (200, "ok".to_owned())
     );
-    let error = body(&Client::new(rules.clone()), "http://docs.example/x")
+    let error = body(&HttpClient::new(rules.clone()), "http://docs.example/x")
         .await
         .unwrap_err();
     assert!(error.to_string().contains("403") && !error.was_sent(), "{error}");
@@ -340,9 +342,9 @@ async fn a_proxy_is_asked_for_each_connection() {
         "x.localhost",
         "[::ffff:127.0.0.1]",
     ] {
-        let error = body(&Client::new(rules.clone()), &format!("http://{own}/x")).await;
+        let error = body(&HttpClient::new(rules.clone()), &format!("http://{own}/x")).await;
         let error = error.unwrap_err();
-        assert!(matches!(error, Error::Address { .. }), "{own}: {error}");
+        assert!(matches!(error, HttpError::Address { .. }), "{own}: {error}");
     }
     for odd in [
         "127.1",
@@ -353,13 +355,15 @@ async fn a_proxy_is_asked_for_each_connection() {
         "127.0.0.1.",
         ".",
     ] {
-        let error = body(&Client::new(rules.clone()), &format!("http://{odd}/x")).await;
+        let error = body(&HttpClient::new(rules.clone()), &format!("http://{odd}/x")).await;
         let error = error.unwrap_err();
-        assert!(matches!(error, Error::Url(_)), "{odd}: {error}");
+        assert!(matches!(error, HttpError::Url(_)), "{odd}: {error}");
     }
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT docs.example:80 HTTP/1.1\r\n"));
     // The proxy is gone by now; the error is about the proxy and not about the server.
-    let error = body(&Client::new(rules), "http://docs.example/x").await.unwrap_err();
+    let error = body(&HttpClient::new(rules), "http://docs.example/x")
+        .await
+        .unwrap_err();
     let said = format!("cannot connect to docs.example: the proxy {proxy}: ");
     assert!(error.to_string().starts_with(&said) && !error.was_sent(), "{error}");
 }
@@ -374,10 +378,10 @@ async fn a_name_server_that_does_not_answer_takes_few_threads() {
         }
         Ok(Vec::new())
     };
-    let clients: Vec<Client> = (0..10)
-        .map(|_| Client::over(Dialer::over(Rules::default(), look_up)))
+    let clients: Vec<HttpClient> = (0..10)
+        .map(|_| HttpClient::over(Dialer::over(ConnectionRules::default(), look_up)))
         .collect();
-    let asked = |client: &Client| {
+    let asked = |client: &HttpClient| {
         let client = client.clone();
         tokio::spawn(async move { body(&client, "http://slow.example/").await })
     };

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
-use super::error::Error;
+use super::error::HttpError;
 use colibri_text::brief;
 
 /// The places of the trusted authorities on usual systems: FreeBSD's base (certctl(8)) and its package, Debian, Fedora,
@@ -27,10 +27,11 @@ static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
 ///
 /// # Errors
 /// The file cannot be read or holds no certificate; or there is no authority at all.
-pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
+pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, HttpError> {
     let mut roots = ROOTS.get_or_init(system).clone();
     if let Some(own) = own {
-        let cannot = |why: String| Error::Settings(format!("cannot use the authorities of {}: {why}", own.display()));
+        let cannot =
+            |why: String| HttpError::Settings(format!("cannot use the authorities of {}: {why}", own.display()));
         let pem = std::fs::read(own).map_err(|error| cannot(error.to_string()))?;
         let mut count = 0;
         for certificate in CertificateDer::pem_slice_iter(&pem) {
@@ -44,14 +45,14 @@ pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
     }
     if roots.is_empty() {
         let files = SYSTEM.join(", ");
-        return Err(Error::Settings(format!(
+        return Err(HttpError::Settings(format!(
             "this system has no certificate authorities (none of {files}): install them, or name a file in \"ca\""
         )));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Settings(error.to_string()))?
+        .map_err(|error| HttpError::Settings(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

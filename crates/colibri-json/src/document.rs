@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use crate::near::nearest;
-use crate::read::{Fault, Kind, Reader, Step};
+use crate::read::{JsonFault, JsonReader, PathStep, ValueKind};
 
 /// The most bytes a file may have: 1 MiB.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -19,7 +19,7 @@ const SHOWN_KEY: usize = 64;
 
 /// The reason for which a file was refused, and its place. Shows keys, never values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct DocumentError {
     /// The name of the file, as its reader passed it.
     pub file: String,
     /// Line, from 1.
@@ -33,7 +33,7 @@ pub struct Error {
     pub message: String,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for DocumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
         if !self.path.is_empty() {
@@ -43,35 +43,35 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for DocumentError {}
 
 /// A parsed file.
 pub struct Document<'b> {
     file: &'b str,
     bytes: &'b [u8],
-    root: Node<'b>,
+    root: DocumentNode<'b>,
 }
 
-struct Node<'b> {
+struct DocumentNode<'b> {
     start: usize,
     end: usize,
-    value: Value<'b>,
+    value: DocumentValue<'b>,
 }
 
-enum Value<'b> {
+enum DocumentValue<'b> {
     Null,
     Bool(bool),
     /// A number, as written: the range `start..end` of the node.
     Number,
     String(Cow<'b, str>),
-    Array(Vec<Node<'b>>),
-    Object(Vec<Member<'b>>),
+    Array(Vec<DocumentNode<'b>>),
+    Object(Vec<DocumentMember<'b>>),
 }
 
-struct Member<'b> {
+struct DocumentMember<'b> {
     key: Cow<'b, str>,
     key_start: usize,
-    value: Node<'b>,
+    value: DocumentNode<'b>,
 }
 
 impl<'b> Document<'b> {
@@ -81,7 +81,7 @@ impl<'b> Document<'b> {
     /// More than [`MAX_BYTES`], a byte-order mark, bytes that are not UTF-8, anything outside the grammar of RFC 8259,
     /// trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a repeated key in one object (keys are
     /// compared unescaped).
-    pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, Error> {
+    pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, DocumentError> {
         let fail = |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
         if bytes.len() > MAX_BYTES {
             return fail(0, "the file is larger than 1 MiB, which is the limit");
@@ -102,15 +102,15 @@ impl<'b> Document<'b> {
         if text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
             return fail(text.len(), "the file is empty; a JSON object was expected");
         }
-        let mut reader = Reader::new(text, MAX_DEPTH, "nested deeper than 64 levels, which is the limit");
+        let mut reader = JsonReader::new(text, MAX_DEPTH, "nested deeper than 64 levels, which is the limit");
         let root = node(&mut reader)
             .and_then(|root| reader.end().map(|()| root))
             .map_err(|fault| {
                 let mut path = String::new();
                 for step in fault.steps.iter().rev() {
                     match step {
-                        Step::Key(key) => path = join(&path, key),
-                        Step::Index(index) => path.push_str(&format!("[{index}]")),
+                        PathStep::Key(key) => path = join(&path, key),
+                        PathStep::Index(index) => path.push_str(&format!("[{index}]")),
                     }
                 }
                 error(file, bytes, fault.at, &path, fault.why.to_owned())
@@ -119,8 +119,8 @@ impl<'b> Document<'b> {
     }
 
     /// The value of the whole file.
-    pub fn root(&self) -> Cursor<'_> {
-        Cursor {
+    pub fn root(&self) -> ValueCursor<'_> {
+        ValueCursor {
             file: self.file,
             bytes: self.bytes,
             node: &self.root,
@@ -131,16 +131,16 @@ impl<'b> Document<'b> {
 
 /// A value of a [`Document`], with its place in it.
 #[derive(Clone)]
-pub struct Cursor<'d> {
+pub struct ValueCursor<'d> {
     file: &'d str,
     bytes: &'d [u8],
-    node: &'d Node<'d>,
+    node: &'d DocumentNode<'d>,
     path: String,
 }
 
-impl<'d> Cursor<'d> {
+impl<'d> ValueCursor<'d> {
     /// An error at this value. `message` must not repeat the value.
-    pub fn error(&self, message: impl Into<String>) -> Error {
+    pub fn error(&self, message: impl Into<String>) -> DocumentError {
         error(self.file, self.bytes, self.node.start, &self.path, message.into())
     }
 
@@ -156,19 +156,19 @@ impl<'d> Cursor<'d> {
 
     /// True for a string. For keys that accept several types.
     pub fn is_string(&self) -> bool {
-        matches!(self.node.value, Value::String(_))
+        matches!(self.node.value, DocumentValue::String(_))
     }
 
     /// True for an object. For keys that accept several types.
     pub fn is_object(&self) -> bool {
-        matches!(self.node.value, Value::Object(_))
+        matches!(self.node.value, DocumentValue::Object(_))
     }
 
     /// Reads an object whose keys are all known.
     ///
     /// # Errors
     /// Not an object, or a key that is not in `known`; the error names the nearest known one.
-    pub fn object(&self, known: &[&str]) -> Result<Object<'d>, Error> {
+    pub fn object(&self, known: &[&str]) -> Result<Object<'d>, DocumentError> {
         let members = self.members()?;
         for member in &members {
             if !known.contains(&member.key) {
@@ -185,8 +185,8 @@ impl<'d> Cursor<'d> {
     ///
     /// # Errors
     /// Not an object.
-    pub fn members(&self) -> Result<Vec<NamedValue<'d>>, Error> {
-        let Value::Object(members) = &self.node.value else {
+    pub fn members(&self) -> Result<Vec<NamedValue<'d>>, DocumentError> {
+        let DocumentValue::Object(members) = &self.node.value else {
             return Err(self.expected("an object"));
         };
         Ok(members
@@ -194,7 +194,7 @@ impl<'d> Cursor<'d> {
             .map(|member| NamedValue {
                 key: &member.key,
                 key_start: member.key_start,
-                value: Cursor {
+                value: ValueCursor {
                     node: &member.value,
                     path: join(&self.path, &member.key),
                     ..self.clone()
@@ -207,14 +207,14 @@ impl<'d> Cursor<'d> {
     ///
     /// # Errors
     /// Not an array.
-    pub fn array(&self) -> Result<Vec<Cursor<'d>>, Error> {
-        let Value::Array(items) = &self.node.value else {
+    pub fn array(&self) -> Result<Vec<ValueCursor<'d>>, DocumentError> {
+        let DocumentValue::Array(items) = &self.node.value else {
             return Err(self.expected("an array"));
         };
         Ok(items
             .iter()
             .enumerate()
-            .map(|(index, node)| Cursor {
+            .map(|(index, node)| ValueCursor {
                 node,
                 path: format!("{}[{index}]", self.path),
                 ..self.clone()
@@ -226,9 +226,9 @@ impl<'d> Cursor<'d> {
     ///
     /// # Errors
     /// Not a string.
-    pub fn string(&self) -> Result<&'d str, Error> {
+    pub fn string(&self) -> Result<&'d str, DocumentError> {
         match &self.node.value {
-            Value::String(text) => Ok(text),
+            DocumentValue::String(text) => Ok(text),
             _ => Err(self.expected("a string")),
         }
     }
@@ -238,7 +238,7 @@ impl<'d> Cursor<'d> {
     ///
     /// # Errors
     /// Not a string, or one with a control character.
-    pub fn text(&self) -> Result<&'d str, Error> {
+    pub fn text(&self) -> Result<&'d str, DocumentError> {
         let text = self.string()?;
         if text.chars().any(char::is_control) {
             return Err(self.error("control characters (NUL, newline, …) are not allowed here"));
@@ -250,9 +250,9 @@ impl<'d> Cursor<'d> {
     ///
     /// # Errors
     /// Anything else.
-    pub fn boolean(&self) -> Result<bool, Error> {
+    pub fn boolean(&self) -> Result<bool, DocumentError> {
         match self.node.value {
-            Value::Bool(value) => Ok(value),
+            DocumentValue::Bool(value) => Ok(value),
             _ => Err(self.expected("true or false")),
         }
     }
@@ -261,8 +261,8 @@ impl<'d> Cursor<'d> {
     ///
     /// # Errors
     /// Not a number, not a whole one, or out of range.
-    pub fn integer(&self, range: RangeInclusive<u64>) -> Result<u64, Error> {
-        if !matches!(self.node.value, Value::Number) {
+    pub fn integer(&self, range: RangeInclusive<u64>) -> Result<u64, DocumentError> {
+        if !matches!(self.node.value, DocumentValue::Number) {
             return Err(self.expected("a whole number"));
         }
         let digits = self.raw();
@@ -281,14 +281,14 @@ impl<'d> Cursor<'d> {
             .ok_or_else(|| self.error(format!("must be from {} to {}", range.start(), range.end())))
     }
 
-    fn expected(&self, wanted: &str) -> Error {
+    fn expected(&self, wanted: &str) -> DocumentError {
         let found = match self.node.value {
-            Value::Null => "null",
-            Value::Bool(_) => "true or false",
-            Value::Number => "a number",
-            Value::String(_) => "a string",
-            Value::Array(_) => "an array",
-            Value::Object(_) => "an object",
+            DocumentValue::Null => "null",
+            DocumentValue::Bool(_) => "true or false",
+            DocumentValue::Number => "a number",
+            DocumentValue::String(_) => "a string",
+            DocumentValue::Array(_) => "an array",
+            DocumentValue::Object(_) => "an object",
         };
         self.error(format!("must be {wanted}, not {found}"))
     }
@@ -299,13 +299,13 @@ pub struct NamedValue<'d> {
     /// The key, unescaped.
     pub key: &'d str,
     /// Its value.
-    pub value: Cursor<'d>,
+    pub value: ValueCursor<'d>,
     key_start: usize,
 }
 
 impl NamedValue<'_> {
     /// An error at the key instead of the value.
-    pub fn key_error(&self, message: impl Into<String>) -> Error {
+    pub fn key_error(&self, message: impl Into<String>) -> DocumentError {
         let value = &self.value;
         error(value.file, value.bytes, self.key_start, &value.path, message.into())
     }
@@ -314,12 +314,12 @@ impl NamedValue<'_> {
 /// An object whose keys are all known.
 pub struct Object<'d> {
     members: Vec<NamedValue<'d>>,
-    owner: Cursor<'d>,
+    owner: ValueCursor<'d>,
 }
 
 impl<'d> Object<'d> {
     /// The value of `key`, if the file has it.
-    pub fn get(&self, key: &str) -> Option<&Cursor<'d>> {
+    pub fn get(&self, key: &str) -> Option<&ValueCursor<'d>> {
         self.members
             .iter()
             .find(|member| member.key == key)
@@ -330,7 +330,11 @@ impl<'d> Object<'d> {
     ///
     /// # Errors
     /// The errors of `read`.
-    pub fn read<T>(&self, key: &str, read: impl FnOnce(&Cursor<'d>) -> Result<T, Error>) -> Result<Option<T>, Error> {
+    pub fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&ValueCursor<'d>) -> Result<T, DocumentError>,
+    ) -> Result<Option<T>, DocumentError> {
         self.get(key).map(read).transpose()
     }
 
@@ -338,7 +342,7 @@ impl<'d> Object<'d> {
     ///
     /// # Errors
     /// The file does not have the key.
-    pub fn need(&self, key: &str) -> Result<&Cursor<'d>, Error> {
+    pub fn need(&self, key: &str) -> Result<&ValueCursor<'d>, DocumentError> {
         self.get(key)
             .ok_or_else(|| self.owner.error(format!("the key {key:?} is missing")))
     }
@@ -356,22 +360,22 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     }
 }
 
-fn node<'b>(reader: &mut Reader<'b>) -> Result<Node<'b>, Fault> {
+fn node<'b>(reader: &mut JsonReader<'b>) -> Result<DocumentNode<'b>, JsonFault> {
     let kind = reader.kind()?;
     let start = reader.at();
     let value = match kind {
-        Kind::Null => reader.null().map(|()| Value::Null)?,
-        Kind::Bool => Value::Bool(reader.boolean()?),
-        Kind::Number => reader.number().map(|_| Value::Number)?,
-        Kind::String => Value::String(reader.string()?),
-        Kind::Array => Value::Array(elements(reader)?),
-        Kind::Object => Value::Object(members(reader)?),
+        ValueKind::Null => reader.null().map(|()| DocumentValue::Null)?,
+        ValueKind::Bool => DocumentValue::Bool(reader.boolean()?),
+        ValueKind::Number => reader.number().map(|_| DocumentValue::Number)?,
+        ValueKind::String => DocumentValue::String(reader.string()?),
+        ValueKind::Array => DocumentValue::Array(elements(reader)?),
+        ValueKind::Object => DocumentValue::Object(members(reader)?),
     };
     let end = reader.at();
-    Ok(Node { start, end, value })
+    Ok(DocumentNode { start, end, value })
 }
 
-fn elements<'b>(reader: &mut Reader<'b>) -> Result<Vec<Node<'b>>, Fault> {
+fn elements<'b>(reader: &mut JsonReader<'b>) -> Result<Vec<DocumentNode<'b>>, JsonFault> {
     let mut elements = Vec::new();
     reader.enter()?;
     while reader.element(elements.is_empty())? {
@@ -380,8 +384,8 @@ fn elements<'b>(reader: &mut Reader<'b>) -> Result<Vec<Node<'b>>, Fault> {
     Ok(elements)
 }
 
-fn members<'b>(reader: &mut Reader<'b>) -> Result<Vec<Member<'b>>, Fault> {
-    let mut members: Vec<Member<'b>> = Vec::new();
+fn members<'b>(reader: &mut JsonReader<'b>) -> Result<Vec<DocumentMember<'b>>, JsonFault> {
+    let mut members: Vec<DocumentMember<'b>> = Vec::new();
     let mut keys = BTreeSet::new();
     reader.enter()?;
     while let Some((key_start, key)) = reader.key(members.is_empty())? {
@@ -393,12 +397,12 @@ fn members<'b>(reader: &mut Reader<'b>) -> Result<Vec<Member<'b>>, Fault> {
             .colon()
             .and_then(|()| node(reader))
             .map_err(|fault| fault.in_key(&key))?;
-        members.push(Member { key, key_start, value });
+        members.push(DocumentMember { key, key_start, value });
     }
     Ok(members)
 }
 
-fn error(file: &str, bytes: &[u8], offset: usize, path: &str, message: String) -> Error {
+fn error(file: &str, bytes: &[u8], offset: usize, path: &str, message: String) -> DocumentError {
     let before = &bytes[..offset.min(bytes.len())];
     let line_start = before
         .iter()
@@ -407,7 +411,7 @@ fn error(file: &str, bytes: &[u8], offset: usize, path: &str, message: String) -
     // Continuation bytes of UTF-8 do not begin a character.
     let column = before[line_start..].iter().filter(|&&b| b & 0xc0 != 0x80).count() + 1;
     let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
-    Error {
+    DocumentError {
         file: file.to_owned(),
         line,
         column,
@@ -421,7 +425,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn refusal(text: &str) -> Error {
+    fn refusal(text: &str) -> DocumentError {
         match Document::parse(text.as_bytes(), "f.json") {
             Ok(_) => panic!("accepted: {text}"),
             Err(error) => error,
@@ -609,9 +613,9 @@ pub(crate) mod tests {
         })
     }
 
-    fn same(cursor: &Cursor<'_>, value: &serde_json::Value) -> bool {
+    fn same(cursor: &ValueCursor<'_>, value: &serde_json::Value) -> bool {
         match value {
-            serde_json::Value::Null => matches!(cursor.node.value, Value::Null),
+            serde_json::Value::Null => matches!(cursor.node.value, DocumentValue::Null),
             serde_json::Value::Bool(wanted) => cursor.boolean().is_ok_and(|found| found == *wanted),
             serde_json::Value::Number(number) => cursor.raw() == number.to_string().as_bytes(),
             serde_json::Value::String(wanted) => cursor.string().is_ok_and(|found| found == wanted),

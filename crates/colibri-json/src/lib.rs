@@ -13,7 +13,7 @@ mod near;
 mod read;
 mod write;
 
-pub use document::{Cursor, Document, Error, MAX_BYTES, MAX_DEPTH, NamedValue, Object};
+pub use document::{Document, DocumentError, MAX_BYTES, MAX_DEPTH, NamedValue, Object, ValueCursor};
 pub use near::nearest;
-pub use read::{Fault, HALF_SURROGATE, Kind, Reader, Step, string_stops};
-pub use write::Writer;
+pub use read::{HALF_SURROGATE, JsonFault, JsonReader, PathStep, ValueKind, string_stops};
+pub use write::JsonWriter;

@@ -7,7 +7,7 @@ pub const HALF_SURROGATE: &str = "half of a surrogate pair";
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// `null`
     Null,
     /// `true`, `false`
@@ -24,7 +24,7 @@ pub enum Kind {
 
 /// A step from a value to one inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PathStep {
     /// To the value of a key.
     Key(String),
     /// To an element, counted from 0.
@@ -33,27 +33,27 @@ pub enum Step {
 
 /// A fault of a text, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct JsonFault {
     /// The place in bytes.
     pub at: usize,
     /// The fault, without any part of the text.
     pub why: &'static str,
     /// The path to the place, innermost step first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PathStep>,
 }
 
-impl Fault {
+impl JsonFault {
     /// Adds the key of the value in which the fault is.
     #[must_use]
-    pub fn in_key(mut self, key: &str) -> Fault {
-        self.steps.push(Step::Key(key.to_owned()));
+    pub fn in_key(mut self, key: &str) -> JsonFault {
+        self.steps.push(PathStep::Key(key.to_owned()));
         self
     }
 
     /// Adds the index of the element in which the fault is.
     #[must_use]
-    pub fn in_element(mut self, index: usize) -> Fault {
-        self.steps.push(Step::Index(index));
+    pub fn in_element(mut self, index: usize) -> JsonFault {
+        self.steps.push(PathStep::Index(index));
         self
     }
 }
@@ -63,7 +63,7 @@ impl Fault {
 /// An object or array is read in steps: enter it, then read key after key or element after element until none is left.
 /// Each value in it must be read. The caller has to check for repeated keys.
 #[derive(Debug, Clone)]
-pub struct Reader<'t> {
+pub struct JsonReader<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
@@ -72,18 +72,18 @@ pub struct Reader<'t> {
 }
 
 /// A part of a string.
-enum Piece<'t> {
+enum StringPiece<'t> {
     Plain(&'t str),
     Escaped(char),
 }
 
-type Result<T> = std::result::Result<T, Fault>;
+type Result<T> = std::result::Result<T, JsonFault>;
 
-impl<'t> Reader<'t> {
+impl<'t> JsonReader<'t> {
     /// A reader of arrays and objects nested up to `max_depth`. `too_deep` is the message for deeper ones.
     #[must_use]
-    pub fn new(text: &'t str, max_depth: usize, too_deep: &'static str) -> Reader<'t> {
-        Reader {
+    pub fn new(text: &'t str, max_depth: usize, too_deep: &'static str) -> JsonReader<'t> {
+        JsonReader {
             text,
             at: 0,
             depth: 0,
@@ -100,8 +100,8 @@ impl<'t> Reader<'t> {
 
     /// A fault at a place.
     #[must_use]
-    pub fn fault(&self, at: usize, why: &'static str) -> Fault {
-        Fault {
+    pub fn fault(&self, at: usize, why: &'static str) -> JsonFault {
+        JsonFault {
             at,
             why,
             steps: Vec::new(),
@@ -126,15 +126,15 @@ impl<'t> Reader<'t> {
     ///
     /// # Errors
     /// There is no value.
-    pub fn kind(&mut self) -> Result<Kind> {
+    pub fn kind(&mut self) -> Result<ValueKind> {
         self.space();
         match self.peek() {
-            Some(b'{') => Ok(Kind::Object),
-            Some(b'[') => Ok(Kind::Array),
-            Some(b'"') => Ok(Kind::String),
-            Some(b'-' | b'0'..=b'9') => Ok(Kind::Number),
-            Some(b't' | b'f') => Ok(Kind::Bool),
-            Some(b'n') => Ok(Kind::Null),
+            Some(b'{') => Ok(ValueKind::Object),
+            Some(b'[') => Ok(ValueKind::Array),
+            Some(b'"') => Ok(ValueKind::String),
+            Some(b'-' | b'0'..=b'9') => Ok(ValueKind::Number),
+            Some(b't' | b'f') => Ok(ValueKind::Bool),
+            Some(b'n') => Ok(ValueKind::Null),
             None => self.fail("the file ends where a value was expected"),
             Some(b'/') => self.fail("comments are not part of JSON"),
             Some(b']' | b'}') => self.fail("a value was expected; is there a comma too many?"),
@@ -233,9 +233,9 @@ impl<'t> Reader<'t> {
         }
         let mut text = Cow::Borrowed("");
         self.pieces(|piece| match piece {
-            Piece::Plain(plain) if text.is_empty() => text = Cow::Borrowed(plain),
-            Piece::Plain(plain) => text.to_mut().push_str(plain),
-            Piece::Escaped(c) => text.to_mut().push(c),
+            StringPiece::Plain(plain) if text.is_empty() => text = Cow::Borrowed(plain),
+            StringPiece::Plain(plain) => text.to_mut().push_str(plain),
+            StringPiece::Escaped(c) => text.to_mut().push(c),
         })?;
         Ok(text)
     }
@@ -257,14 +257,14 @@ impl<'t> Reader<'t> {
         self.pieces(|piece| {
             characters += match piece {
                 // Continuation bytes of UTF-8 do not begin a character.
-                Piece::Plain(plain) => plain.bytes().filter(|byte| byte & 0xc0 != 0x80).count(),
-                Piece::Escaped(_) => 1,
+                StringPiece::Plain(plain) => plain.bytes().filter(|byte| byte & 0xc0 != 0x80).count(),
+                StringPiece::Escaped(_) => 1,
             };
         })?;
         Ok(characters)
     }
 
-    fn pieces(&mut self, mut piece: impl FnMut(Piece<'t>)) -> Result<()> {
+    fn pieces(&mut self, mut piece: impl FnMut(StringPiece<'t>)) -> Result<()> {
         let start = self.at;
         if self.peek() != Some(b'"') {
             return self.fail(NO_VALUE);
@@ -273,13 +273,13 @@ impl<'t> Reader<'t> {
         loop {
             let plain = self.at;
             self.at += plain_length(&self.text.as_bytes()[plain..]);
-            piece(Piece::Plain(&self.text[plain..self.at]));
+            piece(StringPiece::Plain(&self.text[plain..self.at]));
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(());
                 }
-                Some(b'\\') => piece(Piece::Escaped(self.escape()?)),
+                Some(b'\\') => piece(StringPiece::Escaped(self.escape()?)),
                 Some(b'\n' | b'\r') => return Err(self.fault(start, "this string is not closed on its line")),
                 Some(_) => return self.fail("a control character inside a string; write it as an escape"),
                 None => return Err(self.fault(start, "this string is not closed")),

@@ -5,7 +5,7 @@ use colibri_text::push_json_string;
 /// Writes one JSON value. Hidden characters, and those that change the direction of text, are escaped
 /// ([`push_json_string`]).
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct JsonWriter {
     out: Vec<u8>,
     /// The current level of nesting, if each value gets a line of its own.
     indent: Option<usize>,
@@ -13,33 +13,33 @@ pub struct Writer {
     follows: bool,
 }
 
-impl Writer {
+impl JsonWriter {
     /// A writer of compact JSON on one line.
     #[must_use]
-    pub fn new() -> Writer {
-        Writer::default()
+    pub fn new() -> JsonWriter {
+        JsonWriter::default()
     }
 
     /// A writer of indented JSON for people, with one value per line.
     #[must_use]
-    pub fn pretty() -> Writer {
-        Writer {
+    pub fn pretty() -> JsonWriter {
+        JsonWriter {
             indent: Some(0),
-            ..Writer::default()
+            ..JsonWriter::default()
         }
     }
 
     /// An object; `members` writes each member as [`Writer::key`] and a value.
-    pub fn object(&mut self, members: impl FnOnce(&mut Writer)) {
+    pub fn object(&mut self, members: impl FnOnce(&mut JsonWriter)) {
         self.nested(b'{', members, b'}');
     }
 
     /// An array; `elements` writes its values.
-    pub fn array(&mut self, elements: impl FnOnce(&mut Writer)) {
+    pub fn array(&mut self, elements: impl FnOnce(&mut JsonWriter)) {
         self.nested(b'[', elements, b']');
     }
 
-    fn nested(&mut self, open: u8, inside: impl FnOnce(&mut Writer), close: u8) {
+    fn nested(&mut self, open: u8, inside: impl FnOnce(&mut JsonWriter), close: u8) {
         self.next();
         self.out.push(open);
         self.follows = false;
@@ -54,7 +54,7 @@ impl Writer {
     }
 
     /// The key of the value that is written next.
-    pub fn key(&mut self, key: &str) -> &mut Writer {
+    pub fn key(&mut self, key: &str) -> &mut JsonWriter {
         self.next();
         push_json_string(&mut self.out, key);
         self.out.push(b':');
@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn write(writer: &mut Writer, value: &Value) {
+    fn write(writer: &mut JsonWriter, value: &Value) {
         match value {
             Value::Null => writer.null(),
             Value::Bool(value) => writer.boolean(*value),
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn stands_as_serde_json_has_it() {
         let value = json!({ "a": [1, "x", { "b: ": null, "e": {} }, []], "c": ": ", "d": [": ", ":", true] });
-        let mut compact = Writer::new();
+        let mut compact = JsonWriter::new();
         write(&mut compact, &value);
         assert_eq!(String::from_utf8(compact.into_bytes()).unwrap(), value.to_string());
-        let mut pretty = Writer::pretty();
+        let mut pretty = JsonWriter::pretty();
         write(&mut pretty, &value);
         let wanted = serde_json::to_string_pretty(&value).unwrap();
         assert_eq!(String::from_utf8(pretty.into_bytes()).unwrap(), wanted);
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(value in crate::document::tests::json(), pretty in any::<bool>()) {
-            let mut writer = if pretty { Writer::pretty() } else { Writer::new() };
+            let mut writer = if pretty { JsonWriter::pretty() } else { JsonWriter::new() };
             write(&mut writer, &value);
             let text = String::from_utf8(writer.into_bytes()).unwrap();
             prop_assert!(!text.contains(|c| colibri_text::is_hidden(c) && c != '\n'));

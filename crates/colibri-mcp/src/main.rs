@@ -23,8 +23,8 @@ use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use colibri_text::visible;
-use commands::Command;
-use commands::context::Context;
+use commands::ClientCommand;
+use commands::context::CommandContext;
 use connection::{DaemonAddress, DaemonConnection, Hello};
 use failure::CommandError;
 
@@ -66,7 +66,7 @@ struct Cli {
     only: Option<String>,
 
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ClientCommand>,
 }
 
 const EXIT_CODES: &str = "\
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
             ExitCode::from(CommandError::USAGE)
         }
         Some(command) => {
-            let context = Context {
+            let context = CommandContext {
                 place,
                 chosen: cli.socket,
                 read_only: cli.read_only,

@@ -15,9 +15,9 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::{counted, visible};
 use colibri_trail::{
-    Extent, Fields, Filter, NoteError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher, WitnessedHeads,
-    check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats,
-    verifier_path, verify,
+    Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats, TrailWitness, Verifier,
+    Voucher, WitnessedHeads, check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove,
+    sealed_segments, show, stats, verifier_path, verify,
 };
 
 /// Longest public key that is read, bytes.
@@ -191,7 +191,7 @@ fn print_report(
 }
 
 fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    for Vouched { by, records } in &report.vouched_by {
+    for TrailWitness { by, records } in &report.vouched_by {
         let by = match by {
             Voucher::Witness => "the log",
             Voucher::Note => "the daemon's own note (trail.head), which its user can change",
@@ -215,7 +215,7 @@ fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 /// Where the trail cannot be read, a time is none, or it knows nothing of the server that is asked for.
 pub(crate) fn print_show(
     dir: &Path,
-    filter: &Filter,
+    filter: &RecordFilter,
     last: Option<usize>,
     follow: Option<&AtomicBool>,
     json: bool,
@@ -264,9 +264,9 @@ pub(crate) fn print_show(
     }
 }
 
-fn check_times(filter: &Filter) -> Result<(), CommandError> {
+fn check_times(filter: &RecordFilter) -> Result<(), CommandError> {
     let mut times = [&filter.since, &filter.until].into_iter().flatten();
-    match times.find(|time| !Filter::is_time(time)) {
+    match times.find(|time| !RecordFilter::is_time(time)) {
         Some(time) => Err(CommandError::Usage(format!(
             "{time:?} is not a time: write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)"
         ))),
@@ -275,11 +275,11 @@ fn check_times(filter: &Filter) -> Result<(), CommandError> {
 }
 
 /// Nothing passed the filter: a server that was never called is a mistake worth telling.
-fn check_server(dir: &Path, filter: &Filter) -> Result<(), CommandError> {
+fn check_server(dir: &Path, filter: &RecordFilter) -> Result<(), CommandError> {
     let Some(server) = &filter.server else {
         return Ok(());
     };
-    let all = stats(dir, &Filter::default()).map_err(at(dir))?;
+    let all = stats(dir, &RecordFilter::default()).map_err(at(dir))?;
     let mut known: Vec<String> = all.rows.keys().map(|(server, _)| server.to_string()).collect();
     known.dedup();
     if known.contains(server) {
@@ -295,8 +295,8 @@ fn check_server(dir: &Path, filter: &Filter) -> Result<(), CommandError> {
     )))
 }
 
-fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
-    let Fields {
+fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String {
+    let RecordFields {
         timestamp,
         method,
         server,
@@ -390,7 +390,12 @@ pub(crate) fn print_check_proof(
 ///
 /// # Errors
 /// Where the trail cannot be read or a time is none.
-pub(crate) fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<(), CommandError> {
+pub(crate) fn print_stats(
+    dir: &Path,
+    filter: &RecordFilter,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
     check_times(filter)?;
     let stats = stats(dir, filter).map_err(at(dir))?;
     if stats.rows.is_empty() {
@@ -518,13 +523,14 @@ mod tests {
 
     use super::*;
     use colibri_trail::{
-        Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Trail, Witness, prove,
+        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions,
+        TrailRecord, Witness, prove,
     };
 
     struct Log(PathBuf);
 
     impl Witness for Log {
-        fn witness(&self, head: &Head) -> io::Result<()> {
+        fn witness(&self, head: &TrailHead) -> io::Result<()> {
             let mut log = File::options().append(true).create(true).open(&self.0)?;
             writeln!(log, "Nov 21 22:30:00 host colibri-mcpd[9]: {head}")
         }
@@ -534,21 +540,21 @@ mod tests {
 
     fn trail() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        let trail = Trail::open(Options {
+        let trail = Trail::open(TrailOptions {
             state_dir: dir.path().into(),
             sync: false,
             witness: Arc::new(Log(dir.path().join("log"))),
             notify: |_, _| (),
-            limits: Limits {
+            limits: SegmentLimits {
                 segment_bytes: 4000,
-                ..Limits::default()
+                ..SegmentLimits::default()
             },
         })
         .unwrap();
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200);
         let details = [("file", Detail::Text(EVIL)), ("count", Detail::Number(2))];
         trail
-            .append([Record::Event(Event {
+            .append([TrailRecord::Event(EventRecord {
                 time,
                 event: "start",
                 details: &details,
@@ -569,7 +575,7 @@ mod tests {
                 name: None,
                 era: "modern",
                 version: "2026-07-28",
-                args: Digest::of(b""),
+                args: ContentDigest::of(b""),
                 args_full: None,
                 traceparent: None,
                 tracestate: None,
@@ -577,7 +583,7 @@ mod tests {
                 through: None,
                 task: None,
             };
-            let enter = trail.append([Record::Enter(enter)]).unwrap().first;
+            let enter = trail.append([TrailRecord::Enter(enter)]).unwrap().first;
             let attempt = Attempt {
                 time,
                 enter,
@@ -589,7 +595,7 @@ mod tests {
                 latency: Duration::from_millis(i),
             };
             trail
-                .append([Record::Exit(Exit {
+                .append([TrailRecord::Exit(ExitRecord {
                     attempt,
                     success: i != 4,
                     output: None,
@@ -673,20 +679,20 @@ mod tests {
         let dir = trail();
         let segments = directory(dir.path());
         let lines = text(|out| {
-            print_show(&segments, &Filter::default(), None, None, false, out).unwrap();
+            print_show(&segments, &RecordFilter::default(), None, None, false, out).unwrap();
         });
         assert!(lines.contains("start count=2 file=x\\u{1b}[2J\\u{202e}"), "{lines}");
         assert!(lines.contains("FAIL 4.0 ms, attempt 1 TIMEOUT"), "{lines}");
         let json = text(|out| {
-            print_show(&segments, &Filter::default(), None, None, true, out).unwrap();
+            print_show(&segments, &RecordFilter::default(), None, None, true, out).unwrap();
         });
         assert!(
             json.lines()
                 .all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok())
         );
-        let filter = Filter {
+        let filter = RecordFilter {
             since: Some("yesterday".into()),
-            ..Filter::default()
+            ..RecordFilter::default()
         };
         assert!(matches!(
             print_show(&segments, &filter, None, None, true, &mut Vec::new()),
@@ -708,7 +714,7 @@ mod tests {
         )
         .unwrap();
         let lines = text(|out| {
-            print_show(&segments, &Filter::default(), None, None, false, out).unwrap();
+            print_show(&segments, &RecordFilter::default(), None, None, false, out).unwrap();
         });
         assert!(
             lines.contains("git push tools/call  by agent co\\u{1b}der 0123456789abcdef for 4000000002"),
@@ -723,7 +729,7 @@ mod tests {
         let lines = text(|out| {
             print_show(
                 &directory(dir.path()),
-                &Filter::default(),
+                &RecordFilter::default(),
                 None,
                 Some(&stop),
                 false,
@@ -738,21 +744,21 @@ mod tests {
     fn stats_fit_a_terminal() {
         let dir = trail();
         let segments = directory(dir.path());
-        let table = text(|out| print_stats(&segments, &Filter::default(), false, out).unwrap());
+        let table = text(|out| print_stats(&segments, &RecordFilter::default(), false, out).unwrap());
         assert!(table.lines().all(|line| line.chars().count() < 80), "{table}");
         let row = table.lines().nth(1).unwrap();
         assert!(
             row.starts_with("github create_issue") && row.ends_with("##########"),
             "{table}"
         );
-        let json = text(|out| print_stats(&segments, &Filter::default(), true, out).unwrap());
+        let json = text(|out| print_stats(&segments, &RecordFilter::default(), true, out).unwrap());
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json[0]["calls"], &json[1]["errors"]), (&8.into(), &1.into()));
     }
 
     #[test]
     fn long_names_are_told_apart_in_a_table() {
-        let row = colibri_trail::Row::default;
+        let row = colibri_trail::StatsRow::default;
         let name = |end: &str| {
             (
                 "github".into(),
@@ -771,10 +777,10 @@ mod tests {
         let dir = trail();
         let segments = directory(dir.path());
         let all = text(|out| {
-            print_show(&segments, &Filter::default(), None, None, false, out).unwrap();
+            print_show(&segments, &RecordFilter::default(), None, None, false, out).unwrap();
         });
         let mut out = Vec::new();
-        let left_out = print_show(&segments, &Filter::default(), Some(3), None, false, &mut out).unwrap();
+        let left_out = print_show(&segments, &RecordFilter::default(), Some(3), None, false, &mut out).unwrap();
         let last = String::from_utf8(out).unwrap();
         assert_eq!((last.lines().count(), left_out), (3, all.lines().count() as u64 - 3));
         assert!(all.ends_with(&last), "{all}{last}");
@@ -794,10 +800,10 @@ mod tests {
     fn a_server_that_was_never_called_is_said_to_be_so() {
         let dir = trail();
         let segments = directory(dir.path());
-        let filter = |server: &str| Filter {
+        let filter = |server: &str| RecordFilter {
             server: Some(server.to_owned()),
             until: Some("2001-01-01".to_owned()),
-            ..Filter::default()
+            ..RecordFilter::default()
         };
         for said in [
             print_show(&segments, &filter("nothere"), None, None, false, &mut Vec::new()).map(|_| ()),

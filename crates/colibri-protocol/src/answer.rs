@@ -36,14 +36,14 @@ pub const TTL_MS: u64 = 30_000;
 
 /// An answer to a request, without its envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum AnswerBody {
     /// The JSON of `result`.
     Result(Vec<u8>),
     /// The `error`.
     Error(RpcError),
 }
 
-impl Answer {
+impl AnswerBody {
     /// The beginning of a message up to the result. The result and a `}` follow.
     pub fn result_head(id: &str) -> Vec<u8> {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":").into_bytes()
@@ -54,22 +54,22 @@ impl Answer {
     pub fn to_message(&self, id: Option<&str>) -> Vec<u8> {
         let id = id.unwrap_or("null");
         match self {
-            Answer::Result(result) => {
-                let mut message = Answer::result_head(id);
+            AnswerBody::Result(result) => {
+                let mut message = AnswerBody::result_head(id);
                 message.extend_from_slice(result);
                 message.push(b'}');
                 message
             }
-            Answer::Error(error) => {
+            AnswerBody::Error(error) => {
                 format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{}}}", error.to_json()).into_bytes()
             }
         }
     }
 }
 
-impl From<RpcError> for Answer {
-    fn from(error: RpcError) -> Answer {
-        Answer::Error(error)
+impl From<RpcError> for AnswerBody {
+    fn from(error: RpcError) -> AnswerBody {
+        AnswerBody::Error(error)
     }
 }
 
@@ -110,7 +110,7 @@ impl Capability {
 
 /// The capabilities, extensions and instructions that a client gets to see: the daemon's own and the servers'.
 #[derive(Debug, Clone, Default)]
-pub struct Presented {
+pub struct ServerIdentity {
     /// The daemon's own capabilities.
     pub offered: &'static [Capability],
     /// The extensions that servers declare, with their settings as JSON.
@@ -119,7 +119,7 @@ pub struct Presented {
     pub instructions: String,
 }
 
-impl Presented {
+impl ServerIdentity {
     /// Adds the extensions that a server declares in its `capabilities`. If two servers declare the same extension with
     /// different settings, it is left out: the client could not tell the settings apart.
     pub fn add_extensions(&mut self, capabilities: Json<'_>) {
@@ -175,7 +175,7 @@ fn instructions_member(instructions: &str) -> String {
 }
 
 /// The result of `initialize` in the negotiated version.
-pub fn initialize_result(version: Version, presented: &Presented) -> Vec<u8> {
+pub fn initialize_result(version: Version, presented: &ServerIdentity) -> Vec<u8> {
     format!(
         "{{\"protocolVersion\":{},\"capabilities\":{},\"serverInfo\":{}{}}}",
         string(version.as_str()),
@@ -188,7 +188,7 @@ pub fn initialize_result(version: Version, presented: &Presented) -> Vec<u8> {
 
 /// The result of `server/discover` (2026-07-28, server/discover, "DiscoverResult"). The daemon's `Implementation`
 /// stands in `_meta`.
-pub fn discover_result(version: Version, presented: &Presented) -> Vec<u8> {
+pub fn discover_result(version: Version, presented: &ServerIdentity) -> Vec<u8> {
     let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
     format!(
         "{{\"resultType\":\"complete\",\"supportedVersions\":[{supported}],\"capabilities\":{}{},\"ttlMs\":{TTL_MS},\
@@ -295,11 +295,11 @@ mod tests {
         serde_json::from_slice(bytes).unwrap()
     }
 
-    fn presented(offered: &'static [Capability], instructions: &str) -> Presented {
-        Presented {
+    fn presented(offered: &'static [Capability], instructions: &str) -> ServerIdentity {
+        ServerIdentity {
             offered,
             instructions: instructions.to_owned(),
-            ..Presented::default()
+            ..ServerIdentity::default()
         }
     }
 
@@ -411,12 +411,12 @@ mod tests {
 
     #[test]
     fn answers_keep_the_id_as_written() {
-        let result = Answer::Result(b"{}".to_vec());
+        let result = AnswerBody::Result(b"{}".to_vec());
         assert_eq!(
             result.to_message(Some("\"\\u0061\"")),
             br#"{"jsonrpc":"2.0","id":"\u0061","result":{}}"#
         );
-        let error = Answer::from(RpcError::invalid_params("no"));
+        let error = AnswerBody::from(RpcError::invalid_params("no"));
         assert_eq!(
             error.to_message(None),
             br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}"#

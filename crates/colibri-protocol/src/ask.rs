@@ -5,7 +5,7 @@ use colibri_wire::Json;
 
 /// A kind of input that a server may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ask {
+pub enum ElicitationKind {
     /// `elicitation/create` with a form, since 2025-06-18.
     Form,
     /// `elicitation/create` that sends the person to a URL, since 2025-11-25.
@@ -18,25 +18,31 @@ pub enum Ask {
     Roots,
 }
 
-impl Ask {
+impl ElicitationKind {
     /// All kinds.
-    pub const ALL: [Ask; 5] = [Ask::Form, Ask::Url, Ask::Sampling, Ask::SamplingTools, Ask::Roots];
+    pub const ALL: [ElicitationKind; 5] = [
+        ElicitationKind::Form,
+        ElicitationKind::Url,
+        ElicitationKind::Sampling,
+        ElicitationKind::SamplingTools,
+        ElicitationKind::Roots,
+    ];
 
     /// The kind of input that a request is for. `None` if no client can be sent such a request.
-    pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Ask> {
+    pub fn read(method: &str, params: Option<Json<'_>>) -> Option<ElicitationKind> {
         let member = |key| params.and_then(|params: Json<'_>| params.get(key));
         match method {
             "elicitation/create" => match member("mode") {
-                None => Some(Ask::Form),
-                Some(mode) if mode.is_string("form") => Some(Ask::Form),
-                Some(mode) if mode.is_string("url") => Some(Ask::Url),
+                None => Some(ElicitationKind::Form),
+                Some(mode) if mode.is_string("form") => Some(ElicitationKind::Form),
+                Some(mode) if mode.is_string("url") => Some(ElicitationKind::Url),
                 Some(_) => None,
             },
             "sampling/createMessage" if member("tools").is_some() || member("toolChoice").is_some() => {
-                Some(Ask::SamplingTools)
+                Some(ElicitationKind::SamplingTools)
             }
-            "sampling/createMessage" => Some(Ask::Sampling),
-            "roots/list" => Some(Ask::Roots),
+            "sampling/createMessage" => Some(ElicitationKind::Sampling),
+            "roots/list" => Some(ElicitationKind::Roots),
             _ => None,
         }
     }
@@ -44,38 +50,38 @@ impl Ask {
     /// The first version that has this kind.
     pub fn since(self) -> Version {
         match self {
-            Ask::Form => Version::V2025_06_18,
-            Ask::Url | Ask::SamplingTools => Version::V2025_11_25,
-            Ask::Sampling | Ask::Roots => Version::V2024_11_05,
+            ElicitationKind::Form => Version::V2025_06_18,
+            ElicitationKind::Url | ElicitationKind::SamplingTools => Version::V2025_11_25,
+            ElicitationKind::Sampling | ElicitationKind::Roots => Version::V2024_11_05,
         }
     }
 
     /// The method of such a request.
     pub fn method(self) -> &'static str {
         match self {
-            Ask::Form | Ask::Url => "elicitation/create",
-            Ask::Sampling | Ask::SamplingTools => "sampling/createMessage",
-            Ask::Roots => "roots/list",
+            ElicitationKind::Form | ElicitationKind::Url => "elicitation/create",
+            ElicitationKind::Sampling | ElicitationKind::SamplingTools => "sampling/createMessage",
+            ElicitationKind::Roots => "roots/list",
         }
     }
 
     /// The name of this kind in `ClientCapabilities`, and in `may_ask` of a server's entry.
     pub fn capability(self) -> &'static str {
         match self {
-            Ask::Form | Ask::Url => "elicitation",
-            Ask::Sampling | Ask::SamplingTools => "sampling",
-            Ask::Roots => "roots",
+            ElicitationKind::Form | ElicitationKind::Url => "elicitation",
+            ElicitationKind::Sampling | ElicitationKind::SamplingTools => "sampling",
+            ElicitationKind::Roots => "roots",
         }
     }
 
     /// The `ClientCapabilities` that a client must declare to be sent such a request.
     pub fn required(self) -> &'static str {
         match self {
-            Ask::Form => r#"{"elicitation":{"form":{}}}"#,
-            Ask::Url => r#"{"elicitation":{"url":{}}}"#,
-            Ask::Sampling => r#"{"sampling":{}}"#,
-            Ask::SamplingTools => r#"{"sampling":{"tools":{}}}"#,
-            Ask::Roots => r#"{"roots":{}}"#,
+            ElicitationKind::Form => r#"{"elicitation":{"form":{}}}"#,
+            ElicitationKind::Url => r#"{"elicitation":{"url":{}}}"#,
+            ElicitationKind::Sampling => r#"{"sampling":{}}"#,
+            ElicitationKind::SamplingTools => r#"{"sampling":{"tools":{}}}"#,
+            ElicitationKind::Roots => r#"{"roots":{}}"#,
         }
     }
 
@@ -87,10 +93,10 @@ impl Ask {
         };
         let has = |key: &str| declared.get(key).is_some_and(|mode| mode.is_object());
         match self {
-            Ask::Form => has("form") || !has("url"),
-            Ask::Url => has("url"),
-            Ask::SamplingTools => has("tools"),
-            Ask::Sampling | Ask::Roots => true,
+            ElicitationKind::Form => has("form") || !has("url"),
+            ElicitationKind::Url => has("url"),
+            ElicitationKind::SamplingTools => has("tools"),
+            ElicitationKind::Sampling | ElicitationKind::Roots => true,
         }
     }
 }
@@ -103,29 +109,41 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_one_of_mcps_kinds() {
         for (method, params, expected) in [
-            ("elicitation/create", r#"{"message":"m"}"#, Some(Ask::Form)),
-            ("elicitation/create", r#"{"mode":"form"}"#, Some(Ask::Form)),
-            ("elicitation/create", r#"{"mode":"url"}"#, Some(Ask::Url)),
+            ("elicitation/create", r#"{"message":"m"}"#, Some(ElicitationKind::Form)),
+            ("elicitation/create", r#"{"mode":"form"}"#, Some(ElicitationKind::Form)),
+            ("elicitation/create", r#"{"mode":"url"}"#, Some(ElicitationKind::Url)),
             ("elicitation/create", r#"{"mode":"other"}"#, None),
             ("elicitation/create", r#"{"mode":7}"#, None),
-            ("sampling/createMessage", r#"{"messages":[]}"#, Some(Ask::Sampling)),
-            ("sampling/createMessage", r#"{"tools":[]}"#, Some(Ask::SamplingTools)),
-            ("roots/list", "{}", Some(Ask::Roots)),
+            (
+                "sampling/createMessage",
+                r#"{"messages":[]}"#,
+                Some(ElicitationKind::Sampling),
+            ),
+            (
+                "sampling/createMessage",
+                r#"{"tools":[]}"#,
+                Some(ElicitationKind::SamplingTools),
+            ),
+            ("roots/list", "{}", Some(ElicitationKind::Roots)),
             ("tools/call", "{}", None),
             ("", "{}", None),
         ] {
-            assert_eq!(Ask::read(method, Some(json(params))), expected, "{method} {params}");
+            assert_eq!(
+                ElicitationKind::read(method, Some(json(params))),
+                expected,
+                "{method} {params}"
+            );
         }
-        assert_eq!(Ask::read("roots/list", None), Some(Ask::Roots));
-        for ask in Ask::ALL {
+        assert_eq!(ElicitationKind::read("roots/list", None), Some(ElicitationKind::Roots));
+        for ask in ElicitationKind::ALL {
             assert!(ask.is_declared(json(ask.required())), "{ask:?}");
             assert!(!ask.is_declared(json("{}")), "{ask:?}");
             let nothing = format!("{{\"{}\":null}}", ask.capability());
             assert!(!ask.is_declared(json(&nothing)), "{ask:?}");
         }
-        assert!(Ask::Form.is_declared(json(r#"{"elicitation":{}}"#)));
-        assert!(!Ask::Url.is_declared(json(r#"{"elicitation":{}}"#)));
-        assert!(!Ask::Form.is_declared(json(r#"{"elicitation":{"url":{}}}"#)));
-        assert!(!Ask::SamplingTools.is_declared(json(r#"{"sampling":{}}"#)));
+        assert!(ElicitationKind::Form.is_declared(json(r#"{"elicitation":{}}"#)));
+        assert!(!ElicitationKind::Url.is_declared(json(r#"{"elicitation":{}}"#)));
+        assert!(!ElicitationKind::Form.is_declared(json(r#"{"elicitation":{"url":{}}}"#)));
+        assert!(!ElicitationKind::SamplingTools.is_declared(json(r#"{"sampling":{}}"#)));
     }
 }

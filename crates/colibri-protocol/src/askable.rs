@@ -1,6 +1,6 @@
 //! The kinds of input that a client declares, and the declaration of them to a server.
 
-use super::ask::Ask;
+use super::ask::ElicitationKind;
 use super::version::Version;
 use colibri_wire::Json;
 
@@ -50,36 +50,36 @@ impl Askable {
         else {
             return Askable::NOTHING;
         };
-        let is_declared = |ask: Ask| version >= ask.since() && ask.is_declared(capabilities);
-        let sampling = is_declared(Ask::Sampling);
+        let is_declared = |ask: ElicitationKind| version >= ask.since() && ask.is_declared(capabilities);
+        let sampling = is_declared(ElicitationKind::Sampling);
         let within = |capability: &str, key: &str| capabilities.get(capability).and_then(|it| it.get(key));
         Askable {
             // Before there were modes, the only mode was forms.
-            form: is_declared(Ask::Form)
+            form: is_declared(ElicitationKind::Form)
                 || (version == Version::V2025_06_18
                     && capabilities.get("elicitation").is_some_and(|it| it.is_object())),
-            url: is_declared(Ask::Url),
+            url: is_declared(ElicitationKind::Url),
             sampling,
-            tools: is_declared(Ask::SamplingTools),
+            tools: is_declared(ElicitationKind::SamplingTools),
             // Before this was a capability of its own, each client with sampling supported it.
             context: sampling
                 && (version < Version::V2025_11_25
                     || within("sampling", "context").is_some_and(|context| context.is_object())),
-            roots: is_declared(Ask::Roots),
-            roots_changed: is_declared(Ask::Roots)
+            roots: is_declared(ElicitationKind::Roots),
+            roots_changed: is_declared(ElicitationKind::Roots)
                 && !version.is_modern()
                 && within("roots", "listChanged").and_then(|yes| yes.as_bool()) == Some(true),
         }
     }
 
     /// True if the set has this kind.
-    pub fn can(self, ask: Ask) -> bool {
+    pub fn can(self, ask: ElicitationKind) -> bool {
         match ask {
-            Ask::Form => self.form,
-            Ask::Url => self.url,
-            Ask::Sampling => self.sampling,
-            Ask::SamplingTools => self.tools,
-            Ask::Roots => self.roots,
+            ElicitationKind::Form => self.form,
+            ElicitationKind::Url => self.url,
+            ElicitationKind::Sampling => self.sampling,
+            ElicitationKind::SamplingTools => self.tools,
+            ElicitationKind::Roots => self.roots,
         }
     }
 
@@ -118,7 +118,7 @@ impl Askable {
             format!("{{{text}}}")
         };
         let mut members = Vec::new();
-        if version >= Ask::Form.since() && (self.form || (self.url && has_modes)) {
+        if version >= ElicitationKind::Form.since() && (self.form || (self.url && has_modes)) {
             let modes = object(&[("form", self.form), ("url", self.url)]);
             members.push(format!("\"elicitation\":{modes}"));
         }
@@ -144,15 +144,15 @@ mod tests {
 
     fn read(version: Version, text: &str) -> Vec<&'static str> {
         let askable = Askable::read(version, Some(Json::parse(text.as_bytes()).unwrap()));
-        let mut can: Vec<_> = Ask::ALL
+        let mut can: Vec<_> = ElicitationKind::ALL
             .into_iter()
             .filter(|ask| askable.can(*ask))
             .map(|ask| match ask {
-                Ask::Form => "form",
-                Ask::Url => "url",
-                Ask::Sampling => "sampling",
-                Ask::SamplingTools => "tools",
-                Ask::Roots => "roots",
+                ElicitationKind::Form => "form",
+                ElicitationKind::Url => "url",
+                ElicitationKind::Sampling => "sampling",
+                ElicitationKind::SamplingTools => "tools",
+                ElicitationKind::Roots => "roots",
             })
             .collect();
         can.extend(askable.has_context().then_some("context"));

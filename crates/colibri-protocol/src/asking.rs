@@ -3,7 +3,7 @@
 //! `docs/rewrites.md` has a row for each edit.
 
 use super::answer::META_SERVER;
-use super::ask::Ask;
+use super::ask::ElicitationKind;
 use super::askable::Askable;
 use super::input::REQUESTS_LIMIT;
 use super::links::Links;
@@ -12,7 +12,7 @@ use super::request::{META_PROGRESS_TOKEN, is_id};
 use super::rewrites::{CONVERTED_LIMIT, block_as_text, claims_ours};
 use super::rpc_error::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
 use super::version::Version;
-use colibri_wire::json::{Kind, string};
+use colibri_wire::json::{JsonKind, string};
 use colibri_wire::{Edits, Json};
 
 /// The keys of the request's `params` that are read here. Two members that could be taken for the same key make the
@@ -66,7 +66,7 @@ impl Wording<'_> {
     ///
     /// # Errors
     /// The answer for the server: the client does not support this kind of input, or the request breaks the protocol.
-    pub fn edits(&self, ask: Ask, params: Json<'_>) -> Result<Edits, RpcError> {
+    pub fn edits(&self, ask: ElicitationKind, params: Json<'_>) -> Result<Edits, RpcError> {
         if let Some(error) = self.refusal(ask) {
             return Err(error);
         }
@@ -76,26 +76,30 @@ impl Wording<'_> {
         if let Some(key) = params.ambiguous(&PARAMS_KEYS) {
             return Err(invalid(&format!("two members of params can be read as \"{key}\"")));
         }
-        let has = |key: &str, kind: Kind| params.get(key).is_some_and(|value| value.kind() == kind);
+        let has = |key: &str, kind: JsonKind| params.get(key).is_some_and(|value| value.kind() == kind);
         let missing = match ask {
-            Ask::Form | Ask::Url if !has("message", Kind::String) => Some("message, a string"),
-            Ask::Form if !has("requestedSchema", Kind::Object) => Some("requestedSchema, an object"),
-            Ask::Url if !has("url", Kind::String) => Some("url, a string"),
-            Ask::Sampling | Ask::SamplingTools if !has("messages", Kind::Array) => Some("messages, an array"),
+            ElicitationKind::Form | ElicitationKind::Url if !has("message", JsonKind::String) => {
+                Some("message, a string")
+            }
+            ElicitationKind::Form if !has("requestedSchema", JsonKind::Object) => Some("requestedSchema, an object"),
+            ElicitationKind::Url if !has("url", JsonKind::String) => Some("url, a string"),
+            ElicitationKind::Sampling | ElicitationKind::SamplingTools if !has("messages", JsonKind::Array) => {
+                Some("messages, an array")
+            }
             _ => None,
         };
         if let Some(missing) = missing {
             return Err(invalid(&format!("params lacks {missing}")));
         }
         let mut insert = Vec::new();
-        if !has("_meta", Kind::Object) {
+        if !has("_meta", JsonKind::Object) {
             insert.push(format!("\"_meta\":{{{}}}", self.meta()));
         }
-        if ask == Ask::Url && !self.client.is_modern() && params.get("elicitationId").is_none() {
+        if ask == ElicitationKind::Url && !self.client.is_modern() && params.get("elicitationId").is_none() {
             insert.push(format!("\"elicitationId\":\"colibri-{}\"", self.number));
         }
-        let samples = matches!(ask, Ask::Sampling | Ask::SamplingTools);
-        if samples && !has("systemPrompt", Kind::String) {
+        let samples = matches!(ask, ElicitationKind::Sampling | ElicitationKind::SamplingTools);
+        if samples && !has("systemPrompt", JsonKind::String) {
             insert.push(format!("\"systemPrompt\":{}", string(self.name().trim_end())));
         }
         let mut edits = Edits::new();
@@ -115,7 +119,7 @@ impl Wording<'_> {
                     Some(at) => edits.insert(at, self.name()),
                     None => return Change::Remove,
                 }
-            } else if ask == Ask::Form && key("requestedSchema") {
+            } else if ask == ElicitationKind::Form && key("requestedSchema") {
                 refused = self.edit_schema(edits, member.value).err().or(refused.take());
             } else if samples && key("messages") {
                 refused = self.edit_messages(edits, member.value).err().or(refused.take());
@@ -145,16 +149,16 @@ impl Wording<'_> {
 
     /// The answer for a server that requests input of a kind that this client does not support (2025-11-25,
     /// client/elicitation and client/sampling, "Error Handling": -32602 for a mode or `tools` that was not declared).
-    fn refusal(&self, ask: Ask) -> Option<RpcError> {
+    fn refusal(&self, ask: ElicitationKind) -> Option<RpcError> {
         if self.can.can(ask) {
             return None;
         }
         let what = match ask {
-            Ask::Form => "forms (elicitation)",
-            Ask::Url => "elicitation of mode url",
-            Ask::Sampling => "sampling",
-            Ask::SamplingTools => "sampling with tools",
-            Ask::Roots => "roots",
+            ElicitationKind::Form => "forms (elicitation)",
+            ElicitationKind::Url => "elicitation of mode url",
+            ElicitationKind::Sampling => "sampling",
+            ElicitationKind::SamplingTools => "sampling with tools",
+            ElicitationKind::Roots => "roots",
         };
         let why = if self.client < ask.since() {
             format!("it speaks MCP {}, which does not have that", self.client)
@@ -162,10 +166,10 @@ impl Wording<'_> {
             "it did not declare that".to_owned()
         };
         let is_part = match ask {
-            Ask::Url => self.can.can(Ask::Form),
-            Ask::Form => self.can.can(Ask::Url),
-            Ask::SamplingTools => self.can.can(Ask::Sampling),
-            Ask::Sampling | Ask::Roots => false,
+            ElicitationKind::Url => self.can.can(ElicitationKind::Form),
+            ElicitationKind::Form => self.can.can(ElicitationKind::Url),
+            ElicitationKind::SamplingTools => self.can.can(ElicitationKind::Sampling),
+            ElicitationKind::Sampling | ElicitationKind::Roots => false,
         };
         let code = if is_part { INVALID_PARAMS } else { METHOD_NOT_FOUND };
         Some(RpcError::new(
@@ -207,11 +211,11 @@ impl Wording<'_> {
             };
             let (mut values, mut names) = (Vec::new(), Vec::new());
             for choice in choices.elements() {
-                let value = choice.get("const").filter(|value| value.kind() == Kind::String);
+                let value = choice.get("const").filter(|value| value.kind() == JsonKind::String);
                 let Some(value) = value else {
                     return Err(self.lacks("a choice of things that are no strings"));
                 };
-                let name = choice.get("title").filter(|title| title.kind() == Kind::String);
+                let name = choice.get("title").filter(|title| title.kind() == JsonKind::String);
                 values.push(value.text());
                 names.push(name.unwrap_or(value).text());
             }
@@ -239,7 +243,7 @@ impl Wording<'_> {
                     "a message has no content, or two members that can be read as one",
                 ));
             };
-            let is_list = content.kind() == Kind::Array;
+            let is_list = content.kind() == JsonKind::Array;
             let blocks: Vec<_> = if is_list {
                 content.elements().collect()
             } else {
@@ -253,9 +257,9 @@ impl Wording<'_> {
                 let kind = block.get("type");
                 kind.is_some_and(|kind| kind.is_string("tool_use") || kind.is_string("tool_result"))
             };
-            if blocks.iter().any(uses_tools) && !self.can.can(Ask::SamplingTools) {
+            if blocks.iter().any(uses_tools) && !self.can.can(ElicitationKind::SamplingTools) {
                 return Err(self
-                    .refusal(Ask::SamplingTools)
+                    .refusal(ElicitationKind::SamplingTools)
                     .unwrap_or_else(|| self.lacks("sampling with tools")));
             }
             let is_old = self.client < Version::V2025_11_25;
@@ -326,7 +330,7 @@ fn invalid(what: &str) -> RpcError {
 
 /// The client's response to a request for input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub enum ClientReply {
     /// The person accepted.
     Accept,
     /// The person declined.
@@ -337,14 +341,14 @@ pub enum Said {
     Answer,
 }
 
-impl Said {
+impl ClientReply {
     /// The response as one word: MCP's own word if it has one.
     pub fn name(self) -> &'static str {
         match self {
-            Said::Accept => "accept",
-            Said::Decline => "decline",
-            Said::Cancel => "cancel",
-            Said::Answer => "answer",
+            ClientReply::Accept => "accept",
+            ClientReply::Decline => "decline",
+            ClientReply::Cancel => "cancel",
+            ClientReply::Answer => "answer",
         }
     }
 }
@@ -353,7 +357,7 @@ impl Said {
 ///
 /// # Errors
 /// The reason for which the result is invalid.
-pub fn read_response(ask: Ask, result: Json<'_>, server: Version) -> Result<(Said, Edits), String> {
+pub fn read_response(ask: ElicitationKind, result: Json<'_>, server: Version) -> Result<(ClientReply, Edits), String> {
     let mut edits = Edits::new();
     if !result.is_object() {
         return Err("the client's answer is no object".to_owned());
@@ -364,31 +368,33 @@ pub fn read_response(ask: Ask, result: Json<'_>, server: Version) -> Result<(Sai
     let kind = |key: &str| result.get(key).map(|value| value.kind());
     let wrong = |what: &str| Err(format!("the client's answer {what}"));
     match ask {
-        Ask::Form | Ask::Url => {
+        ElicitationKind::Form | ElicitationKind::Url => {
             let action = result.get("action");
             let is = |word: &str| action.is_some_and(|action| action.is_string(word));
-            let said = [Said::Accept, Said::Decline, Said::Cancel]
+            let said = [ClientReply::Accept, ClientReply::Decline, ClientReply::Cancel]
                 .into_iter()
                 .find(|said| is(said.name()));
             match said {
                 None => wrong("has no action that is accept, decline or cancel"),
-                Some(Said::Accept) if !matches!(kind("content"), None | Some(Kind::Object | Kind::Null)) => {
+                Some(ClientReply::Accept)
+                    if !matches!(kind("content"), None | Some(JsonKind::Object | JsonKind::Null)) =>
+                {
                     wrong("has content that is no object")
                 }
                 Some(said) => Ok((said, edits)),
             }
         }
-        Ask::Sampling | Ask::SamplingTools => {
-            if kind("role") != Some(Kind::String) || kind("model") != Some(Kind::String) {
+        ElicitationKind::Sampling | ElicitationKind::SamplingTools => {
+            if kind("role") != Some(JsonKind::String) || kind("model") != Some(JsonKind::String) {
                 return wrong("lacks role or model, both strings");
             }
             let Some(content) = result.get("content") else {
                 return wrong("has no content");
             };
             let block = match content.kind() {
-                Kind::Object => content,
-                Kind::Array if server >= Version::V2025_11_25 => return Ok((Said::Answer, edits)),
-                Kind::Array => {
+                JsonKind::Object => content,
+                JsonKind::Array if server >= Version::V2025_11_25 => return Ok((ClientReply::Answer, edits)),
+                JsonKind::Array => {
                     let mut blocks = content.elements();
                     match (blocks.next(), blocks.next()) {
                         (Some(block), None) => {
@@ -411,10 +417,10 @@ pub fn read_response(ask: Ask, result: Json<'_>, server: Version) -> Result<(Sai
                 edits = Edits::new();
                 edits.replace(content.span(), text);
             }
-            Ok((Said::Answer, edits))
+            Ok((ClientReply::Answer, edits))
         }
-        Ask::Roots if kind("roots") == Some(Kind::Array) => Ok((Said::Answer, edits)),
-        Ask::Roots => wrong("has no roots that are an array"),
+        ElicitationKind::Roots if kind("roots") == Some(JsonKind::Array) => Ok((ClientReply::Answer, edits)),
+        ElicitationKind::Roots => wrong("has no roots that are an array"),
     }
 }
 
@@ -441,7 +447,7 @@ mod tests {
         }
     }
 
-    fn asked(asking: &Wording<'_>, ask: Ask, params: &str) -> Result<String, RpcError> {
+    fn asked(asking: &Wording<'_>, ask: ElicitationKind, params: &str) -> Result<String, RpcError> {
         let edits = asking.edits(ask, json(params))?;
         let text = String::from_utf8(edits.apply(params.as_bytes())).unwrap();
         assert!(Json::parse(text.as_bytes()).is_ok(), "{text}");
@@ -455,32 +461,32 @@ mod tests {
         let asking = able(V2025_11_25);
         for (ask, params, expected) in [
             (
-                Ask::Form,
+                ElicitationKind::Form,
                 r#"{"message":"Hi\u0021 \ud83d\ude00","requestedSchema":{"type":"object","properties":{}},"x":1e400}"#,
                 r#"{META,"message":"[fs] Hi\u0021 \ud83d\ude00","requestedSchema":{"type":"object","properties":{}},"x":1e400}"#,
             ),
             (
-                Ask::Url,
+                ElicitationKind::Url,
                 r#"{"mode":"url","m\u0065ssage":"","url":"https://h/","elicitationId":"e"}"#,
                 r#"{META,"mode":"url","m\u0065ssage":"[fs] ","url":"https://h/","elicitationId":"e"}"#,
             ),
             (
-                Ask::Sampling,
+                ElicitationKind::Sampling,
                 r#"{"messages":[],"systemPrompt":"Be brief"}"#,
                 r#"{META,"messages":[],"systemPrompt":"[fs] Be brief"}"#,
             ),
             (
-                Ask::Sampling,
+                ElicitationKind::Sampling,
                 r#"{"messages":[]}"#,
                 r#"{META,"systemPrompt":"[fs]","messages":[]}"#,
             ),
-            (Ask::Roots, "{}", "{META}"),
+            (ElicitationKind::Roots, "{}", "{META}"),
             (
-                Ask::Roots,
+                ElicitationKind::Roots,
                 r#"{"_meta":{"org.colibri/server":"other","k":1}}"#,
                 r#"{"_meta":{"org.colibri/server":"fs","k":1}}"#,
             ),
-            (Ask::Roots, r#"{"_meta":7}"#, "{META}"),
+            (ElicitationKind::Roots, r#"{"_meta":7}"#, "{META}"),
         ] {
             let expected = expected.replace("META", META);
             assert_eq!(asked(&asking, ask, params).unwrap(), expected);
@@ -493,24 +499,27 @@ mod tests {
         let asking = able(V2025_11_25);
         let meta = r#"{"_meta":{"progressToken":"p","k":1},"task":{"ttl":1}}"#;
         assert_eq!(
-            asked(&asking, Ask::Roots, meta).unwrap(),
+            asked(&asking, ElicitationKind::Roots, meta).unwrap(),
             r#"{"_meta":{"org.colibri/server":"fs","progressToken":7,"k":1}}"#
         );
         let meta = r#"{"_meta":{"progressToken":{}}}"#;
-        assert_eq!(asked(&asking, Ask::Roots, meta).unwrap(), format!("{{{META}}}"));
+        assert_eq!(
+            asked(&asking, ElicitationKind::Roots, meta).unwrap(),
+            format!("{{{META}}}")
+        );
     }
 
     /// One cell for each kind of input and version.
     #[test]
     fn what_a_version_does_not_have_is_refused_with_its_reason() {
         for client in Version::ALL {
-            for ask in Ask::ALL {
+            for ask in ElicitationKind::ALL {
                 let params = match ask {
-                    Ask::Form => r#"{"message":"m","requestedSchema":{}}"#,
-                    Ask::Url => r#"{"message":"m","mode":"url","url":"u"}"#,
-                    Ask::Sampling => r#"{"messages":[]}"#,
-                    Ask::SamplingTools => r#"{"messages":[],"tools":[]}"#,
-                    Ask::Roots => "{}",
+                    ElicitationKind::Form => r#"{"message":"m","requestedSchema":{}}"#,
+                    ElicitationKind::Url => r#"{"message":"m","mode":"url","url":"u"}"#,
+                    ElicitationKind::Sampling => r#"{"messages":[]}"#,
+                    ElicitationKind::SamplingTools => r#"{"messages":[],"tools":[]}"#,
+                    ElicitationKind::Roots => "{}",
                 };
                 let answer = asked(&able(client), ask, params);
                 assert_eq!(answer.is_ok(), client >= ask.since(), "{client} {ask:?} {answer:?}");
@@ -529,9 +538,9 @@ mod tests {
             ..able(V2025_11_25)
         };
         let code = |ask, params| asked(&forms, ask, params).unwrap_err().code;
-        assert_eq!(code(Ask::Url, "{}"), INVALID_PARAMS);
-        assert_eq!(code(Ask::SamplingTools, "{}"), INVALID_PARAMS);
-        assert_eq!(code(Ask::Roots, "{}"), METHOD_NOT_FOUND);
+        assert_eq!(code(ElicitationKind::Url, "{}"), INVALID_PARAMS);
+        assert_eq!(code(ElicitationKind::SamplingTools, "{}"), INVALID_PARAMS);
+        assert_eq!(code(ElicitationKind::Roots, "{}"), METHOD_NOT_FOUND);
     }
 
     /// One cell for each kind of property and version that has forms.
@@ -561,7 +570,7 @@ mod tests {
                     _ => Some(property),
                 };
                 let params = form(property).replacen(&format!("{META},"), "", 1);
-                let answer = asked(&able(client), Ask::Form, &params);
+                let answer = asked(&able(client), ElicitationKind::Form, &params);
                 let expected = expected.map(|property| shown(property).replace("\"m\"", "\"[fs] m\""));
                 assert_eq!(answer.ok(), expected, "{client} {property}");
             }
@@ -574,7 +583,7 @@ mod tests {
         let two = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"audio","data":"AA","mimeType":"audio/wav"}],"k":1}"#;
         for client in Version::ALL {
             let params = format!(r#"{{"messages":[{two}],"includeContext":"thisServer"}}"#);
-            let answer = asked(&able(client), Ask::Sampling, &params).unwrap();
+            let answer = asked(&able(client), ElicitationKind::Sampling, &params).unwrap();
             let audio = if client >= V2025_03_26 {
                 r#"{"type":"audio","data":"AA","mimeType":"audio/wav"}"#.to_owned()
             } else {
@@ -597,7 +606,10 @@ mod tests {
         for (context, left) in [("thisServer", ""), ("none", r#","includeContext":"none""#)] {
             let params = format!(r#"{{"messages":[],"includeContext":"{context}"}}"#);
             let expected = format!(r#"{{{META},"systemPrompt":"[fs]","messages":[]{left}}}"#);
-            assert_eq!(asked(&no_context, Ask::Sampling, &params).unwrap(), expected);
+            assert_eq!(
+                asked(&no_context, ElicitationKind::Sampling, &params).unwrap(),
+                expected
+            );
         }
         for hostile in [
             r#"{"messages":[{"role":"user"}]}"#,
@@ -605,18 +617,21 @@ mod tests {
             r#"{"messages":[7]}"#,
             r#"{"messages":[{"role":"user","content":{"type":"tool_use","id":"1","name":"n","input":{}}}]}"#,
         ] {
-            assert!(asked(&no_context, Ask::Sampling, hostile).is_err(), "{hostile}");
+            assert!(
+                asked(&no_context, ElicitationKind::Sampling, hostile).is_err(),
+                "{hostile}"
+            );
         }
         let empty = r#"{"messages":[{"role":"user","content":[]}]}"#;
-        assert!(asked(&able(V2025_06_18), Ask::Sampling, empty).is_err());
-        assert!(asked(&able(V2025_11_25), Ask::Sampling, empty).is_ok());
+        assert!(asked(&able(V2025_06_18), ElicitationKind::Sampling, empty).is_err());
+        assert!(asked(&able(V2025_11_25), ElicitationKind::Sampling, empty).is_ok());
     }
 
     #[test]
     fn uris_that_a_server_samples_with_are_those_that_clients_see() {
         let params = r#"{"messages":[{"role":"user","content":[{"type":"tool_result","toolUseId":"1","content":[
             {"type":"resource_link","uri":"file:///a"},{"type":"resource","resource":{"uri":"ui://x"}},{"type":"text","text":"file:///a"}]}]}],"tools":[]}"#;
-        let shown = asked(&able(V2025_11_25), Ask::SamplingTools, params).unwrap();
+        let shown = asked(&able(V2025_11_25), ElicitationKind::SamplingTools, params).unwrap();
         assert!(
             shown.contains(r#""uri":"fs+file:///a""#) && shown.contains(r#""uri":"ui://fs/x""#),
             "{shown}"
@@ -627,7 +642,7 @@ mod tests {
             ..able(V2025_11_25)
         };
         assert!(
-            asked(&bare, Ask::SamplingTools, params)
+            asked(&bare, ElicitationKind::SamplingTools, params)
                 .unwrap()
                 .contains(r#""uri":"file:///a""#)
         );
@@ -636,9 +651,9 @@ mod tests {
     #[test]
     fn an_elicitation_by_url_has_an_id_where_the_clients_version_wants_one() {
         let params = r#"{"mode":"url","message":"m","url":"u"}"#;
-        let legacy = asked(&able(V2025_11_25), Ask::Url, params).unwrap();
+        let legacy = asked(&able(V2025_11_25), ElicitationKind::Url, params).unwrap();
         assert!(legacy.contains(r#""elicitationId":"colibri-7""#), "{legacy}");
-        let modern = asked(&able(V2026_07_28), Ask::Url, params).unwrap();
+        let modern = asked(&able(V2026_07_28), ElicitationKind::Url, params).unwrap();
         assert!(!modern.contains("elicitationId"), "{modern}");
     }
 
@@ -664,15 +679,21 @@ mod tests {
     #[test]
     fn hostile_requests_are_refused() {
         for (ask, params) in [
-            (Ask::Form, "[]"),
-            (Ask::Form, "{}"),
-            (Ask::Form, r#"{"message":7,"requestedSchema":{}}"#),
-            (Ask::Form, r#"{"message":"m","requestedSchema":[]}"#),
-            (Ask::Form, r#"{"message":"m","Message":"n","requestedSchema":{}}"#),
-            (Ask::Form, r#"{"message":"m","message":"n","requestedSchema":{}}"#),
-            (Ask::Url, r#"{"mode":"url","message":"m"}"#),
-            (Ask::Url, r#"{"mode":"url","message":"m","url":{}}"#),
-            (Ask::Sampling, r#"{"messages":{}}"#),
+            (ElicitationKind::Form, "[]"),
+            (ElicitationKind::Form, "{}"),
+            (ElicitationKind::Form, r#"{"message":7,"requestedSchema":{}}"#),
+            (ElicitationKind::Form, r#"{"message":"m","requestedSchema":[]}"#),
+            (
+                ElicitationKind::Form,
+                r#"{"message":"m","Message":"n","requestedSchema":{}}"#,
+            ),
+            (
+                ElicitationKind::Form,
+                r#"{"message":"m","message":"n","requestedSchema":{}}"#,
+            ),
+            (ElicitationKind::Url, r#"{"mode":"url","message":"m"}"#),
+            (ElicitationKind::Url, r#"{"mode":"url","message":"m","url":{}}"#),
+            (ElicitationKind::Sampling, r#"{"messages":{}}"#),
         ] {
             let error = asked(&able(V2025_11_25), ask, params).unwrap_err();
             assert_eq!(error.code, INVALID_PARAMS, "{params}");
@@ -683,34 +704,46 @@ mod tests {
     fn answers_are_read_and_hostile_ones_refused() {
         for (ask, text, expected) in [
             (
-                Ask::Form,
+                ElicitationKind::Form,
                 r#"{"action":"accept","content":{"a":1e400}}"#,
-                Some(Said::Accept),
+                Some(ClientReply::Accept),
             ),
-            (Ask::Url, r#"{"action":"accept"}"#, Some(Said::Accept)),
-            (Ask::Form, r#"{"action":"decline"}"#, Some(Said::Decline)),
             (
-                Ask::Form,
+                ElicitationKind::Url,
+                r#"{"action":"accept"}"#,
+                Some(ClientReply::Accept),
+            ),
+            (
+                ElicitationKind::Form,
+                r#"{"action":"decline"}"#,
+                Some(ClientReply::Decline),
+            ),
+            (
+                ElicitationKind::Form,
                 r#"{"action":"c\u0061ncel","content":null}"#,
-                Some(Said::Cancel),
+                Some(ClientReply::Cancel),
             ),
-            (Ask::Form, r#"{"action":"yes"}"#, None),
-            (Ask::Form, r#"{"action":"accept","content":[]}"#, None),
-            (Ask::Form, r#"{"action":"decline","Action":"accept"}"#, None),
-            (Ask::Form, "[]", None),
-            (Ask::Form, "null", None),
-            (Ask::Form, "{}", None),
-            (Ask::Roots, r#"{"roots":[]}"#, Some(Said::Answer)),
-            (Ask::Roots, r#"{"roots":{}}"#, None),
-            (Ask::Roots, "{}", None),
+            (ElicitationKind::Form, r#"{"action":"yes"}"#, None),
+            (ElicitationKind::Form, r#"{"action":"accept","content":[]}"#, None),
+            (ElicitationKind::Form, r#"{"action":"decline","Action":"accept"}"#, None),
+            (ElicitationKind::Form, "[]", None),
+            (ElicitationKind::Form, "null", None),
+            (ElicitationKind::Form, "{}", None),
+            (ElicitationKind::Roots, r#"{"roots":[]}"#, Some(ClientReply::Answer)),
+            (ElicitationKind::Roots, r#"{"roots":{}}"#, None),
+            (ElicitationKind::Roots, "{}", None),
             (
-                Ask::Sampling,
+                ElicitationKind::Sampling,
                 r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
-                Some(Said::Answer),
+                Some(ClientReply::Answer),
             ),
-            (Ask::Sampling, r#"{"role":"assistant","model":"m"}"#, None),
-            (Ask::Sampling, r#"{"role":"assistant","content":{}}"#, None),
-            (Ask::Sampling, r#"{"role":"assistant","model":"m","content":"t"}"#, None),
+            (ElicitationKind::Sampling, r#"{"role":"assistant","model":"m"}"#, None),
+            (ElicitationKind::Sampling, r#"{"role":"assistant","content":{}}"#, None),
+            (
+                ElicitationKind::Sampling,
+                r#"{"role":"assistant","model":"m","content":"t"}"#,
+                None,
+            ),
         ] {
             let read = read_response(ask, json(text), V2025_11_25);
             assert_eq!(read.as_ref().ok().map(|(said, _)| *said), expected, "{text}");
@@ -727,7 +760,7 @@ mod tests {
         for server in Version::ALL {
             let read = |content: &str| {
                 let text = answer(content);
-                let (_, edits) = read_response(Ask::Sampling, json(&text), server).ok()?;
+                let (_, edits) = read_response(ElicitationKind::Sampling, json(&text), server).ok()?;
                 Some(String::from_utf8(edits.apply(text.as_bytes())).unwrap())
             };
             let is_new = server >= V2025_11_25;

@@ -10,14 +10,14 @@ const KEY: &str = "deferred";
 
 /// The task board's part in a call that was refused, or failed for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deferred {
+pub struct DeferredTask {
     /// The number of the task; `None` if there is no task.
     pub task: Option<u64>,
     /// The same as a sentence for the caller.
     pub told: String,
 }
 
-impl Deferred {
+impl DeferredTask {
     /// The value as a member of an object: `"deferred":{"task":7}`. `None` if there is no task.
     pub fn member(&self) -> Option<String> {
         self.task.map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
@@ -69,9 +69,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    fn told(task: Option<u64>) -> Deferred {
+    fn told(task: Option<u64>) -> DeferredTask {
         let told = "It is \"task\" 7.".to_owned();
-        Deferred { task, told }
+        DeferredTask { task, told }
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         }
         let none = r#"{"structuredContent":{"deferred":{"task":1}},"content":[]}"#;
         assert_eq!(
-            apply(none, &Deferred::none(json(none))),
+            apply(none, &DeferredTask::none(json(none))),
             r#"{"structuredContent":{},"content":[]}"#
         );
         assert_eq!(

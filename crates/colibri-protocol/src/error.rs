@@ -1,7 +1,7 @@
 //! The daemon's errors: JSON-RPC's, MCP's, and Colibri's own codes. `docs/errors.md` lists all of them.
 
-use super::answer::{Answer, META_SERVER_INFO, server_info};
-use super::deferred::Deferred;
+use super::answer::{AnswerBody, META_SERVER_INFO, server_info};
+use super::deferred::DeferredTask;
 use super::method::Method;
 use super::rpc_error::RpcError;
 use super::version::Version;
@@ -97,7 +97,7 @@ pub enum Code {
 
 /// The description of a [`Code`]: a row of `docs/errors.md`.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct ErrorRow {
     /// The code.
     pub code: Code,
     /// The code's name in `code` of `_meta["org.colibri/error"]` and of `data`.
@@ -119,9 +119,9 @@ macro_rules! rows {
             pub const ALL: &'static [Code] = &[$(Code::$code),*];
 
             /// The code's description.
-            pub fn row(self) -> Row {
+            pub fn row(self) -> ErrorRow {
                 match self {
-                    $(Code::$code => Row {
+                    $(Code::$code => ErrorRow {
                         code: self,
                         name: $name,
                         number: $number,
@@ -274,7 +274,7 @@ pub struct Instead {
     /// The stored result: its handle, and its length in bytes.
     pub kept: Option<(String, u64)>,
     /// The deferred call.
-    pub deferred: Option<Deferred>,
+    pub deferred: Option<DeferredTask>,
 }
 
 impl Instead {
@@ -284,7 +284,7 @@ impl Instead {
             .kept
             .as_ref()
             .map(|(handle, bytes)| format!("\"kept\":{{\"handle\":{},\"bytes\":{bytes}}}", string(handle)));
-        let deferred = self.deferred.as_ref().and_then(Deferred::member);
+        let deferred = self.deferred.as_ref().and_then(DeferredTask::member);
         kept.into_iter()
             .chain(deferred)
             .map(|member| format!(",{member}"))
@@ -312,7 +312,7 @@ impl Failure {
     }
 
     /// Adds the deferred call.
-    pub fn deferring(mut self, deferred: Deferred) -> Failure {
+    pub fn deferring(mut self, deferred: DeferredTask) -> Failure {
         self.instead.get_or_insert_default().deferred = Some(deferred);
         self
     }
@@ -362,9 +362,9 @@ impl Failure {
     }
 
     /// The answer to a request of this method from a client of this version.
-    pub fn answer(&self, method: Option<Method>, version: Version) -> Answer {
+    pub fn answer(&self, method: Option<Method>, version: Version) -> AnswerBody {
         if self.code.row().delivery == Delivery::Error || method != Some(Method::ToolsCall) {
-            return Answer::Error(RpcError {
+            return AnswerBody::Error(RpcError {
                 code: self.code.row().number,
                 message: self.to_string(),
                 data: Some(self.data()),
@@ -383,7 +383,7 @@ impl Failure {
         } else {
             ("", String::new())
         };
-        Answer::Result(
+        AnswerBody::Result(
             format!(
                 "{{{kind}\"content\":[{{\"type\":\"text\",\"text\":{text}}}],\"isError\":true,\
                  \"_meta\":{{\"{META_ERROR}\":{}{info}}}}}",
@@ -525,7 +525,7 @@ mod tests {
             .by_rule("clients.json: users.op.gates")
             .advising("set COLIBRI_MCP_WRITE=1");
         for version in Version::ALL {
-            let Answer::Result(result) = failure.answer(Some(Method::ToolsCall), version) else {
+            let AnswerBody::Result(result) = failure.answer(Some(Method::ToolsCall), version) else {
                 panic!("{version}")
             };
             let result = value(std::str::from_utf8(&result).unwrap());
@@ -555,7 +555,7 @@ mod tests {
             (Code::LimitInFlight, Some(Method::ToolsCall)),
             (Code::TrailUnavailable, Some(Method::ToolsCall)),
         ] {
-            let Answer::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST) else {
+            let AnswerBody::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST) else {
                 panic!()
             };
             assert_eq!(error.code, code.row().number);

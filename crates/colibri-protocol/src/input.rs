@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 
 use super::answer::{META_SERVER, META_SERVER_INFO, server_info};
-use super::ask::Ask;
+use super::ask::ElicitationKind;
 use super::error::{Code, Failure};
 use super::members::{Change, rewrite};
 use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_text::{brief, visible_lines};
-use colibri_wire::json::{Kind, string};
+use colibri_wire::json::{JsonKind, string};
 use colibri_wire::{Edits, Json};
 
 /// The most inputs that a server may request at once.
@@ -31,7 +31,7 @@ pub struct InputRequest<'a> {
     /// The server's key for this input: a string as written. The keys of one result are distinct.
     pub key: Json<'a>,
     /// The kind of input.
-    pub ask: Ask,
+    pub ask: ElicitationKind,
     /// The request's `params`, an object.
     pub params: Option<Json<'a>>,
 }
@@ -104,8 +104,8 @@ pub fn read_input_requests(requests: Json<'_>) -> Result<Vec<InputRequest<'_>>, 
         if params.is_some_and(|params| !params.is_object()) || request.ambiguous(&["method", "params"]).is_some() {
             return Err(invalid("a member of inputRequests is no request"));
         }
-        let ask = method.and_then(|method| Ask::read(&method, params));
-        let Some(ask) = ask.filter(|ask| params.is_some() || *ask == Ask::Roots) else {
+        let ask = method.and_then(|method| ElicitationKind::read(&method, params));
+        let Some(ask) = ask.filter(|ask| params.is_some() || *ask == ElicitationKind::Roots) else {
             return Err(invalid(
                 "a member of inputRequests asks for something that MCP does not have",
             ));
@@ -126,7 +126,7 @@ fn invalid(what: &str) -> Failure {
 
 /// One input that the daemon requests from a modern client.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct InputQuestion<'a> {
     /// The key in `inputRequests`.
     pub key: &'a str,
     /// The request's method.
@@ -137,7 +137,7 @@ pub struct Question<'a> {
 
 /// A result of the daemon that requests input from a client of this modern version. `server` is the server that needs
 /// the input, `state` the state that the retry must carry.
-pub fn input_required_result(version: Version, server: &str, questions: &[Question<'_>], state: &str) -> Vec<u8> {
+pub fn input_required_result(version: Version, server: &str, questions: &[InputQuestion<'_>], state: &str) -> Vec<u8> {
     let mut requests = String::new();
     for question in questions {
         let comma = if requests.is_empty() { "" } else { "," };
@@ -197,14 +197,14 @@ pub fn wrapped_state_edits(result: Json<'_>, state: &str) -> Edits {
 
 /// The members of a modern client's request that make it a retry.
 #[derive(Debug, Clone)]
-pub struct Retry<'a> {
+pub struct RetryInput<'a> {
     /// `requestState`
     pub state: Cow<'a, str>,
     /// `inputResponses`, an object of objects.
     pub responses: Option<Json<'a>>,
 }
 
-impl<'a> Retry<'a> {
+impl<'a> RetryInput<'a> {
     /// The client's response under a key.
     pub fn response(&self, key: &str) -> Option<Json<'a>> {
         self.responses?.get(key)
@@ -216,7 +216,10 @@ impl<'a> Retry<'a> {
 ///
 /// # Errors
 /// -32602 if one of them has a wrong type or length.
-pub fn read_retry<'a>(state: Option<Json<'a>>, responses: Option<Json<'a>>) -> Result<Option<Retry<'a>>, RpcError> {
+pub fn read_retry<'a>(
+    state: Option<Json<'a>>,
+    responses: Option<Json<'a>>,
+) -> Result<Option<RetryInput<'a>>, RpcError> {
     if let Some(responses) = responses {
         if !responses.is_object() {
             return Err(RpcError::invalid_params("params.inputResponses must be an object"));
@@ -237,14 +240,14 @@ pub fn read_retry<'a>(state: Option<Json<'a>>, responses: Option<Json<'a>>) -> R
             }
         }
     }
-    let Some(state) = state.filter(|state| state.kind() != Kind::Null) else {
+    let Some(state) = state.filter(|state| state.kind() != JsonKind::Null) else {
         return Ok(None);
     };
     match state.as_str() {
         Some(_) if state.text().len() > WRAPPED_LIMIT => Err(RpcError::invalid_params(format!(
             "params.requestState must have at most {WRAPPED_LIMIT} bytes"
         ))),
-        Some(state) => Ok(Some(Retry { state, responses })),
+        Some(state) => Ok(Some(RetryInput { state, responses })),
         None => Err(RpcError::invalid_params("params.requestState must be a string")),
     }
 }
@@ -299,7 +302,13 @@ mod tests {
             .iter()
             .map(|request| (request.key.as_str().unwrap().into_owned(), request.ask))
             .collect();
-        assert_eq!(asked, [("b".to_owned(), Ask::Roots), ("a".to_owned(), Ask::Form)]);
+        assert_eq!(
+            asked,
+            [
+                ("b".to_owned(), ElicitationKind::Roots),
+                ("a".to_owned(), ElicitationKind::Form)
+            ]
+        );
         assert_eq!(read.state.unwrap().text(), r#""s\n""#);
         let only_state = read_input_required(json(r#"{"requestState":"s"}"#)).unwrap();
         assert!(only_state.requests.is_empty());
@@ -343,12 +352,12 @@ mod tests {
     #[test]
     fn a_question_of_ours_reads_back() {
         let questions = [
-            Question {
+            InputQuestion {
                 key: "a\"",
                 method: "elicitation/create",
                 params: Some(r#"{"message":"m" ,"requestedSchema":{}}"#),
             },
-            Question {
+            InputQuestion {
                 key: "b",
                 method: "roots/list",
                 params: None,
@@ -360,7 +369,7 @@ mod tests {
         assert!(is_input_required(json(&result)));
         assert_eq!(read.state.unwrap().as_str().unwrap(), "state");
         assert_eq!(read.requests[0].params.unwrap().text(), questions[0].params.unwrap());
-        assert_eq!(read.requests[1].ask, Ask::Roots);
+        assert_eq!(read.requests[1].ask, ElicitationKind::Roots);
         assert!(read.requests[0].key.is_string("a\""));
     }
 

@@ -44,18 +44,18 @@ pub mod upstream;
 pub mod uri;
 pub mod version;
 
-pub use answer::{Answer, Capability, Presented, discover_result, empty_result, initialize_result};
-pub use ask::Ask;
+pub use answer::{AnswerBody, Capability, ServerIdentity, discover_result, empty_result, initialize_result};
+pub use ask::ElicitationKind;
 pub use askable::Askable;
-pub use asking::{Said, Wording, elicitations, read_response};
-pub use deferred::Deferred;
+pub use asking::{ClientReply, Wording, elicitations, read_response};
+pub use deferred::DeferredTask;
 pub use error::{Code, Failure, META_KEPT};
 pub use failure_class::{AttemptFailure, FailureCause, FailureClass};
 pub use feature::{Feature, Features};
 pub use method::Method;
-pub use mirrored::{Mirrored, compare_request, declared_version, request_fields};
-pub use request::{Notification, Request, Session, classify, read_initialize, read_notification};
-pub use rewrites::{Inspected, Shape, error_edits, inspect_result, result_edits};
+pub use mirrored::{MirroredArgument, compare_request, declared_version, request_fields};
+pub use request::{ClientNotification, Request, SessionPhase, classify, read_initialize, read_notification};
+pub use rewrites::{AnswerShape, ResultFindings, error_edits, inspect_result, result_edits};
 pub use rpc_error::RpcError;
 pub use towards::{
     Towards, cancelled_edits, id_edit, mute_edits, params_edits, progress_edits, quoted, rename_edit, required_params,

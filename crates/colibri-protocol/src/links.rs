@@ -11,7 +11,7 @@ use memchr::memmem::Finder;
 use super::error::{Code, Failure};
 use super::method::Method;
 use super::uri;
-use colibri_wire::json::Member;
+use colibri_wire::json::JsonMember;
 use colibri_wire::{Edits, Json};
 
 /// The most URIs of one message that are changed. Each edit takes several times its own size in memory.
@@ -69,7 +69,7 @@ impl<'s> Links<'s> {
     }
 
     /// Edits a member of a result.
-    pub(crate) fn result_member(&mut self, edits: &mut Edits, method: Option<Method>, member: &Member<'_>) {
+    pub(crate) fn result_member(&mut self, edits: &mut Edits, method: Option<Method>, member: &JsonMember<'_>) {
         if member.key.is_string("_meta") {
             return self.meta(edits, member.value);
         }
@@ -120,7 +120,7 @@ impl<'s> Links<'s> {
     }
 
     /// Edits a member of a `_meta`.
-    pub(crate) fn meta_member(&mut self, edits: &mut Edits, member: &Member<'_>) {
+    pub(crate) fn meta_member(&mut self, edits: &mut Edits, member: &JsonMember<'_>) {
         if member.key.is_string("ui/resourceUri") || member.key.is_string("openai/outputTemplate") {
             self.uri(edits, member.value);
         } else if member.key.is_string("ui") {
@@ -134,7 +134,7 @@ impl<'s> Links<'s> {
 }
 
 /// Calls `each` with the content blocks in a member of a result.
-pub(crate) fn each_block<'a>(method: Option<Method>, member: &Member<'a>, each: &mut impl FnMut(Json<'a>)) {
+pub(crate) fn each_block<'a>(method: Option<Method>, member: &JsonMember<'a>, each: &mut impl FnMut(Json<'a>)) {
     match method {
         Some(Method::ToolsCall) if member.key.is_string("content") => member.value.elements().for_each(each),
         Some(Method::PromptsGet) if member.key.is_string("messages") => {
@@ -156,7 +156,7 @@ fn each_content<'a>(message: Json<'a>, each: &mut impl FnMut(Json<'a>)) {
 }
 
 /// Edits the URI that an error is about (2025-11-25, server/resources, "Error Handling").
-pub(crate) fn error_member(edits: &mut Edits, server: &str, member: &Member<'_>) {
+pub(crate) fn error_member(edits: &mut Edits, server: &str, member: &JsonMember<'_>) {
     if member.key.is_string("data") {
         Links::of(server).uris(edits, member.value);
     }
@@ -164,13 +164,13 @@ pub(crate) fn error_member(edits: &mut Edits, server: &str, member: &Member<'_>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::rewrites::{self, Shape};
+    use super::super::rewrites::{self, AnswerShape};
     use super::super::version::Version::{self, *};
     use super::*;
     use proptest::prelude::*;
 
     fn edits(method: Method, server: Version, client: Version, text: &str) -> Result<Edits, Failure> {
-        let shape = Shape {
+        let shape = AnswerShape {
             method: Some(method),
             server,
             client,
@@ -261,7 +261,7 @@ mod tests {
         for method in [Method::Complete, Method::PromptsList] {
             assert_eq!(shown(method, V2025_11_25, V2025_11_25, text), text);
         }
-        let bare = Shape {
+        let bare = AnswerShape {
             method: Some(Method::ToolsCall),
             server: V2025_11_25,
             client: V2025_11_25,
@@ -294,7 +294,7 @@ mod tests {
     fn the_uri_of_an_error_is_the_one_that_was_asked_for() {
         let error = r#"{"code":-32002,"message":"no a:b","data":{"uri":"a:b","more":1}}"#;
         let edited = |method, client| {
-            let shape = Shape {
+            let shape = AnswerShape {
                 method: Some(method),
                 server: V2025_11_25,
                 client,

@@ -161,16 +161,16 @@ pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u
 /// The start of a page: after the entry with this name or URI. Opaque to clients. A cursor holds a name and no index,
 /// so that it stays valid when the list changes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
+pub struct ListCursor {
     after: String,
 }
 
-impl Cursor {
+impl ListCursor {
     /// Reads the cursor in the `params` of a list request, if there is one.
     ///
     /// # Errors
     /// -32602 for a cursor that the daemon did not make (server/utilities/pagination, "Error Handling").
-    pub fn read(params: Option<Json<'_>>) -> Result<Option<Cursor>, RpcError> {
+    pub fn read(params: Option<Json<'_>>) -> Result<Option<ListCursor>, RpcError> {
         let Some(cursor) = params.and_then(|params| params.get("cursor")) else {
             return Ok(None);
         };
@@ -183,7 +183,7 @@ impl Cursor {
             .and_then(|text| unhex(text.as_bytes()))
             .and_then(|bytes| String::from_utf8(bytes).ok());
         match decoded {
-            Some(after) => Ok(Some(Cursor { after })),
+            Some(after) => Ok(Some(ListCursor { after })),
             None => Err(RpcError::invalid_params(
                 "invalid params: this cursor is not from here: list again from the beginning",
             )),
@@ -205,7 +205,7 @@ pub fn page<'a>(
     feature: Feature,
     client: Version,
     ttl_ms: u64,
-    cursor: Option<&Cursor>,
+    cursor: Option<&ListCursor>,
     entries: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> (Vec<u8>, Range<usize>) {
     let after = cursor.map(|cursor| cursor.after.as_str());
@@ -245,7 +245,7 @@ pub fn page<'a>(
     page.push(b']');
     if let Some(last) = last.filter(|_| more) {
         page.extend_from_slice(b",\"nextCursor\":");
-        write_string(&mut page, &Cursor { after: last.to_owned() }.encode());
+        write_string(&mut page, &ListCursor { after: last.to_owned() }.encode());
     }
     if client.is_modern() {
         page.extend_from_slice(
@@ -458,16 +458,16 @@ mod tests {
         assert_eq!(least_ttl([(V2026_07_28, None)]), 0);
     }
 
-    fn listed(client: Version, cursor: Option<&Cursor>, tools: &BTreeMap<String, Vec<u8>>) -> Value {
+    fn listed(client: Version, cursor: Option<&ListCursor>, tools: &BTreeMap<String, Vec<u8>>) -> Value {
         let tools = tools
             .iter()
             .map(|(name, definition)| (name.as_str(), definition.as_slice()));
         serde_json::from_slice(&page(Feature::Tool, client, 5, cursor, tools).0).unwrap()
     }
 
-    fn next(page: &Value) -> Option<Cursor> {
+    fn next(page: &Value) -> Option<ListCursor> {
         let params = json!({"cursor": page.get("nextCursor")?}).to_string();
-        Cursor::read(Some(json(&params))).unwrap()
+        ListCursor::read(Some(json(&params))).unwrap()
     }
 
     fn definition(name: &str, padding: usize) -> Vec<u8> {
@@ -554,12 +554,16 @@ mod tests {
             r#"{"cursor":7}"#,
             r#"{"cursor":"\ud800"}"#,
         ] {
-            assert_eq!(Cursor::read(Some(json(params))).unwrap_err().code, -32602, "{params}");
+            assert_eq!(
+                ListCursor::read(Some(json(params))).unwrap_err().code,
+                -32602,
+                "{params}"
+            );
         }
         for params in ["{}", r#"{"cursor":null}"#] {
-            assert_eq!(Cursor::read(Some(json(params))).unwrap(), None);
+            assert_eq!(ListCursor::read(Some(json(params))).unwrap(), None);
         }
-        assert_eq!(Cursor::read(None).unwrap(), None);
+        assert_eq!(ListCursor::read(None).unwrap(), None);
     }
 
     proptest! {
@@ -567,9 +571,9 @@ mod tests {
 
         #[test]
         fn cursors_read_back(after in ".{1,40}") {
-            let cursor = Cursor { after };
+            let cursor = ListCursor { after };
             let params = format!("{{\"cursor\":\"{}\"}}", cursor.encode());
-            prop_assert_eq!(Cursor::read(Some(json(&params))).unwrap(), Some(cursor));
+            prop_assert_eq!(ListCursor::read(Some(json(&params))).unwrap(), Some(cursor));
         }
 
         #[test]

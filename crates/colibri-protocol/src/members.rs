@@ -1,6 +1,6 @@
 //! Objects edited in place, member by member.
 
-use colibri_wire::json::Member;
+use colibri_wire::json::JsonMember;
 use colibri_wire::{Edits, Json};
 
 /// The change to a member of an object.
@@ -19,7 +19,7 @@ pub(crate) fn rewrite<'a>(
     edits: &mut Edits,
     object: Json<'a>,
     insert: &str,
-    mut change: impl FnMut(&Member<'a>, &mut Edits) -> Change,
+    mut change: impl FnMut(&JsonMember<'a>, &mut Edits) -> Change,
 ) {
     let start = object.span().start + 1;
     // The end of the value of the last member that stays.

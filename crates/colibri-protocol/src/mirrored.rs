@@ -11,7 +11,7 @@ use super::request::META_PROTOCOL_VERSION;
 use super::rpc_error::{HEADER_MISMATCH, RpcError};
 use colibri_text::brief;
 use colibri_wire::Json;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 
 /// The deepest nesting of a tool's schema that is searched for annotations.
 const MAX_DEPTH: usize = 32;
@@ -60,7 +60,7 @@ pub fn declared_version<'a>(params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
 
 /// The header fields of a modern request, by their names in lower case. `arguments` are the mirrored arguments of the
 /// called tool.
-pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[Mirrored]) -> Vec<(String, String)> {
+pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[MirroredArgument]) -> Vec<(String, String)> {
     let mut fields = vec![("mcp-method".to_owned(), encode(method))];
     if let Some(version) = declared_version(params) {
         fields.push(("mcp-protocol-version".to_owned(), encode(&version)));
@@ -75,17 +75,17 @@ pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[Mirro
 
 /// An argument of a tool that is mirrored in a header field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirrored {
+pub struct MirroredArgument {
     /// The name of the field, in lower case.
     field: String,
     /// The keys that lead to the argument.
     path: Vec<String>,
 }
 
-impl Mirrored {
+impl MirroredArgument {
     /// The mirrored arguments of a tool's definition: those with `x-mcp-header` in `inputSchema` that a chain of
     /// `properties` reaches.
-    pub fn of_tool(definition: Json<'_>) -> Vec<Mirrored> {
+    pub fn of_tool(definition: Json<'_>) -> Vec<MirroredArgument> {
         let mut found = Vec::new();
         if let Some(schema) = definition.get("inputSchema") {
             gather(schema, &mut Vec::new(), &mut found);
@@ -106,7 +106,7 @@ impl Mirrored {
 
     fn argument<'a>(&self, arguments: Option<Json<'a>>) -> Option<Json<'a>> {
         let argument = self.path.iter().try_fold(arguments, |value, key| Some(value?.get(key)));
-        argument.flatten().filter(|value| value.kind() != Kind::Null)
+        argument.flatten().filter(|value| value.kind() != JsonKind::Null)
     }
 
     /// The header field for this argument, if there is one.
@@ -138,8 +138,8 @@ impl Mirrored {
             };
         };
         match argument.kind() {
-            Kind::String => compare_text(&self.field, &argument.as_str().unwrap_or_default(), said, true),
-            Kind::Number => {
+            JsonKind::String => compare_text(&self.field, &argument.as_str().unwrap_or_default(), said, true),
+            JsonKind::Number => {
                 let text = decode(&self.field, said)?;
                 if text == argument.text() || same_number(&text, argument.text()) {
                     return Ok(());
@@ -151,7 +151,7 @@ impl Mirrored {
     }
 }
 
-fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
+fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) {
     let Some(properties) = schema.get("properties").filter(|_| path.len() < MAX_DEPTH) else {
         return;
     };
@@ -163,7 +163,7 @@ fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
             && is_short
             && name.len() <= MAX_NAME
         {
-            found.push(Mirrored {
+            found.push(MirroredArgument {
                 field: format!("mcp-param-{}", name.to_ascii_lowercase()),
                 path: path.clone(),
             });
@@ -341,14 +341,20 @@ mod tests {
         let many: Vec<String> = (0..2000).map(|at| annotated(at, "N")).collect();
         let tool = |properties: &str| format!(r#"{{"name":"t","inputSchema":{{"properties":{{{properties}}}}}}}"#);
         let flat = tool(&many.join(","));
-        assert_eq!(Mirrored::of_tool(json(&flat)).len(), MAX_FIELDS);
-        assert!(Mirrored::check_tool(json(&flat)).unwrap_err().contains("one too many"));
+        assert_eq!(MirroredArgument::of_tool(json(&flat)).len(), MAX_FIELDS);
+        assert!(
+            MirroredArgument::check_tool(json(&flat))
+                .unwrap_err()
+                .contains("one too many")
+        );
         // One long key above all arguments is part of the path of each.
         let long = "k".repeat(1 << 16);
         let below = tool(&format!(r#""{long}":{{"properties":{{{}}}}}"#, many.join(",")));
-        assert!(Mirrored::of_tool(json(&below)).is_empty());
+        assert!(MirroredArgument::of_tool(json(&below)).is_empty());
         let named = tool(&annotated(0, &long));
-        assert!(Mirrored::of_tool(json(&named)).is_empty() && Mirrored::check_tool(json(&named)).is_err());
+        assert!(
+            MirroredArgument::of_tool(json(&named)).is_empty() && MirroredArgument::check_tool(json(&named)).is_err()
+        );
     }
 
     fn compared(method: &str, params: &str, fields: &[(&str, &str)]) -> Result<(), i64> {
@@ -466,7 +472,7 @@ mod tests {
             "dry":{"type":"boolean","x-mcp-header":"Dry"},
             "list":{"type":"array","items":{"properties":{"a":{"x-mcp-header":"A"}}}},
             "other":{"oneOf":[{"properties":{"b":{"x-mcp-header":"B"}}}]}}}}"##;
-        let mirrored = Mirrored::of_tool(json(definition));
+        let mirrored = MirroredArgument::of_tool(json(definition));
         let fields: Vec<_> = mirrored.iter().map(|one| one.field.as_str()).collect();
         assert_eq!(fields, ["mcp-param-region", "mcp-param-zone", "mcp-param-dry"]);
         let check = |which: usize, arguments: &str, said: Option<&str>| {
@@ -504,7 +510,7 @@ mod tests {
         ] {
             assert_eq!(check(which, arguments, said), good, "{arguments} {said:?}");
         }
-        assert!(Mirrored::of_tool(json("{}")).is_empty());
+        assert!(MirroredArgument::of_tool(json("{}")).is_empty());
     }
 
     #[test]
@@ -514,8 +520,8 @@ mod tests {
             "deep":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}},
             "off":{"type":"boolean","x-mcp-header":"Off"},"no":{"type":"string","x-mcp-header":"No"}}}}"#,
         );
-        assert_eq!(Mirrored::check_tool(tool), Ok(()));
-        let mirrored = Mirrored::of_tool(tool);
+        assert_eq!(MirroredArgument::check_tool(tool), Ok(()));
+        let mirrored = MirroredArgument::of_tool(tool);
         for (region, field) in [
             ("us-west1", "us-west1"),
             ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
@@ -546,7 +552,7 @@ mod tests {
 
     #[test]
     fn a_tool_that_mirrors_what_it_may_not_is_refused() {
-        let at = |schema: &str| Mirrored::check_tool(json(&format!(r#"{{"inputSchema":{schema}}}"#)));
+        let at = |schema: &str| MirroredArgument::check_tool(json(&format!(r#"{{"inputSchema":{schema}}}"#)));
         let property = |annotated: &str| at(&format!(r#"{{"properties":{{"a":{{{annotated}}}}}}}"#));
         assert_eq!(property(r#""type":"string","x-mcp-header":"A-b_1""#), Ok(()));
         // A property's name, a value and an example are no annotations.

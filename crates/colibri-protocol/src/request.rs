@@ -8,7 +8,7 @@ use super::method::Method;
 use super::rpc_error::{INVALID_REQUEST, RpcError};
 use super::version::Version;
 use colibri_wire::Json;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 
 /// `_meta` of a modern request: the protocol version. Required.
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -57,24 +57,24 @@ const READ_PARAMS: usize = 6;
 
 /// The handshake state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Session {
+pub enum SessionPhase {
     /// No handshake yet: only modern requests, `initialize` and `ping` are accepted.
     Fresh,
     /// A handshake for this legacy version. Modern requests are still accepted: each request declares its own version.
     Legacy(Version),
 }
 
-impl Session {
+impl SessionPhase {
     /// True if the connection accepts JSON-RPC batches. Before the handshake it does not: `initialize` must not be part
     /// of a batch (2025-03-26, basic/lifecycle), and it must come first.
     pub fn takes_batches(self) -> bool {
-        matches!(self, Session::Legacy(version) if version.has_batches())
+        matches!(self, SessionPhase::Legacy(version) if version.has_batches())
     }
 }
 
 /// The parts of a request's `_meta` that are read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Meta<'a> {
+pub struct RequestMeta<'a> {
     /// The `_meta` object.
     pub object: Option<Json<'a>>,
     /// A string or a number.
@@ -95,7 +95,7 @@ pub struct Request<'a> {
     /// `None` for a method of no version of MCP: a method of the operators, of an extension, or an unknown one.
     pub method: Option<Method>,
     /// The request's `_meta`.
-    pub meta: Meta<'a>,
+    pub meta: RequestMeta<'a>,
     /// `params.name`, not checked.
     pub name: Option<Json<'a>>,
     /// `params.arguments`, not checked.
@@ -113,7 +113,7 @@ pub struct Request<'a> {
 /// an unknown version, -32601 for a method that the request's version does not have or that is not offered, -32600 for
 /// a second handshake.
 pub fn classify<'a>(
-    session: Session,
+    session: SessionPhase,
     offered: &[Capability],
     method: &str,
     params: Option<Json<'a>>,
@@ -131,12 +131,12 @@ pub fn classify<'a>(
     let version = match (session, declared.as_deref().map(Version::parse)) {
         (_, Some(Some(version))) if version.is_modern() => version,
         // A legacy client may repeat the version that it negotiated.
-        (Session::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
+        (SessionPhase::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
         (_, Some(_)) => {
             return Err(RpcError::unsupported_version(declared.as_deref().unwrap_or_default()));
         }
-        (Session::Legacy(agreed), None) => agreed,
-        (Session::Fresh, None) => match known {
+        (SessionPhase::Legacy(agreed), None) => agreed,
+        (SessionPhase::Fresh, None) => match known {
             // Version 2025-11-25, basic/lifecycle: "requests other than pings" have to wait for the handshake.
             Some(Method::Initialize | Method::Ping) => Version::LATEST_LEGACY,
             _ => return Err(neither_era()),
@@ -144,7 +144,7 @@ pub fn classify<'a>(
     };
     let meta = read_meta(meta_object, version)?;
     match known {
-        Some(Method::Initialize) if !version.is_modern() && session != Session::Fresh => Err(RpcError::new(
+        Some(Method::Initialize) if !version.is_modern() && session != SessionPhase::Fresh => Err(RpcError::new(
             INVALID_REQUEST,
             "this connection is initialized already: open another one",
         )),
@@ -196,7 +196,7 @@ pub fn read_initialize(params: Option<Json<'_>>) -> Result<Initialize<'_>, RpcEr
 
 /// A notification that a client sends to a server.
 #[derive(Debug, Clone, Copy)]
-pub enum Notification<'a> {
+pub enum ClientNotification<'a> {
     /// The end of the handshake.
     Initialized,
     /// The client will not use the answer to the request with this id, which is a string or a number.
@@ -215,22 +215,22 @@ pub enum Notification<'a> {
 
 /// Reads a notification. `None` for an unknown or malformed one, which is ignored (2026-07-28,
 /// basic/patterns/cancellation, "Error Handling").
-pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
+pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<ClientNotification<'a>> {
     match method {
-        "notifications/initialized" => Some(Notification::Initialized),
+        "notifications/initialized" => Some(ClientNotification::Initialized),
         "notifications/progress" => {
             let params = params.filter(|params| params.ambiguous(&PARAMS_KEYS).is_none())?;
             let token = params.get("progressToken")?.as_u64()?;
-            Some(Notification::Progress { token })
+            Some(ClientNotification::Progress { token })
         }
-        "notifications/roots/list_changed" => Some(Notification::RootsListChanged),
+        "notifications/roots/list_changed" => Some(ClientNotification::RootsListChanged),
         "notifications/cancelled" => {
             let params = params?;
             if params.ambiguous(&PARAMS_KEYS).is_some() {
                 return None;
             }
             let request = params.get("requestId").filter(is_id)?;
-            Some(Notification::Cancelled { request })
+            Some(ClientNotification::Cancelled { request })
         }
         _ => None,
     }
@@ -238,7 +238,7 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<N
 
 /// True if a value can be a request id or a progress token.
 pub(crate) fn is_id(value: &Json<'_>) -> bool {
-    matches!(value.kind(), Kind::String | Kind::Number)
+    matches!(value.kind(), JsonKind::String | JsonKind::Number)
 }
 
 /// Reads the [`PARAMS_KEYS`] that each request needs: `_meta`, which must be an object, and the others of the first
@@ -264,17 +264,17 @@ fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; READ_PARAM
     Ok(picked.values)
 }
 
-fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, RpcError> {
-    let mut meta = Meta {
+fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<RequestMeta<'_>, RpcError> {
+    let mut meta = RequestMeta {
         object,
-        ..Meta::default()
+        ..RequestMeta::default()
     };
     let Some(members) = object else {
         return Ok(meta);
     };
     if let Some(token) = members
         .get(META_PROGRESS_TOKEN)
-        .filter(|token| token.kind() != Kind::Null)
+        .filter(|token| token.kind() != JsonKind::Null)
     {
         if !is_id(&token) {
             return Err(must_be("_meta.progressToken", "a string or a number"));
@@ -338,7 +338,7 @@ mod tests {
 
     const MODERN: &str = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#;
 
-    fn code(session: Session, method: &str, params: &str) -> Result<Version, i64> {
+    fn code(session: SessionPhase, method: &str, params: &str) -> Result<Version, i64> {
         classify(session, &ALL, method, Some(json(params)))
             .map(|request| request.version)
             .map_err(|error| error.code)
@@ -346,19 +346,19 @@ mod tests {
 
     #[test]
     fn the_request_decides_its_era() {
-        let legacy = Session::Legacy(V2025_06_18);
+        let legacy = SessionPhase::Legacy(V2025_06_18);
         for (session, method, params, expected) in [
-            (Session::Fresh, "initialize", "{}", Ok(V2025_11_25)),
-            (Session::Fresh, "ping", "{}", Ok(V2025_11_25)),
-            (Session::Fresh, "server/discover", MODERN, Ok(V2026_07_28)),
-            (Session::Fresh, "tools/call", MODERN, Ok(V2026_07_28)),
+            (SessionPhase::Fresh, "initialize", "{}", Ok(V2025_11_25)),
+            (SessionPhase::Fresh, "ping", "{}", Ok(V2025_11_25)),
+            (SessionPhase::Fresh, "server/discover", MODERN, Ok(V2026_07_28)),
+            (SessionPhase::Fresh, "tools/call", MODERN, Ok(V2026_07_28)),
             (legacy, "tools/call", "{}", Ok(V2025_06_18)),
             (legacy, "ping", "{}", Ok(V2025_06_18)),
             (legacy, "tools/call", MODERN, Ok(V2026_07_28)),
             (legacy, "server/discover", MODERN, Ok(V2026_07_28)),
-            (Session::Fresh, "tools/call", "{}", Err(INVALID_PARAMS)),
-            (Session::Fresh, "server/discover", "{}", Err(INVALID_PARAMS)),
-            (Session::Fresh, "whatever", "{}", Err(INVALID_PARAMS)),
+            (SessionPhase::Fresh, "tools/call", "{}", Err(INVALID_PARAMS)),
+            (SessionPhase::Fresh, "server/discover", "{}", Err(INVALID_PARAMS)),
+            (SessionPhase::Fresh, "whatever", "{}", Err(INVALID_PARAMS)),
             (legacy, "initialize", "{}", Err(INVALID_REQUEST)),
             (legacy, "server/discover", "{}", Err(METHOD_NOT_FOUND)),
             (legacy, "subscriptions/listen", "{}", Err(METHOD_NOT_FOUND)),
@@ -366,7 +366,9 @@ mod tests {
             assert_eq!(code(session, method, params), expected, "{session:?} {method} {params}");
         }
         assert_eq!(
-            classify(Session::Fresh, &ALL, "tools/list", None).unwrap_err().code,
+            classify(SessionPhase::Fresh, &ALL, "tools/list", None)
+                .unwrap_err()
+                .code,
             INVALID_PARAMS
         );
         assert_eq!(classify(legacy, &ALL, "tools/list", None).unwrap().version, V2025_06_18);
@@ -374,7 +376,7 @@ mod tests {
 
     #[test]
     fn methods_that_the_modern_era_removed_are_not_found() {
-        for session in [Session::Fresh, Session::Legacy(V2025_11_25)] {
+        for session in [SessionPhase::Fresh, SessionPhase::Legacy(V2025_11_25)] {
             for method in [
                 "initialize",
                 "ping",
@@ -392,9 +394,9 @@ mod tests {
         for method in Method::ALL {
             let found = |offered: &[Capability], version: Version| {
                 let (session, params) = if version.is_modern() {
-                    (Session::Fresh, Some(json(MODERN)))
+                    (SessionPhase::Fresh, Some(json(MODERN)))
                 } else {
-                    (Session::Legacy(version), None)
+                    (SessionPhase::Legacy(version), None)
                 };
                 classify(session, offered, method.as_str(), params).map_err(|error| error.code)
             };
@@ -416,10 +418,10 @@ mod tests {
 
     #[test]
     fn methods_of_nobody_are_left_to_the_caller() {
-        let request = classify(Session::Legacy(V2025_11_25), &ALL, "colibri/trail", None).unwrap();
+        let request = classify(SessionPhase::Legacy(V2025_11_25), &ALL, "colibri/trail", None).unwrap();
         assert_eq!(request.method, None);
         assert_eq!(
-            classify(Session::Fresh, &ALL, "tasks/result", Some(json(MODERN)))
+            classify(SessionPhase::Fresh, &ALL, "tasks/result", Some(json(MODERN)))
                 .unwrap()
                 .method,
             None
@@ -429,10 +431,10 @@ mod tests {
     #[test]
     fn unknown_versions_are_refused_with_those_that_are_known() {
         for (session, requested) in [
-            (Session::Fresh, "2099-01-01"),
-            (Session::Fresh, "2025-11-25"),
-            (Session::Legacy(V2025_06_18), "2025-11-25"),
-            (Session::Fresh, ""),
+            (SessionPhase::Fresh, "2099-01-01"),
+            (SessionPhase::Fresh, "2025-11-25"),
+            (SessionPhase::Legacy(V2025_06_18), "2025-11-25"),
+            (SessionPhase::Fresh, ""),
         ] {
             let params = MODERN.replace("2026-07-28", requested);
             let error = classify(session, &ALL, "tools/list", Some(json(&params))).unwrap_err();
@@ -442,7 +444,7 @@ mod tests {
         // A legacy session knows its negotiated version, so the request needs none of the modern keys.
         let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
         assert_eq!(
-            code(Session::Legacy(V2025_11_25), "tools/list", params),
+            code(SessionPhase::Legacy(V2025_11_25), "tools/list", params),
             Ok(V2025_11_25)
         );
     }
@@ -460,7 +462,7 @@ mod tests {
             r#"[]"#,
         ] {
             assert_eq!(
-                code(Session::Fresh, "tools/list", params),
+                code(SessionPhase::Fresh, "tools/list", params),
                 Err(INVALID_PARAMS),
                 "{params}"
             );
@@ -483,14 +485,14 @@ mod tests {
         ] {
             let params = with(more);
             let expected = if served { Ok(V2026_07_28) } else { Err(INVALID_PARAMS) };
-            assert_eq!(code(Session::Fresh, "tools/list", &params), expected, "{params}");
+            assert_eq!(code(SessionPhase::Fresh, "tools/list", &params), expected, "{params}");
         }
     }
 
     #[test]
     fn meta_is_handed_on_in_place() {
         let params = r#"{"_meta":{"progressToken":"p","io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}"#;
-        let meta = classify(Session::Fresh, &ALL, "tools/call", Some(json(params)))
+        let meta = classify(SessionPhase::Fresh, &ALL, "tools/call", Some(json(params)))
             .unwrap()
             .meta;
         assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
@@ -510,7 +512,13 @@ mod tests {
             r#"{"_meta":{"progressToken":1,"progresstoken":2}}"#,
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
         ] {
-            let error = classify(Session::Legacy(V2025_11_25), &ALL, "tools/call", Some(json(params))).unwrap_err();
+            let error = classify(
+                SessionPhase::Legacy(V2025_11_25),
+                &ALL,
+                "tools/call",
+                Some(json(params)),
+            )
+            .unwrap_err();
             assert_eq!(error.code, INVALID_PARAMS, "{params}");
             assert!(error.message.contains("can be read as"), "{params}: {error}");
         }
@@ -520,14 +528,14 @@ mod tests {
     fn batches_only_where_their_version_was_negotiated() {
         for version in &Version::ALL[..4] {
             assert_eq!(
-                Session::Legacy(*version).takes_batches(),
+                SessionPhase::Legacy(*version).takes_batches(),
                 *version == V2025_03_26,
                 "{version}"
             );
         }
-        assert!(!Session::Fresh.takes_batches());
+        assert!(!SessionPhase::Fresh.takes_batches());
         assert!(
-            classify(Session::Legacy(V2025_03_26), &ALL, "initialize", None).is_err(),
+            classify(SessionPhase::Legacy(V2025_03_26), &ALL, "initialize", None).is_err(),
             "never inside a batch"
         );
     }
@@ -565,7 +573,7 @@ mod tests {
     #[test]
     fn reads_notifications() {
         let cancelled = |params: &'static str| match read_notification("notifications/cancelled", Some(json(params))) {
-            Some(Notification::Cancelled { request }) => Some(request.text()),
+            Some(ClientNotification::Cancelled { request }) => Some(request.text()),
             _ => None,
         };
         assert_eq!(cancelled(r#"{"requestId":"\u0061","reason":"x"}"#), Some(r#""\u0061""#));
@@ -580,18 +588,18 @@ mod tests {
         }
         assert!(matches!(
             read_notification("notifications/initialized", None),
-            Some(Notification::Initialized)
+            Some(ClientNotification::Initialized)
         ));
         let progress = |text| read_notification("notifications/progress", Some(json(text)));
         assert!(matches!(
             progress(r#"{"progressToken":7,"progress":1}"#),
-            Some(Notification::Progress { token: 7 })
+            Some(ClientNotification::Progress { token: 7 })
         ));
         assert!(progress(r#"{"progressToken":"7"}"#).is_none());
         assert!(progress(r#"{"progressToken":7,"ProgressToken":8}"#).is_none());
         assert!(matches!(
             read_notification("notifications/roots/list_changed", None),
-            Some(Notification::RootsListChanged)
+            Some(ClientNotification::RootsListChanged)
         ));
         assert!(read_notification("notifications/nonsense", None).is_none());
         assert!(read_notification("notifications/cancelled", None).is_none());

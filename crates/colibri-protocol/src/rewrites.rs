@@ -24,7 +24,7 @@ pub(crate) const CONVERTED_LIMIT: usize = 10_000;
 
 /// The method and the versions of an answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape<'a> {
+pub struct AnswerShape<'a> {
     /// The method of the request; `None` for a method that MCP does not have.
     pub method: Option<Method>,
     /// The version of the server.
@@ -35,7 +35,7 @@ pub struct Shape<'a> {
     pub prefix: Option<&'a str>,
 }
 
-impl Shape<'_> {
+impl AnswerShape<'_> {
     /// True if such a result may need edits or may be refused. Most results are relayed without a parse.
     pub fn may_edit(&self, result: &[u8]) -> bool {
         let by_version = if self.server == self.client {
@@ -55,8 +55,8 @@ impl Shape<'_> {
 ///
 /// # Errors
 /// The error to answer with, if the client's version cannot express the result.
-pub fn result_edits(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
-    let Shape {
+pub fn result_edits(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let AnswerShape {
         method, server, client, ..
     } = *shape;
     if server == client || server < client && !client.is_modern() {
@@ -86,7 +86,7 @@ pub fn result_edits(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failur
 
 /// The facts that are read of every result.
 #[derive(Debug, Default)]
-pub struct Inspected {
+pub struct ResultFindings {
     /// True if a tool's result reports that the tool failed (`isError`).
     pub says_error: bool,
     /// True if the result is a task (see [`super::tasks`]). Only of a modern server.
@@ -100,7 +100,7 @@ pub struct Inspected {
 
 /// Inspects the result of a server of this version. `resultType` belongs to 2026-07-28: a legacy server may use the
 /// name for its own data, which has no meaning here.
-pub fn inspect_result(result: Json<'_>, server: Version) -> Inspected {
+pub fn inspect_result(result: Json<'_>, server: Version) -> ResultFindings {
     let (mut is_error, mut is_task, mut asks) = (None, false, false);
     let mut edits = Edits::new();
     for member in result.members() {
@@ -119,7 +119,7 @@ pub fn inspect_result(result: Json<'_>, server: Version) -> Inspected {
             });
         }
     }
-    Inspected {
+    ResultFindings {
         says_error: is_error.unwrap_or(false),
         is_task,
         asks,
@@ -146,7 +146,7 @@ fn legacy_ttl(method: Option<Method>) -> u64 {
 }
 
 /// The edits to a legacy server's result for a modern client.
-fn to_modern(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+fn to_modern(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (method, mut links) = (shape.method, shape.links());
     let mut edits = Edits::new();
     let is_cacheable = method.is_some_and(Method::is_cacheable);
@@ -175,7 +175,7 @@ fn to_modern(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
 }
 
 /// The edits to a server's result that its client's version can parse as it is.
-fn same_era(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+fn same_era(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (mut edits, mut links) = (Edits::new(), shape.links());
     if let Some(links) = &mut links {
         for member in result.members() {
@@ -199,7 +199,7 @@ pub(crate) fn is_input_required(result: Json<'_>) -> bool {
 
 /// The edits to a modern server's `resources/read` for a modern client: its cache scope must not be `public`, since the
 /// resource may be visible to one user only.
-fn keep_private(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+fn keep_private(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (mut edits, mut links) = (Edits::new(), shape.links());
     if is_input_required(result) {
         return Ok(edits);
@@ -225,8 +225,8 @@ fn keep_private(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
 }
 
 /// The edits to a newer server's result for an older, legacy client.
-fn to_older(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
-    let Shape {
+fn to_older(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let AnswerShape {
         method, server, client, ..
     } = *shape;
     if server.is_modern() {
@@ -355,8 +355,8 @@ pub(crate) fn block_as_text(block: Json<'_>, client: Version, links: Option<&Lin
 /// # Errors
 /// The error to answer with, if the server's error is about the daemon's own connection to the server, or requests
 /// input.
-pub fn error_edits(shape: &Shape<'_>, error: Json<'_>) -> Result<Edits, Failure> {
-    let Shape {
+pub fn error_edits(shape: &AnswerShape<'_>, error: Json<'_>) -> Result<Edits, Failure> {
+    let AnswerShape {
         method,
         server,
         client,
@@ -408,8 +408,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn shape(method: Method, server: Version, client: Version) -> Shape<'static> {
-        Shape {
+    fn shape(method: Method, server: Version, client: Version) -> AnswerShape<'static> {
+        AnswerShape {
             method: Some(method),
             server,
             client,
@@ -806,9 +806,9 @@ mod tests {
 
     #[test]
     fn id_becomes_the_daemons_own_and_the_clients_again() {
-        use colibri_wire::{Envelope, Kind};
+        use colibri_wire::{Envelope, EnvelopeKind};
         let frame = r#" {"method":"tools/call" ,"params":{"name":"x","id":1,"_meta":{"progressToken":1}},"id": "\u0061","jsonrpc":"2.0"} "#;
-        let Kind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind else {
+        let EnvelopeKind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind else {
             panic!()
         };
         let towards = Towards {
@@ -827,7 +827,7 @@ mod tests {
             r#" {"method":"tools/call" ,"params":{"name":"own name","id":1,"_meta":{"progressToken":42}},"id": 7,"jsonrpc":"2.0"} "#
         );
         let frame = r#"{"id":7,"jsonrpc":"2.0","result":{"id":7,"content":[]}}"#;
-        let Kind::Answer {
+        let EnvelopeKind::Answer {
             id: Some(id),
             outcome: Ok(result),
         } = Envelope::parse(frame.as_bytes()).unwrap().kind

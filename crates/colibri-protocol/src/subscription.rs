@@ -7,7 +7,7 @@ use super::members::{Change, rewrite};
 use super::request::{must_be, object};
 use super::rpc_error::RpcError;
 use super::uri;
-use colibri_wire::json::{Kind, string};
+use colibri_wire::json::{JsonKind, string};
 use colibri_wire::{Edits, Json};
 
 /// The most resources of one subscription.
@@ -17,7 +17,7 @@ pub const URI_LIMIT: usize = 8 * 1024;
 
 /// The notifications that a subscription selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter {
+pub struct SubscriptionFilter {
     /// Changes of the list of tools.
     pub tools: bool,
     /// Changes of the list of prompts.
@@ -30,12 +30,12 @@ pub struct Filter {
     pub tasks_told: Vec<String>,
 }
 
-impl Filter {
+impl SubscriptionFilter {
     /// Reads the filter of `subscriptions/listen`.
     ///
     /// # Errors
     /// -32602 if `notifications` is no object, a member has a wrong type, or there are too many URIs.
-    pub fn read(params: Option<Json<'_>>) -> Result<Filter, RpcError> {
+    pub fn read(params: Option<Json<'_>>) -> Result<SubscriptionFilter, RpcError> {
         let filter = match params {
             Some(params) => object(params, "notifications")?,
             None => None,
@@ -46,14 +46,14 @@ impl Filter {
             None => Ok(false),
         };
         let list = |key: &str| match filter.get(key) {
-            Some(list) if list.kind() == Kind::Array => strings(list),
+            Some(list) if list.kind() == JsonKind::Array => strings(list),
             Some(_) => None,
             None => Some(Vec::new()),
         };
         let uris = list("resourceSubscriptions")
             .ok_or_else(|| must_be("resourceSubscriptions", "an array of at most 1,000 URIs of 8 KiB"))?;
         let tasks_told = list("taskIds").ok_or_else(|| must_be("taskIds", "an array of at most 1,000 ids of 8 KiB"))?;
-        Ok(Filter {
+        Ok(SubscriptionFilter {
             tools: wants("toolsListChanged")?,
             prompts: wants("promptsListChanged")?,
             resources: wants("resourcesListChanged")?,
@@ -73,7 +73,7 @@ impl Filter {
 
     /// True if the filter selects nothing.
     pub fn is_empty(&self) -> bool {
-        *self == Filter::default()
+        *self == SubscriptionFilter::default()
     }
 
     /// The filter as a JSON object.
@@ -113,7 +113,7 @@ fn strings(list: Json<'_>) -> Option<Vec<String>> {
 
 /// The first message of a subscription: the part of its filter that is honoured. `id` is the id of the
 /// `subscriptions/listen` request.
-pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
+pub fn acknowledged(id: &str, honoured: &SubscriptionFilter) -> Vec<u8> {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
          \"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}},\"notifications\":{}}}}}",
@@ -124,9 +124,9 @@ pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
 
 /// Reads a server's `notifications/subscriptions/acknowledged`: the number of the daemon's subscription, and the part
 /// of its filter that is honoured.
-pub(crate) fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, Filter)> {
+pub(crate) fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, SubscriptionFilter)> {
     let id = params?.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
-    Some((id, Filter::read(params).ok()?))
+    Some((id, SubscriptionFilter::read(params).ok()?))
 }
 
 /// The notification of a changed list. `subscription` is the subscription's id for a modern client, `None` for a legacy
@@ -193,20 +193,20 @@ mod tests {
     use super::*;
     use crate::read_in_tests::json;
 
-    fn read(text: &str) -> Option<Filter> {
-        Filter::read(Some(json(text))).ok()
+    fn read(text: &str) -> Option<SubscriptionFilter> {
+        SubscriptionFilter::read(Some(json(text))).ok()
     }
 
     #[test]
     fn filters_say_what_is_wanted() {
         let some = |tools, prompts, resources, uris: &[&str]| {
             let uris = uris.iter().map(|uri| (*uri).to_owned()).collect();
-            Some(Filter {
+            Some(SubscriptionFilter {
                 tools,
                 prompts,
                 resources,
                 uris,
-                ..Filter::default()
+                ..SubscriptionFilter::default()
             })
         };
         for (text, expected) in [
@@ -243,16 +243,16 @@ mod tests {
         for (uri, count) in [("a".to_owned(), URIS_LIMIT + 1), ("a".repeat(URI_LIMIT + 1), 1)] {
             let uris = vec![string(&uri); count].join(",");
             let text = format!("{{\"notifications\":{{\"resourceSubscriptions\":[{uris}]}}}}");
-            assert!(Filter::read(Some(json(&text))).is_err());
+            assert!(SubscriptionFilter::read(Some(json(&text))).is_err());
         }
     }
 
     #[test]
     fn an_acknowledgement_says_what_is_honoured() {
-        let filter = Filter {
+        let filter = SubscriptionFilter {
             prompts: true,
             uris: vec!["file:///a".to_owned()],
-            ..Filter::default()
+            ..SubscriptionFilter::default()
         };
         let message = String::from_utf8(acknowledged("7", &filter)).unwrap();
         assert_eq!(

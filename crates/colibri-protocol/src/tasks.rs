@@ -7,7 +7,7 @@ use super::RpcError;
 use super::answer::META_SUBSCRIPTION_ID;
 use super::request::META_CLIENT_CAPABILITIES;
 use super::version::Version;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 use colibri_wire::{Edits, Json};
 
 /// The extension's name in `capabilities.extensions`.
@@ -28,7 +28,7 @@ pub enum InvalidTask {
 
 /// A task as its server reports it.
 #[derive(Debug, Clone)]
-pub struct Task<'a> {
+pub struct UpstreamTask<'a> {
     /// The server's own id of the task.
     pub id: Cow<'a, str>,
     /// The place of that id in the message.
@@ -41,19 +41,19 @@ pub struct Task<'a> {
     result: Option<Json<'a>>,
 }
 
-impl<'a> Task<'a> {
+impl<'a> UpstreamTask<'a> {
     /// Reads a task: the result of a call that became one, the result of `tasks/get`, or the `params` of a
     /// notification.
     ///
     /// # Errors
     /// The fault of the task.
-    pub fn read(object: Json<'a>) -> Result<Task<'a>, InvalidTask> {
+    pub fn read(object: Json<'a>) -> Result<UpstreamTask<'a>, InvalidTask> {
         if let Some(key) = object.ambiguous(&["taskId", "status", "resultType", "result"]) {
             return Err(InvalidTask::AmbiguousKey(key));
         }
         let at = object
             .get("taskId")
-            .filter(|id| id.kind() == Kind::String && id.text().len() <= ID_LIMIT);
+            .filter(|id| id.kind() == JsonKind::String && id.text().len() <= ID_LIMIT);
         let Some((at, id)) = at.and_then(|at| Some((at, at.as_str()?))) else {
             return Err(InvalidTask::NoId);
         };
@@ -61,7 +61,7 @@ impl<'a> Task<'a> {
             .get("status")
             .and_then(|status| status.as_str())
             .unwrap_or_default();
-        Ok(Task {
+        Ok(UpstreamTask {
             id,
             at,
             is_over: matches!(&*status, "completed" | "failed" | "cancelled"),
@@ -84,7 +84,7 @@ impl<'a> Task<'a> {
 
 /// The edits to the `params` of a server's `notifications/tasks`: the daemon's id of the task, and the client's
 /// subscription id as written.
-pub fn told_edits(params: Json<'_>, task: &Task<'_>, ours: &str, subscription: &str) -> Edits {
+pub fn told_edits(params: Json<'_>, task: &UpstreamTask<'_>, ours: &str, subscription: &str) -> Edits {
     let mut edits = task.edits(ours);
     let id = params.get("_meta").and_then(|meta| meta.get(META_SUBSCRIPTION_ID));
     if let Some(id) = id {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_task_is_read_and_its_id_replaced() {
         let text = r#"{"resultType":"complete","taskId":"\u0061b","status":"completed","ttlMs":60000,"x":1e400,"result":{"content":[],"_meta":{"org.colibri/x":1,"y":2}}}"#;
-        let task = Task::read(json(text)).unwrap();
+        let task = UpstreamTask::read(json(text)).unwrap();
         assert_eq!((&*task.id, task.is_over, task.ttl_ms), ("ab", true, Some(60_000)));
         let edited = String::from_utf8(task.edits("ours").apply(text.as_bytes())).unwrap();
         assert_eq!(
@@ -137,7 +137,7 @@ mod tests {
             ("cancelled", true),
         ] {
             let text = format!(r#"{{"taskId":"t","status":"{status}","ttlMs":null}}"#);
-            let task = Task::read(json(&text)).unwrap();
+            let task = UpstreamTask::read(json(&text)).unwrap();
             assert_eq!((task.is_over, task.ttl_ms), (is_over, None), "{status}");
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn what_is_told_of_a_task_names_the_clients_subscription() {
         let text = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"x":1},"taskId":"a","status":"working"}"#;
-        let task = Task::read(json(text)).unwrap();
+        let task = UpstreamTask::read(json(text)).unwrap();
         let edited = told_edits(json(text), &task, "ours", "\"s\"").apply(text.as_bytes());
         assert_eq!(
             String::from_utf8(edited).unwrap(),
@@ -165,7 +165,7 @@ mod tests {
             r#"{"taskId":"\ud800"}"#,
             &long,
         ] {
-            assert!(Task::read(json(text)).is_err(), "{text}");
+            assert!(UpstreamTask::read(json(text)).is_err(), "{text}");
         }
     }
 

@@ -10,7 +10,7 @@ use super::request::{
     META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
 };
 use super::version::Version;
-use colibri_wire::json::{Kind, string};
+use colibri_wire::json::{JsonKind, string};
 use colibri_wire::splice::With;
 use colibri_wire::{Edits, Json};
 
@@ -67,7 +67,9 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
                 .any(|key| member.key.is_string(key));
                 match towards.progress_token {
                     _ if is_modern_key && (to_legacy || to_modern) => Change::Remove,
-                    Some(token) if member.key.is_string(META_PROGRESS_TOKEN) && member.value.kind() != Kind::Null => {
+                    Some(token)
+                        if member.key.is_string(META_PROGRESS_TOKEN) && member.value.kind() != JsonKind::Null =>
+                    {
                         Change::Replace(token.to_string())
                     }
                     _ => Change::Keep,
@@ -320,7 +322,7 @@ mod tests {
                 );
                 assert_eq!(value["_meta"], expected_rest, "{edited}");
                 assert_eq!(edited.matches(META_CLIENT_CAPABILITIES).count(), 1);
-                let session = super::super::Session::Fresh;
+                let session = super::super::SessionPhase::Fresh;
                 assert!(
                     super::super::request::classify(
                         session,
@@ -341,7 +343,7 @@ mod tests {
     #[test]
     fn a_request_without_params_gets_those_that_a_modern_server_wants() {
         let params = required_params(V2026_07_28, Askable::NOTHING);
-        let (session, params) = (super::super::Session::Fresh, Some(json(&params)));
+        let (session, params) = (super::super::SessionPhase::Fresh, Some(json(&params)));
         let read = super::super::request::classify(session, &[], "files/watch", params).unwrap();
         assert_eq!((read.version, read.method), (V2026_07_28, None));
     }

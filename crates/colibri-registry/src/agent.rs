@@ -1,19 +1,19 @@
 //! An agent: a program that talks to a model, in a jail whose one door is the daemon's.
 
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 
-use crate::command::{Command, command};
+use crate::command::{StdioCommand, command};
 use crate::jail::Network;
 use crate::value::one_of;
 
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Agent {
+pub struct AgentEntry {
     /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
     /// helper as `--digest`.
     pub digest: String,
     /// Its process.
-    pub command: Box<Command>,
+    pub command: Box<StdioCommand>,
     /// What it has as standard input.
     pub stdin: Stdin,
     /// It has a model behind the daemon's relay, and so a network of its own with a loopback interface alone, where a
@@ -57,7 +57,7 @@ pub const AGENT_KEYS: &[&str] = &[
     "disabled",
 ];
 
-pub(crate) fn agent(cursor: &Cursor<'_>, keys: &Object<'_>, digest: String) -> Result<Agent, Error> {
+pub(crate) fn agent(cursor: &ValueCursor<'_>, keys: &Object<'_>, digest: String) -> Result<AgentEntry, DocumentError> {
     let command = command(cursor, keys)?.ok_or_else(|| cursor.error("an agent needs a command (absolute path)"))?;
     let loopback = keys.get("model").is_some();
     let names_models = keys.read("model", has_models)?.unwrap_or_default();
@@ -69,7 +69,7 @@ pub(crate) fn agent(cursor: &Cursor<'_>, keys: &Object<'_>, digest: String) -> R
             "an agent with a model has a network of its own, with a loopback interface alone: leave out ip4 and ip6",
         ));
     }
-    Ok(Agent {
+    Ok(AgentEntry {
         digest,
         command,
         stdin: keys
@@ -77,13 +77,13 @@ pub(crate) fn agent(cursor: &Cursor<'_>, keys: &Object<'_>, digest: String) -> R
             .unwrap_or_default(),
         loopback,
         chooses_model: loopback && !names_models,
-        disabled: keys.read("disabled", Cursor::boolean)?.unwrap_or_default(),
+        disabled: keys.read("disabled", ValueCursor::boolean)?.unwrap_or_default(),
     })
 }
 
 /// True if a `model` names models under its key `models`. The rest of it is the daemon's to understand.
-fn has_models(model: &Cursor<'_>) -> Result<bool, Error> {
-    let has_names = |list: &Cursor<'_>| list.array().is_ok_and(|names| !names.is_empty());
+fn has_models(model: &ValueCursor<'_>) -> Result<bool, DocumentError> {
+    let has_names = |list: &ValueCursor<'_>| list.array().is_ok_and(|names| !names.is_empty());
     let members = if model.is_object() {
         model.members()?
     } else {

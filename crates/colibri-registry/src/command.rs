@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use colibri_json::{Cursor, Error, Object};
+use colibri_json::{DocumentError, Object, ValueCursor};
 
 use crate::jail::{Jail, jail};
 use crate::value::{is_secret_name, path, path_or_root};
 
 /// The process of a stdio server, or of an agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Command {
+pub struct StdioCommand {
     /// Absolute path of the program; inside the jail's root for a jailed server.
     pub program: PathBuf,
     /// Its arguments, without the program's name.
     pub args: Vec<String>,
     /// Environment of the server beyond `PATH`, `HOME` and `LANG`.
-    pub env: BTreeMap<String, Value>,
+    pub env: BTreeMap<String, EntryValue>,
     /// Working directory (absolute); `/` if not said.
     pub cwd: Option<PathBuf>,
     /// The jail; `None`: the server runs on the host as the daemon's user.
     pub jail: Option<Jail>,
 }
 
-impl Command {
+impl StdioCommand {
     /// True if it runs one of our own integrations: `colibri-mcp integration NAME`.
     pub fn is_integration(&self) -> bool {
         self.program.file_name().is_some_and(|name| name == "colibri-mcp")
@@ -33,19 +33,19 @@ impl Command {
 
 /// A value of an environment variable or header.
 #[derive(Clone, PartialEq)]
-pub enum Value {
+pub enum EntryValue {
     /// As written in the registry.
     Plain(String),
     /// The content of the secret file of this name (`[a-z0-9-]{1,32}`).
     Secret(String),
 }
 
-impl std::fmt::Debug for Value {
+impl std::fmt::Debug for EntryValue {
     /// Never shows a value: plain ones may be secrets that somebody pasted.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Value::Plain(_) => f.write_str("Plain(..)"),
-            Value::Secret(name) => write!(f, "Secret({name})"),
+            EntryValue::Plain(_) => f.write_str("Plain(..)"),
+            EntryValue::Secret(name) => write!(f, "Secret({name})"),
         }
     }
 }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Value {
 const OWN_KEYS: &[&str] = &["args", "env", "cwd", "jail"];
 
 /// The process of an entry; `None`: it has a url.
-pub(crate) fn command(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Option<Box<Command>>, Error> {
+pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Option<Box<StdioCommand>>, DocumentError> {
     match (keys.get("command"), keys.get("url")) {
         (Some(_), None) => {}
         (None, Some(_)) => {
@@ -68,7 +68,7 @@ pub(crate) fn command(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Option<B
         (Some(_), Some(url)) => return Err(url.error("an entry has either a command or a url, not both")),
         (None, None) => return Err(cursor.error("an entry needs a command (absolute path) or a url")),
     }
-    Ok(Some(Box::new(Command {
+    Ok(Some(Box::new(StdioCommand {
         program: program(keys.need("command")?)?,
         args: match keys.get("args") {
             None => Vec::new(),
@@ -76,7 +76,7 @@ pub(crate) fn command(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Option<B
                 .array()?
                 .iter()
                 .map(|item| Ok(item.text()?.to_owned()))
-                .collect::<Result<_, Error>>()?,
+                .collect::<Result<_, DocumentError>>()?,
         },
         env: keys.read("env", environment)?.unwrap_or_default(),
         cwd: keys.read("cwd", path_or_root)?,
@@ -84,14 +84,14 @@ pub(crate) fn command(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Option<B
     })))
 }
 
-fn program(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+fn program(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     if !cursor.text()?.starts_with('/') {
         return Err(cursor.error("must be an absolute path, as command -v prints it: no PATH is looked in"));
     }
     path(cursor)
 }
 
-fn environment(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
+fn environment(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, EntryValue>, DocumentError> {
     let mut environment = BTreeMap::new();
     for member in cursor.members()? {
         let name = member.key;
@@ -112,9 +112,9 @@ fn environment(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
 ///
 /// # Errors
 /// Something else than a string or `{"secret": NAME}`, or text that no variable can hold.
-pub fn value(cursor: &Cursor<'_>) -> Result<Value, Error> {
+pub fn value(cursor: &ValueCursor<'_>) -> Result<EntryValue, DocumentError> {
     if cursor.is_string() {
-        return Ok(Value::Plain(cursor.text()?.to_owned()));
+        return Ok(EntryValue::Plain(cursor.text()?.to_owned()));
     }
     if !cursor.is_object() {
         return Err(cursor.error("must be a string or {\"secret\": NAME}"));
@@ -124,5 +124,5 @@ pub fn value(cursor: &Cursor<'_>) -> Result<Value, Error> {
     if !is_secret_name(name.text()?) {
         return Err(name.error("a secret's name must be 1 to 32 characters of a-z, 0-9 and -"));
     }
-    Ok(Value::Secret(name.text()?.to_owned()))
+    Ok(EntryValue::Secret(name.text()?.to_owned()))
 }

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 
-use crate::limits::{Limits, limits};
+use crate::limits::{ProcessLimits, limits};
 use crate::value::{one_of, path, unique, user};
 
 /// The jail of a server, as the entry asks for it; the policy decides.
@@ -24,11 +24,11 @@ pub struct Jail {
     /// IPv6: likewise.
     pub ip6: Network,
     /// Directories of the host shown inside.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<JailMount>,
     /// `allow.*` parameters asked for, without the `allow.` prefix.
     pub allow: Vec<String>,
     /// Resource limits asked for.
-    pub limits: Limits,
+    pub limits: ProcessLimits,
     /// `true`: the entry has only a `root_path` (the old form), whose default isolation is `call`.
     pub only_root_path: bool,
 }
@@ -47,7 +47,7 @@ pub enum Network {
 
 /// A directory of the host shown inside a jail.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mount {
+pub struct JailMount {
     /// On the host (absolute).
     pub path: PathBuf,
     /// In the jail (absolute).
@@ -69,7 +69,7 @@ pub const JAIL_KEYS: &[&str] = &[
     "limits",
 ];
 
-pub(crate) fn jail(cursor: &Cursor<'_>) -> Result<Jail, Error> {
+pub(crate) fn jail(cursor: &ValueCursor<'_>) -> Result<Jail, DocumentError> {
     let keys = cursor.object(JAIL_KEYS)?;
     let name = keys.read("name", jail_name)?;
     let path = keys.read("path", jail_path)?;
@@ -118,7 +118,7 @@ pub fn is_jail_name(name: &str) -> bool {
 ///
 /// # Errors
 /// Not text, or not such a name.
-pub fn jail_name(cursor: &Cursor<'_>) -> Result<String, Error> {
+pub fn jail_name(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let name = cursor.text()?;
     if !is_jail_name(name) {
         return Err(cursor.error(
@@ -137,7 +137,7 @@ pub fn jail_name(cursor: &Cursor<'_>) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-fn network(cursor: &Cursor<'_>, family: fn(&IpAddr) -> bool) -> Result<Network, Error> {
+fn network(cursor: &ValueCursor<'_>, family: fn(&IpAddr) -> bool) -> Result<Network, DocumentError> {
     if cursor.is_string() {
         return one_of(cursor, &[("disable", Network::Disable), ("inherit", Network::Inherit)])
             .map_err(|_| cursor.error("must be \"disable\", \"inherit\" or a list of addresses"));
@@ -163,15 +163,15 @@ fn network(cursor: &Cursor<'_>, family: fn(&IpAddr) -> bool) -> Result<Network, 
     Ok(Network::Addresses(addresses))
 }
 
-fn mounts(cursor: &Cursor<'_>) -> Result<Vec<Mount>, Error> {
-    let mut mounts: Vec<Mount> = Vec::new();
+fn mounts(cursor: &ValueCursor<'_>) -> Result<Vec<JailMount>, DocumentError> {
+    let mut mounts: Vec<JailMount> = Vec::new();
     for item in cursor.array()? {
         let keys = item.object(&["path", "at", "write"])?;
         let at = keys.need("at")?;
-        let mount = Mount {
+        let mount = JailMount {
             path: jail_path(keys.need("path")?)?,
             at: jail_path(at)?,
-            write: keys.read("write", Cursor::boolean)?.unwrap_or_default(),
+            write: keys.read("write", ValueCursor::boolean)?.unwrap_or_default(),
         };
         if mount.at.starts_with("/dev") || mount.at.starts_with("/tmp") {
             return Err(at.error("/dev and /tmp are the helper's own mounts"));
@@ -188,7 +188,7 @@ fn mounts(cursor: &Cursor<'_>) -> Result<Vec<Mount>, Error> {
 ///
 /// # Errors
 /// Not text, or not such a name.
-pub fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
+pub fn allow(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let name = cursor.text()?;
     let parts_legal = name.split('.').all(|part| {
         part.starts_with(|c: char| c.is_ascii_lowercase())
@@ -213,7 +213,7 @@ pub fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
 ///
 /// # Errors
 /// As [`path`], or one of those characters.
-pub fn jail_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+pub fn jail_path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let path = path(cursor)?;
     if cursor.text()?.contains([',', '=']) {
         return Err(cursor.error("must not hold a comma or an equals sign"));

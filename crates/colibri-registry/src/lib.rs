@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use colibri_json::{Cursor, Document, Error, Object};
+use colibri_json::{Document, DocumentError, Object, ValueCursor};
 use sha2::{Digest, Sha256};
 
 mod agent;
@@ -17,10 +17,10 @@ mod jail;
 mod limits;
 pub mod value;
 
-pub use agent::{AGENT_KEYS, Agent, Stdin};
-pub use command::{Command, Value, value as secret_or_text};
-pub use jail::{JAIL_KEYS, Jail, Mount, Network, allow, is_jail_name, jail_name, jail_path};
-pub use limits::{Limit, Limits, limits};
+pub use agent::{AGENT_KEYS, AgentEntry, Stdin};
+pub use command::{EntryValue, StdioCommand, value as secret_or_text};
+pub use jail::{JAIL_KEYS, Jail, JailMount, Network, allow, is_jail_name, jail_name, jail_path};
+pub use limits::{ProcessLimits, RctlResource, limits};
 pub use value::{is_secret_name, is_server_id, is_user_name};
 
 /// Where the helper reads the registry: in the directory of policy and secrets. No switch moves it: who could, would
@@ -29,14 +29,14 @@ pub const PATH: &str = "/usr/local/etc/colibri/external-mcp.json";
 
 /// Every server and agent of one registry file, by id (`[a-z][a-z0-9-]{0,31}`), which no two of them share.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Registry<E = Entry, A = Agent> {
+pub struct Registry<E = ServerEntry, A = AgentEntry> {
     /// The servers.
     pub servers: BTreeMap<String, E>,
     /// The agents.
     pub agents: BTreeMap<String, A>,
     /// Entries that cannot be used, and why: what is wrong with them says nothing of a jail. Here an id may be one that
     /// no server can have.
-    pub refused: BTreeMap<String, Error>,
+    pub refused: BTreeMap<String, DocumentError>,
 }
 
 impl<E, A> Default for Registry<E, A> {
@@ -51,17 +51,17 @@ impl<E, A> Default for Registry<E, A> {
 
 /// One server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct ServerEntry {
     /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
     /// helper as `--digest`.
     pub digest: String,
     /// Its process; `None`: it has a `url`.
-    pub command: Option<Box<Command>>,
+    pub command: Option<Box<StdioCommand>>,
     /// `true`: the entry is read and checked, but the server is not offered.
     pub disabled: bool,
 }
 
-impl Entry {
+impl ServerEntry {
     /// The jail that the server's process is to run in.
     #[must_use]
     pub fn jail(&self) -> Option<&Jail> {
@@ -108,7 +108,7 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::parse_with`].
-    pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Self, DocumentError> {
         Self::parse_with(bytes, file, |_, entry| Ok(entry), |_, agent| Ok(agent))
     }
 }
@@ -125,9 +125,9 @@ impl<E, A> Registry<E, A> {
     pub fn parse_with(
         bytes: &[u8],
         file: &str,
-        server: impl Fn(&Object<'_>, Entry) -> Result<E, Error>,
-        agent: impl Fn(&Object<'_>, Agent) -> Result<A, Error>,
-    ) -> Result<Self, Error> {
+        server: impl Fn(&Object<'_>, ServerEntry) -> Result<E, DocumentError>,
+        agent: impl Fn(&Object<'_>, AgentEntry) -> Result<A, DocumentError>,
+    ) -> Result<Self, DocumentError> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["servers", "mcpServers", "agents"])?;
         let mut registry = Self::default();
@@ -152,7 +152,7 @@ impl<E, A> Registry<E, A> {
                 }
             }
         }
-        for member in root.read("agents", Cursor::members)?.unwrap_or_default() {
+        for member in root.read("agents", ValueCursor::members)?.unwrap_or_default() {
             let id = member.key;
             if !is_server_id(id) {
                 return Err(member.key_error(
@@ -173,7 +173,7 @@ impl<E, A> Registry<E, A> {
 
 /// Whether an entry, whatever else is wrong with it, surely asks for no jail: it has a url and nothing that runs here,
 /// or what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
-fn is_refused_alone(id: &str, entry: &Cursor<'_>) -> bool {
+fn is_refused_alone(id: &str, entry: &ValueCursor<'_>) -> bool {
     if let Ok(members) = entry.members() {
         let has = |key: &str| members.iter().any(|member| member.key == key);
         if has("url") && !has("command") && !has("jail") {
@@ -183,17 +183,20 @@ fn is_refused_alone(id: &str, entry: &Cursor<'_>) -> bool {
     let Ok(keys) = entry.object(ENTRY_KEYS) else {
         return false;
     };
-    let is_looked_for = |command: &Cursor<'_>| command.text().is_ok_and(|text| !text.starts_with('/'));
+    let is_looked_for = |command: &ValueCursor<'_>| command.text().is_ok_and(|text| !text.starts_with('/'));
     let is_odd = id.contains('_') || keys.get("command").is_some_and(is_looked_for);
     is_odd && keys.get("jail").is_none() && is_server_id(&id.replace('_', "-"))
 }
 
-fn entry<E>(cursor: &Cursor<'_>, more: impl Fn(&Object<'_>, Entry) -> Result<E, Error>) -> Result<E, Error> {
+fn entry<E>(
+    cursor: &ValueCursor<'_>,
+    more: impl Fn(&Object<'_>, ServerEntry) -> Result<E, DocumentError>,
+) -> Result<E, DocumentError> {
     let keys = cursor.object(ENTRY_KEYS)?;
-    let entry = Entry {
+    let entry = ServerEntry {
         digest: sha256_hex(cursor.raw()),
         command: command::command(cursor, &keys)?,
-        disabled: keys.read("disabled", Cursor::boolean)?.unwrap_or_default(),
+        disabled: keys.read("disabled", ValueCursor::boolean)?.unwrap_or_default(),
     };
     more(&keys, entry)
 }

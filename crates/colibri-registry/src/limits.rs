@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 
 use crate::value::size;
 
 /// A resource that can be limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Limit {
+pub enum RctlResource {
     /// Bytes of address space.
     Memory,
     /// Bytes of memory that swap backs: private and shared memory, written to or not.
@@ -41,7 +41,7 @@ pub enum Limit {
     SharedLocks,
 }
 
-impl Limit {
+impl RctlResource {
     /// Every limit, with its key and its least value; `None`: a number of bytes.
     const KEYS: &[(Self, &str, Option<u64>)] = &[
         (Self::Memory, "memory", None),
@@ -79,12 +79,12 @@ impl Limit {
 
 /// Resource limits; those without a value are not in the file.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Limits(BTreeMap<Limit, u64>);
+pub struct ProcessLimits(BTreeMap<RctlResource, u64>);
 
-impl Limits {
+impl ProcessLimits {
     /// The value of one limit, if the file has it.
     #[must_use]
-    pub fn get(&self, limit: Limit) -> Option<u64> {
+    pub fn get(&self, limit: RctlResource) -> Option<u64> {
         self.0.get(&limit).copied()
     }
 
@@ -92,9 +92,14 @@ impl Limits {
     /// a whole.
     #[must_use]
     pub fn need_accounting(&self) -> bool {
-        [Limit::Memory, Limit::Swap, Limit::Processes, Limit::Threads]
-            .iter()
-            .any(|limit| self.0.contains_key(limit))
+        [
+            RctlResource::Memory,
+            RctlResource::Swap,
+            RctlResource::Processes,
+            RctlResource::Threads,
+        ]
+        .iter()
+        .any(|limit| self.0.contains_key(limit))
     }
 }
 
@@ -102,18 +107,18 @@ impl Limits {
 ///
 /// # Errors
 /// An unknown key, or a limit out of range.
-pub fn limits(cursor: &Cursor<'_>) -> Result<Limits, Error> {
-    let names: Vec<&str> = Limit::KEYS.iter().map(|(_, key, _)| *key).collect();
+pub fn limits(cursor: &ValueCursor<'_>) -> Result<ProcessLimits, DocumentError> {
+    let names: Vec<&str> = RctlResource::KEYS.iter().map(|(_, key, _)| *key).collect();
     let keys = cursor.object(&names)?;
     let mut limits = BTreeMap::new();
-    for (limit, key, least) in Limit::KEYS {
+    for (limit, key, least) in RctlResource::KEYS {
         let value = match *least {
             Some(least) => keys.read(key, |v| v.integer(least..=MAX_COUNT))?,
             None => keys.read(key, size)?,
         };
         limits.extend(value.map(|value| (*limit, value)));
     }
-    Ok(Limits(limits))
+    Ok(ProcessLimits(limits))
 }
 
 /// The most of anything that is counted; as seconds, 31 years.

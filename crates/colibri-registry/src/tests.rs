@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(text: &str) -> Result<Registry, Error> {
+fn read(text: &str) -> Result<Registry, DocumentError> {
     Registry::parse(text.as_bytes(), "external-mcp.json")
 }
 
 /// The registry with this entry alone, called `s`.
-fn one(entry: &str) -> Result<Entry, Error> {
+fn one(entry: &str) -> Result<ServerEntry, DocumentError> {
     let mut registry = read(&format!("{{\"servers\":{{\"s\":{entry}}}}}"))?;
     match registry.refused.remove("s") {
         Some(error) => Err(error),
@@ -17,11 +17,11 @@ fn one(entry: &str) -> Result<Entry, Error> {
     }
 }
 
-fn with(key_and_value: &str) -> Result<Entry, Error> {
+fn with(key_and_value: &str) -> Result<ServerEntry, DocumentError> {
     one(&format!("{{\"command\":\"/bin/x\",{key_and_value}}}"))
 }
 
-fn jailed(jail: &str) -> Result<Jail, Error> {
+fn jailed(jail: &str) -> Result<Jail, DocumentError> {
     with(&format!("\"jail\":{{{jail}}}")).map(|entry| entry.jail().unwrap().clone())
 }
 
@@ -68,8 +68,8 @@ fn reads_the_example_of_the_design() {
     let jail = command.jail.as_ref().unwrap();
     assert_eq!(command.program, Path::new("/usr/local/bin/github-mcp-server"));
     assert_eq!(command.args, ["stdio"]);
-    assert_eq!(command.env["LOG"], Value::Plain("warn".into()));
-    assert_eq!(command.env["GITHUB_TOKEN"], Value::Secret("github".into()));
+    assert_eq!(command.env["LOG"], EntryValue::Plain("warn".into()));
+    assert_eq!(command.env["GITHUB_TOKEN"], EntryValue::Secret("github".into()));
     assert_eq!(
         jail.path.as_deref(),
         Some(Path::new("/usr/local/libexec/colibri/roots/mcp0"))
@@ -322,10 +322,10 @@ fn jails_are_read() {
     )
     .unwrap();
     assert_eq!((jail.ip4, jail.only_root_path), (Network::Inherit, false));
-    assert_eq!(jail.limits.get(Limit::Memory), Some(2 << 30));
-    assert_eq!(jail.limits.get(Limit::FileSize), Some(4096));
-    assert_eq!(jail.limits.get(Limit::Tmp), Some(64 << 20));
-    assert_eq!(jail.limits.get(Limit::Swap), None);
+    assert_eq!(jail.limits.get(RctlResource::Memory), Some(2 << 30));
+    assert_eq!(jail.limits.get(RctlResource::FileSize), Some(4096));
+    assert_eq!(jail.limits.get(RctlResource::Tmp), Some(64 << 20));
+    assert_eq!(jail.limits.get(RctlResource::Swap), None);
     assert!(jail.mounts[0].write);
 
     let old = jailed(r#""root_path":"/r""#).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use colibri_json::{Cursor, Error};
+use colibri_json::{DocumentError, ValueCursor};
 
 /// The most bytes that a size may name (1 PiB): beyond it a limit is a typing error.
 const MAX_SIZE: u64 = 1 << 50;
@@ -37,7 +37,7 @@ pub fn is_user_name(name: &str) -> bool {
 ///
 /// # Errors
 /// Another kind of value, or a name that no user can have.
-pub fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
+pub fn user(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let name = cursor.text()?;
     if !is_user_name(name) {
         return Err(
@@ -51,7 +51,7 @@ pub fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
 ///
 /// # Errors
 /// Not text, or not such a path.
-pub fn path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+pub fn path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     match path_or_root(cursor)? {
         root if root == Path::new("/") => Err(cursor.error("must not be the root directory")),
         path => Ok(path),
@@ -63,7 +63,7 @@ pub fn path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// Not text, or not such a path.
-pub(crate) fn path_or_root(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+pub(crate) fn path_or_root(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let text = cursor.text()?;
     let Some(below) = text.strip_prefix('/') else {
         return Err(cursor.error("must be an absolute path"));
@@ -81,7 +81,7 @@ pub(crate) fn path_or_root(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// Neither of these, nothing, or more than 1024T.
-pub fn size(cursor: &Cursor<'_>) -> Result<u64, Error> {
+pub fn size(cursor: &ValueCursor<'_>) -> Result<u64, DocumentError> {
     if !cursor.is_string() {
         return cursor.integer(1..=MAX_SIZE);
     }
@@ -108,7 +108,7 @@ pub fn size(cursor: &Cursor<'_>) -> Result<u64, Error> {
 ///
 /// # Errors
 /// Not text, or none of these: all are named.
-pub fn one_of<T: Clone>(cursor: &Cursor<'_>, choices: &[(&str, T)]) -> Result<T, Error> {
+pub fn one_of<T: Clone>(cursor: &ValueCursor<'_>, choices: &[(&str, T)]) -> Result<T, DocumentError> {
     let text = cursor.text()?;
     choices
         .iter()
@@ -125,9 +125,9 @@ pub fn one_of<T: Clone>(cursor: &Cursor<'_>, choices: &[(&str, T)]) -> Result<T,
 /// # Errors
 /// Not a list, too long, an item twice, or what `read` refuses.
 pub fn unique<T: PartialEq>(
-    cursor: &Cursor<'_>,
-    read: impl Fn(&Cursor<'_>) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
+    cursor: &ValueCursor<'_>,
+    read: impl Fn(&ValueCursor<'_>) -> Result<T, DocumentError>,
+) -> Result<Vec<T>, DocumentError> {
     let mut items = Vec::new();
     for item in cursor.array()? {
         if items.len() == 256 {

@@ -14,13 +14,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use colibri_trail::{Attempt, Digest, Enter, Exit, Head, Limits, Options, Record, Trail, Witness, directory};
+use colibri_trail::{
+    Attempt, ContentDigest, Enter, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions, TrailRecord, Witness,
+    directory,
+};
 use sha2::Sha256;
 
 /// Records of one run.
 const RECORDS: usize = 400_000;
 
-const ONE_SEGMENT: Limits = Limits {
+const ONE_SEGMENT: SegmentLimits = SegmentLimits {
     segment_bytes: u64::MAX,
     seal_records: 4096,
     witness_records: 1000,
@@ -33,13 +36,13 @@ const CHILD: &str = "COLIBRI_TRAIL_BENCH_RECORDS";
 struct Nobody;
 
 impl Witness for Nobody {
-    fn witness(&self, _: &Head) -> io::Result<()> {
+    fn witness(&self, _: &TrailHead) -> io::Result<()> {
         Ok(())
     }
 }
 
-fn enter(time: SystemTime, args: Digest) -> Record<'static> {
-    Record::Enter(Enter {
+fn enter(time: SystemTime, args: ContentDigest) -> TrailRecord<'static> {
+    TrailRecord::Enter(Enter {
         time,
         uid: 1001,
         gid: 1001,
@@ -62,8 +65,8 @@ fn enter(time: SystemTime, args: Digest) -> Record<'static> {
     })
 }
 
-fn exit(time: SystemTime, enter: u64, output: Digest) -> Record<'static> {
-    Record::Exit(Exit {
+fn exit(time: SystemTime, enter: u64, output: ContentDigest) -> TrailRecord<'static> {
+    TrailRecord::Exit(ExitRecord {
         attempt: Attempt {
             time,
             enter,
@@ -92,18 +95,18 @@ fn clock(start: Instant) -> Duration {
 fn append(
     dir: &Path,
     sync: bool,
-    limits: Limits,
+    limits: SegmentLimits,
     records: usize,
     batch: usize,
 ) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let trail = Trail::open(Options {
+    let trail = Trail::open(TrailOptions {
         state_dir: dir.into(),
         sync,
         witness: Arc::new(Nobody),
         notify: |_, what| eprintln!("{what}"),
         limits,
     })?;
-    let digest = Digest::of(b"{\"a\":1}");
+    let digest = ContentDigest::of(b"{\"a\":1}");
     let mut times = Vec::with_capacity(records / batch);
     for round in 0..records / batch {
         let start = Instant::now();
@@ -196,7 +199,7 @@ fn allocations(records: usize) -> Result<u64, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     if let Ok(records) = std::env::var(CHILD) {
-        let limits = Limits {
+        let limits = SegmentLimits {
             seal_records: u64::MAX,
             witness_records: u64::MAX,
             witness_after: Duration::MAX,

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Trail, Witness, directory,
-    drop_segments, note_path,
+    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions,
+    TrailRecord, Witness, directory, drop_segments, note_path,
 };
 
 const DAY: u64 = 86_400;
@@ -62,7 +62,7 @@ impl Log {
 }
 
 impl Witness for Log {
-    fn witness(&self, head: &Head) -> io::Result<()> {
+    fn witness(&self, head: &TrailHead) -> io::Result<()> {
         let line = format!("Nov 21 22:30:00 host colibri-mcpd[4711]: {head}\n");
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
         Ok(())
@@ -89,7 +89,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
                 ("number", Detail::Number(random.below(u64::MAX))),
                 ("flag", Detail::Flag(random.one_in(2))),
             ];
-            trail.append([Record::Event(Event {
+            trail.append([TrailRecord::Event(EventRecord {
                 time,
                 event: "start",
                 details: &details[..random.below(4) as usize],
@@ -97,7 +97,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             continue;
         }
         let full = serde_json::value::to_raw_value(&[text])?;
-        let first = trail.append([Record::Enter(Enter {
+        let first = trail.append([TrailRecord::Enter(Enter {
             time,
             uid: 1001,
             gid: 1000,
@@ -110,7 +110,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             name: None,
             era: "modern",
             version: "2026-07-28",
-            args: Digest::of(text.as_bytes()),
+            args: ContentDigest::of(text.as_bytes()),
             args_full: random.one_in(3).then_some(&*full),
             traceparent: None,
             tracestate: None,
@@ -129,13 +129,13 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             latency: Duration::from_micros(1500),
         };
         let success = random.one_in(2);
-        let last = Record::Exit(Exit {
+        let last = TrailRecord::Exit(ExitRecord {
             attempt: attempt(2, (!success).then_some("TIMEOUT")),
             success,
-            output: success.then(|| Digest::of(text.as_bytes())),
+            output: success.then(|| ContentDigest::of(text.as_bytes())),
             output_full: None,
         });
-        trail.append([Record::Retry(attempt(1, Some("TIMEOUT"))), last])?;
+        trail.append([TrailRecord::Retry(attempt(1, Some("TIMEOUT"))), last])?;
     }
     Ok(())
 }
@@ -181,18 +181,18 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn make(place: &Path, random: &mut Seeded) -> Result<(), Box<dyn Error>> {
-    let limits = Limits {
+    let limits = SegmentLimits {
         segment_bytes: 1500 + random.below(6000),
         seal_records: 3 + random.below(12),
         witness_records: 1 + random.below(9),
-        ..Limits::default()
+        ..SegmentLimits::default()
     };
     let mut clock = SystemTime::now() - Duration::from_secs(random.below(30) * DAY);
     let (mut log, mut state_dir) = (String::new(), place.with_extension("0"));
     fs::create_dir_all(&state_dir)?;
     for run in 1..=1 + random.below(5) {
         let witness = Arc::new(Log::default());
-        let trail = Trail::open(Options {
+        let trail = Trail::open(TrailOptions {
             state_dir: state_dir.clone(),
             sync: random.one_in(8),
             witness: Arc::clone(&witness) as Arc<dyn Witness>,

@@ -14,12 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::{TrailError, failed_to};
-use crate::file::{Cache, NoCache, directory, key_path, note_path, open_regular, replace, verifier_path, with_room};
-use crate::record::Record;
+use crate::file::{
+    NoCache, ReleasableFiles, directory, key_path, note_path, open_regular, replace, verifier_path, with_room,
+};
+use crate::record::TrailRecord;
 use crate::segment::SegmentName;
 use crate::signed_note::{Signer, Verifier};
-use crate::witness::{Head, Witness};
-use crate::writer::{Limits, Notify, Reached, Severity, Writer};
+use crate::witness::{TrailHead, Witness};
+use crate::writer::{HeadFacts, NoticeSeverity, Notify, SegmentLimits, TrailWriter};
 
 /// How long written records may wait for fsync(2) where `sync` is off. Half of the 200 ms that the design allows, so
 /// that the fsync itself has the other half.
@@ -27,7 +29,7 @@ const SYNC_AFTER: Duration = Duration::from_millis(100);
 
 /// How a trail is opened.
 #[derive(Clone)]
-pub struct Options {
+pub struct TrailOptions {
     /// The daemon's state directory; segments are in `trail/` below it, the key beside that.
     pub state_dir: PathBuf,
     /// Whether an append returns only after fsync(2) (`--trail-sync`).
@@ -37,19 +39,19 @@ pub struct Options {
     /// Where it goes what an operator should know.
     pub notify: Notify,
     /// Sizes and intervals.
-    pub limits: Limits,
+    pub limits: SegmentLimits,
 }
 
 /// What an append did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
+pub struct AppendOutcome {
     /// The number of the first record of the batch; the others follow it one by one.
     pub first: u64,
 }
 
 /// The state of a trail, for status and metrics.
 #[derive(Clone, Debug)]
-pub struct Status {
+pub struct TrailStatus {
     /// Records written.
     pub records: u64,
     /// Records known to be on disk.
@@ -69,24 +71,24 @@ pub struct Status {
 /// The trail of this daemon, open for appending. Shared by all tasks.
 #[derive(Debug)]
 pub struct Trail {
-    inner: Arc<Inner>,
+    inner: Arc<TrailInner>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The right to append to the trail of a state directory, and to whatever else only one daemon may write there: one
 /// process has it.
 #[derive(Debug)]
-pub struct Lock {
+pub struct TrailLock {
     dir: PathBuf,
     file: File,
 }
 
-impl Lock {
+impl TrailLock {
     /// Takes it. What is missing of the directories is made.
     ///
     /// # Errors
     /// [`TrailError::Locked`] where another process has it; where directory or lock cannot be used.
-    pub fn take(state_dir: &Path) -> Result<Lock, TrailError> {
+    pub fn take(state_dir: &Path) -> Result<TrailLock, TrailError> {
         let dir = directory(state_dir);
         fs::DirBuilder::new()
             .recursive(true)
@@ -97,14 +99,14 @@ impl Lock {
         let path = state_dir.join("trail.lock");
         let file = open_lock(&path).map_err(failed_to("open the trail's lock", &path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Lock { dir, file }),
+            Ok(()) => Ok(TrailLock { dir, file }),
             Err(fs::TryLockError::WouldBlock) => Err(TrailError::Locked(dir)),
             Err(fs::TryLockError::Error(source)) => Err(failed_to("lock", &path)(source)),
         }
     }
 }
 
-struct Inner {
+struct TrailInner {
     dir: PathBuf,
     /// The daemon's own note of the last head.
     note: PathBuf,
@@ -113,23 +115,23 @@ struct Inner {
     signer: Arc<Signer>,
     witness: Arc<dyn Witness>,
     notify: Notify,
-    cache: Arc<dyn Cache>,
-    writer: Mutex<Writer>,
+    cache: Arc<dyn ReleasableFiles>,
+    writer: Mutex<TrailWriter>,
     /// What status tells, so that asking waits for no write.
     records: AtomicU64,
-    shown: Mutex<Shown>,
+    shown: Mutex<WriterNotice>,
     recovered: bool,
     /// Set by an append, cleared by the thread that syncs: spares the lock below on all but the first append.
     dirty: AtomicBool,
     wake: Mutex<Wake>,
     woken: Condvar,
-    group: Mutex<Group>,
+    group: Mutex<FlushGroup>,
     grouped: Condvar,
     /// Held for as long as the trail is open: flock(2) keeps other processes out.
     lock: File,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for TrailInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inner")
             .field("dir", &self.dir)
@@ -140,7 +142,7 @@ impl std::fmt::Debug for Inner {
 
 /// What status tells of the writer besides numbers.
 #[derive(Debug, Default)]
-struct Shown {
+struct WriterNotice {
     segment: Option<(SegmentName, PathBuf)>,
     failing: Option<String>,
     sealed: Option<u64>,
@@ -155,7 +157,7 @@ struct Wake {
 
 /// Group commit: one fsync(2) at a time, for all that was written before it began.
 #[derive(Debug, Default)]
-struct Group {
+struct FlushGroup {
     running: bool,
     /// Records below this number are on disk.
     synced: u64,
@@ -176,8 +178,8 @@ impl Trail {
     /// # Errors
     /// Where directory, lock, key or segment cannot be used, another process appends, or records are not there any
     /// more.
-    pub fn open(options: Options) -> Result<Self, TrailError> {
-        let lock = Lock::take(&options.state_dir)?;
+    pub fn open(options: TrailOptions) -> Result<Self, TrailError> {
+        let lock = TrailLock::take(&options.state_dir)?;
         Trail::open_beside(Arc::new(NoCache), lock, options)
     }
 
@@ -185,17 +187,21 @@ impl Trail {
     ///
     /// # Errors
     /// As [`Trail::open`].
-    pub fn open_beside(cache: Arc<dyn Cache>, lock: Lock, options: Options) -> Result<Self, TrailError> {
-        let Lock { dir, file: lock } = lock;
+    pub fn open_beside(
+        cache: Arc<dyn ReleasableFiles>,
+        lock: TrailLock,
+        options: TrailOptions,
+    ) -> Result<Self, TrailError> {
+        let TrailLock { dir, file: lock } = lock;
         let signer = Arc::new(Signer::load_or_create(&key_path(&options.state_dir))?);
         publish_verifier(&verifier_path(&options.state_dir), signer.verifier())?;
         let (limits, cached) = (options.limits, Arc::clone(&cache));
-        let writer = Writer::recover(&dir, limits, Arc::clone(&signer), options.notify, cached)?;
+        let writer = TrailWriter::recover(&dir, limits, Arc::clone(&signer), options.notify, cached)?;
         let note = note_path(&options.state_dir);
         writer.hold_against(&note, signer.verifier())?;
         let reached = writer.reached();
         let synced = reached.0;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(TrailInner {
             dir,
             note,
             sync: options.sync,
@@ -211,10 +217,10 @@ impl Trail {
             dirty: AtomicBool::new(false),
             wake: Mutex::default(),
             woken: Condvar::new(),
-            group: Mutex::new(Group {
+            group: Mutex::new(FlushGroup {
                 synced,
                 witnessed: synced,
-                ..Group::default()
+                ..FlushGroup::default()
             }),
             grouped: Condvar::new(),
             lock,
@@ -244,10 +250,10 @@ impl Trail {
     /// # Errors
     /// Where they could not be written, with the reason and what to do. Then none of them is part of the trail, unless
     /// only the fsync failed. The next append tries again by itself.
-    pub fn append<'a, R: Borrow<Record<'a>>>(
+    pub fn append<'a, R: Borrow<TrailRecord<'a>>>(
         &self,
         records: impl IntoIterator<Item = R>,
-    ) -> Result<Appended, TrailError> {
+    ) -> Result<AppendOutcome, TrailError> {
         let inner = &*self.inner;
         let (first, end) = {
             let mut writer = locked(&inner.writer);
@@ -259,7 +265,7 @@ impl Trail {
         if inner.sync {
             inner.sync_until(end)?;
         }
-        Ok(Appended { first })
+        Ok(AppendOutcome { first })
     }
 
     /// Seals the trail, syncs it, hands the last head to the witness and ends the thread. Later appends fail.
@@ -295,13 +301,13 @@ impl Trail {
 
     /// The state of the trail. Neither writes nor waits for a write: it can be asked while the disk is full or hangs.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> TrailStatus {
         let (synced, witnessed) = {
             let group = locked(&self.inner.group);
             (group.synced, group.witnessed)
         };
         let shown = locked(&self.inner.shown);
-        Status {
+        TrailStatus {
             records: self.inner.records.load(Ordering::Acquire),
             synced,
             witnessed,
@@ -322,7 +328,10 @@ impl Trail {
 impl Drop for Trail {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            (self.inner.notify)(Severity::Error, &format!("the trail could not be sealed: {error}"));
+            (self.inner.notify)(
+                NoticeSeverity::Error,
+                &format!("the trail could not be sealed: {error}"),
+            );
         }
     }
 }
@@ -338,15 +347,19 @@ fn publish_verifier(path: &Path, verifier: &Verifier) -> Result<(), TrailError> 
     replace(path, 0o644, text.as_bytes(), false).map_err(failed_to("write the trail's public key", path))
 }
 
-impl Inner {
+impl TrailInner {
     /// Shows what status tells, and notes when appends begin to fail, and when they work again.
-    fn show(&self, writer: &Writer, appended: Option<Option<&TrailError>>) {
+    fn show(&self, writer: &TrailWriter, appended: Option<Option<&TrailError>>) {
         self.records.store(writer.records(), Ordering::Release);
         let mut shown = locked(&self.shown);
         if let Some(error) = appended {
             match (&shown.failing, error) {
-                (None, Some(why)) => (self.notify)(Severity::Error, &format!("calls are refused from now on: {why}")),
-                (Some(_), None) => (self.notify)(Severity::Info, "the trail can be written again: calls are taken"),
+                (None, Some(why)) => {
+                    (self.notify)(NoticeSeverity::Error, &format!("calls are refused from now on: {why}"))
+                }
+                (Some(_), None) => {
+                    (self.notify)(NoticeSeverity::Info, "the trail can be written again: calls are taken")
+                }
                 _ => {}
             }
             shown.failing = error.map(ToString::to_string);
@@ -415,7 +428,7 @@ impl Inner {
                     Err(error) if !unnoted => {
                         let note = self.note.display();
                         let what = format!("cannot note the trail's head in {note}: {error}; an older one stays");
-                        (self.notify)(Severity::Warning, &what);
+                        (self.notify)(NoticeSeverity::Warning, &what);
                         unnoted = true;
                     }
                     Err(_) => {}
@@ -424,7 +437,7 @@ impl Inner {
                     Ok(()) => deaf = false,
                     Err(error) if !deaf => {
                         let what = format!("no witness takes the trail's heads; is syslogd running? error={error}");
-                        (self.notify)(Severity::Warning, &what);
+                        (self.notify)(NoticeSeverity::Warning, &what);
                         deaf = true;
                     }
                     Err(_) => {}
@@ -438,8 +451,8 @@ impl Inner {
 
     /// Notes the head beside the trail, so that `verify` and the next start miss records that somebody removed. Only
     /// what is on disk is noted; no fsync(2) is needed, since an older note is as true.
-    fn note(&self, (records, hash, root): Reached) -> io::Result<()> {
-        let head = Head::sign(&self.signer, records, hash, root);
+    fn note(&self, (records, hash, root): HeadFacts) -> io::Result<()> {
+        let head = TrailHead::sign(&self.signer, records, hash, root);
         with_room(&*self.cache, &self.note, || {
             replace(&self.note, 0o640, format!("{head}\n").as_bytes(), false)
         })
@@ -454,7 +467,9 @@ impl Inner {
                 return Ok(());
             };
             let (records, hash, root) = head;
-            let taken = self.witness.witness(&Head::sign(&self.signer, records, hash, root));
+            let taken = self
+                .witness
+                .witness(&TrailHead::sign(&self.signer, records, hash, root));
             if taken.is_err() {
                 locked(&self.writer).put_back(head);
                 return taken;
@@ -509,7 +524,7 @@ impl Inner {
         if let Err(error) = &result {
             let dir = self.dir.display();
             let what = format!("cannot sync the trail in {dir}: {error}; going on with a new segment");
-            (self.notify)(Severity::Error, &what);
+            (self.notify)(NoticeSeverity::Error, &what);
             locked(&self.writer).leave_segment();
         }
         (unsynced.covers, result)

@@ -30,7 +30,7 @@ pub fn verifier_path(state_dir: &Path) -> PathBuf {
 }
 
 /// Files on the trail's file system that can be given up: results that are kept for a while, for example.
-pub trait Cache: std::fmt::Debug + Send + Sync {
+pub trait ReleasableFiles: std::fmt::Debug + Send + Sync {
     /// Gives files up, as `file` of the trail cannot be written for want of space. True if there is more space for it
     /// now. Called while records wait, so that it must not append any.
     fn give_way(&self, file: &Path) -> bool;
@@ -40,7 +40,7 @@ pub trait Cache: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct NoCache;
 
-impl Cache for NoCache {
+impl ReleasableFiles for NoCache {
     fn give_way(&self, _: &Path) -> bool {
         false
     }
@@ -52,7 +52,11 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Does what needs space for `path`, and once more if there was none and a cache has given some up.
-pub(crate) fn with_room<T>(cache: &dyn Cache, path: &Path, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn with_room<T>(
+    cache: &dyn ReleasableFiles,
+    path: &Path,
+    mut work: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     match work() {
         Err(error) if is_full(&error) && cache.give_way(path) => work(),
         done => done,

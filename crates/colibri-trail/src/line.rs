@@ -56,7 +56,7 @@ pub(crate) fn decimal(digits: &str) -> Option<u64> {
 
 /// One line of a segment, split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub(crate) struct SegmentLine<'a> {
     /// The hash it claims.
     pub(crate) hash: &'a HexHash,
     /// The hash before it.
@@ -69,7 +69,7 @@ pub(crate) struct Line<'a> {
     pub(crate) kind: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> SegmentLine<'a> {
     /// Splits a line, given without its newline. `None` where it is not exactly of the trail's form. Whether its hash
     /// is right is another question: [`Line::leaf`].
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
@@ -140,7 +140,7 @@ mod tests {
             "0".repeat(64)
         );
         assert_eq!(String::from_utf8(out.clone()).unwrap(), expected + "\n");
-        let line = Line::parse(&out[..out.len() - 1]).unwrap();
+        let line = SegmentLine::parse(&out[..out.len() - 1]).unwrap();
         assert_eq!(line.leaf(), Some(hash));
         line.check_format("x").unwrap();
         assert_eq!((line.n, line.kind, line.rec), (0, "event", &rec[..]));
@@ -151,7 +151,7 @@ mod tests {
         let (prev, rec) = ("0".repeat(64), r#"{"n":0,"kind":"open"}"#);
         let hash = colibri_text::hex(&Sha256::digest(format!("{prev}\n{rec}")));
         let line = format!(r#"{{"hash":"{hash}","prev":"{prev}","rec":{rec}}}"#);
-        let line = Line::parse(line.as_bytes()).unwrap();
+        let line = SegmentLine::parse(line.as_bytes()).unwrap();
         assert_eq!(line.leaf(), None);
         let error = line.check_format("0000000001-20261121").unwrap_err().to_string();
         assert!(error.contains("segment 0000000001-20261121 is of format 1"), "{error}");
@@ -165,7 +165,7 @@ mod tests {
         });
         out.pop();
         for cut in 0..out.len() {
-            assert_eq!(Line::parse(&out[..cut]), None, "cut at {cut}");
+            assert_eq!(SegmentLine::parse(&out[..cut]), None, "cut at {cut}");
         }
         let text = String::from_utf8(out).unwrap();
         for (from, to) in [
@@ -177,7 +177,7 @@ mod tests {
             ("\"n\":0", "\"n\":18446744073709551616"),
             ("kind", "Kind"),
         ] {
-            assert_eq!(Line::parse(text.replacen(from, to, 1).as_bytes()), None, "{to}");
+            assert_eq!(SegmentLine::parse(text.replacen(from, to, 1).as_bytes()), None, "{to}");
         }
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::line::{Line, link};
+use crate::line::{SegmentLine, link};
 use crate::merkle::{Hash, HexHash, Suffix, from_hex, root_from_path};
-use crate::read::{LineReader, Listing, Read};
+use crate::read::{LineReader, Read, TrailListing};
 use crate::signed_note::{Checkpoint, NoteError, Verifier};
 use crate::state::{StateRecord, object};
 
@@ -51,7 +51,7 @@ pub enum ProofError {
 /// An inclusion proof, RFC 6962 §2.1.1, with all that is needed to check it elsewhere.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Proof {
+pub struct InclusionProof {
     /// `colibri-mcp/trail-proof/2`.
     pub format: String,
     /// The hash of the record before it, hex: part of the leaf.
@@ -74,13 +74,13 @@ pub struct Proof {
 ///
 /// # Errors
 /// Where there is no such record, no seal after it, or the trail cannot be read there.
-pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
-    let listing = Listing::read(dir)?;
+pub fn prove(dir: &Path, n: u64) -> Result<InclusionProof, ProofError> {
+    let listing = TrailListing::read(dir)?;
     let mut buffer = Vec::new();
     let mut from = None;
     for (at, name) in listing.segments.iter().enumerate() {
         if LineReader::open(&name.path(dir), None)?.next(&mut buffer)? == Read::Line
-            && Line::parse(&buffer).is_some_and(|line| line.n <= n)
+            && SegmentLine::parse(&buffer).is_some_and(|line| line.n <= n)
         {
             from = Some(at);
         }
@@ -98,7 +98,7 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
                 segment: name.to_string(),
                 line: number,
             };
-            let line = Line::parse(&buffer).ok_or_else(damaged)?;
+            let line = SegmentLine::parse(&buffer).ok_or_else(damaged)?;
             let leaf = line.leaf().ok_or_else(damaged)?;
             let state = StateRecord::parse(&line);
             let suffix = match &mut suffix {
@@ -112,7 +112,7 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
                 && let Some(checkpoint) = state.checkpoint
             {
                 let path = suffix.path(n).ok_or_else(damaged)?;
-                let proof = Proof {
+                let proof = InclusionProof {
                     format: FORMAT.into(),
                     prev: String::clone(prev),
                     record: String::clone(record),
@@ -145,8 +145,8 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
 ///
 /// # Errors
 /// Where it is no proof, does not hold, or nothing was given to check it against.
-pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) -> Result<Proof, ProofError> {
-    let proof: Proof = object(text).map_err(|error| ProofError::Form(error.to_string()))?;
+pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) -> Result<InclusionProof, ProofError> {
+    let proof: InclusionProof = object(text).map_err(|error| ProofError::Form(error.to_string()))?;
     if proof.format != FORMAT {
         return Err(ProofError::Form(format!("its format is not {FORMAT}")));
     }
@@ -168,7 +168,7 @@ pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) 
 }
 
 /// Checks that record, path, root and checkpoint of a proof agree; returns the root.
-fn hold(proof: &Proof) -> Result<Hash, ProofError> {
+fn hold(proof: &InclusionProof) -> Result<Hash, ProofError> {
     let path = proof
         .path
         .iter()

@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use crate::file::open_regular;
-use crate::line::Line;
+use crate::line::SegmentLine;
 use crate::segment::SegmentName;
 use crate::state::{StateRecord, Torn};
 
@@ -16,7 +16,7 @@ pub(crate) const MAX_LINE: u64 = 256 << 20;
 
 /// What is in a trail's directory.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct TrailListing {
     /// The segments, in order.
     pub(crate) segments: Vec<SegmentName>,
     /// Segments of which only the last seal is left, in order.
@@ -27,7 +27,7 @@ pub(crate) struct Listing {
     pub(crate) last: Option<SegmentName>,
 }
 
-impl Listing {
+impl TrailListing {
     /// Reads the directory, and the first line of each segment for the torn tails before it.
     ///
     /// # Errors
@@ -57,7 +57,9 @@ impl Listing {
                 continue;
             }
             *last = Some(*name);
-            let Some(line) = Line::parse(&buffer) else { continue };
+            let Some(line) = SegmentLine::parse(&buffer) else {
+                continue;
+            };
             line.check_format(&name.to_string())?;
             let first = line.leaf().and_then(|_| StateRecord::parse(&line));
             let Some(first) = first.filter(|first| first.tree().is_some()) else {

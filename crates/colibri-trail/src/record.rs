@@ -13,14 +13,14 @@ use crate::time::Clock;
 
 /// SHA-256 and length of arguments or of a result: what is recorded of them unless the operator asks for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digest {
+pub struct ContentDigest {
     /// SHA-256 of the bytes as they were received.
     pub sha256: [u8; 32],
     /// Their number.
     pub length: u64,
 }
 
-impl Digest {
+impl ContentDigest {
     /// The digest of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
@@ -33,15 +33,15 @@ impl Digest {
 
 /// A record to append. Everything in it is borrowed; text may hold anything, it is escaped.
 #[derive(Clone, Copy, Debug)]
-pub enum Record<'a> {
+pub enum TrailRecord<'a> {
     /// A call came in and is about to be sent on.
     Enter(Enter<'a>),
     /// A call's answer is about to leave.
-    Exit(Exit<'a>),
+    Exit(ExitRecord<'a>),
     /// One attempt failed and another follows.
     Retry(Attempt<'a>),
     /// Something that is not a call.
-    Event(Event<'a>),
+    Event(EventRecord<'a>),
 }
 
 /// A call that came in: who, from where, what.
@@ -73,7 +73,7 @@ pub struct Enter<'a> {
     /// The MCP version the client speaks.
     pub version: &'a str,
     /// The arguments.
-    pub args: Digest,
+    pub args: ContentDigest,
     /// The arguments in full, secrets redacted by the caller, where the operator asked for them.
     pub args_full: Option<&'a RawValue>,
     /// W3C trace context, `traceparent`, as the client sent it.
@@ -134,20 +134,20 @@ pub struct Attempt<'a> {
 
 /// The last attempt at a call, and what it brought.
 #[derive(Clone, Copy, Debug)]
-pub struct Exit<'a> {
+pub struct ExitRecord<'a> {
     /// The attempt.
     pub attempt: Attempt<'a>,
     /// Whether it succeeded.
     pub success: bool,
     /// The answer as it leaves; `None` where none does.
-    pub output: Option<Digest>,
+    pub output: Option<ContentDigest>,
     /// The answer in full, secrets redacted by the caller, where the operator asked for it.
     pub output_full: Option<&'a RawValue>,
 }
 
 /// Something that is not a call: start, stop, reload, a decision about a policy, a pin or an approval.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub struct EventRecord<'a> {
     /// When it happened.
     pub time: SystemTime,
     /// What happened, as one word: `start`, `stop`, `reload`, `pin-accepted` …
@@ -167,28 +167,28 @@ pub enum Detail<'a> {
     Flag(bool),
 }
 
-impl Record<'_> {
+impl TrailRecord<'_> {
     /// When it happened.
     #[must_use]
     pub fn time(&self) -> SystemTime {
         match self {
-            Record::Enter(r) => r.time,
-            Record::Exit(r) => r.attempt.time,
-            Record::Retry(r) => r.time,
-            Record::Event(r) => r.time,
+            TrailRecord::Enter(r) => r.time,
+            TrailRecord::Exit(r) => r.attempt.time,
+            TrailRecord::Retry(r) => r.time,
+            TrailRecord::Event(r) => r.time,
         }
     }
 
     /// Writes the record as JSON, as number `n` of the trail.
     pub(crate) fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
         match self {
-            Record::Enter(r) => r.write(out, n, clock),
-            Record::Exit(r) => r.write(out, n, clock),
-            Record::Retry(r) => {
+            TrailRecord::Enter(r) => r.write(out, n, clock),
+            TrailRecord::Exit(r) => r.write(out, n, clock),
+            TrailRecord::Retry(r) => {
                 r.write(out, n, clock, "retry", b",\"result\":\"RETRY\"");
                 out.push(b'}');
             }
-            Record::Event(r) => r.write(out, n, clock),
+            TrailRecord::Event(r) => r.write(out, n, clock),
         }
     }
 }
@@ -232,7 +232,7 @@ impl Enter<'_> {
     }
 }
 
-impl Exit<'_> {
+impl ExitRecord<'_> {
     fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
         let result: &[u8] = if self.success {
             b",\"result\":\"SUCCESS\""
@@ -272,7 +272,7 @@ impl Attempt<'_> {
     }
 }
 
-impl Event<'_> {
+impl EventRecord<'_> {
     fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
         begin(out, n, "event");
         clock.write(out, self.time);
@@ -320,7 +320,7 @@ fn optional(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
     }
 }
 
-fn digest(out: &mut Vec<u8>, key: &[u8], value: &Digest) {
+fn digest(out: &mut Vec<u8>, key: &[u8], value: &ContentDigest) {
     out.extend_from_slice(key);
     push_hex(out, &value.sha256);
     number(out, b"\",\"length\":", value.length);
@@ -365,7 +365,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::new(seconds, micros * 1000)
     }
 
-    fn json(record: Record<'_>) -> serde_json::Value {
+    fn json(record: TrailRecord<'_>) -> serde_json::Value {
         let mut out = Vec::new();
         record.write(&mut out, 7, &mut Clock::default());
         assert!(!out.contains(&b'\n'));
@@ -386,7 +386,7 @@ mod tests {
             name: Some("github__create_issue"),
             era: "legacy",
             version: "2025-11-25",
-            args: Digest::of(b"{}"),
+            args: ContentDigest::of(b"{}"),
             args_full: None,
             traceparent: None,
             tracestate: None,
@@ -406,7 +406,7 @@ mod tests {
             ..enter()
         };
         let mut out = Vec::new();
-        Record::Enter(record).write(&mut out, 7, &mut Clock::default());
+        TrailRecord::Enter(record).write(&mut out, 7, &mut Clock::default());
         let hash = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
         let expected = format!(
             concat!(
@@ -433,10 +433,10 @@ mod tests {
             error_class: Some("transient"),
             latency: Duration::from_micros(1_234_056),
         };
-        let exit = json(Record::Exit(Exit {
+        let exit = json(TrailRecord::Exit(ExitRecord {
             attempt,
             success: false,
-            output: Some(Digest::of(b"")),
+            output: Some(ContentDigest::of(b"")),
             output_full: None,
         }));
         assert_eq!(exit["kind"], "exit");
@@ -450,13 +450,13 @@ mod tests {
         assert_eq!(exit["error_class"], "transient");
         assert_eq!(exit["latency_ms"], 1234.056);
         assert_eq!(exit["output"]["length"], 0);
-        assert_eq!(json(Record::Retry(attempt))["result"], "RETRY");
+        assert_eq!(json(TrailRecord::Retry(attempt))["result"], "RETRY");
         let attempt = Attempt {
             error_code: None,
             error_class: None,
             ..attempt
         };
-        let exit = json(Record::Exit(Exit {
+        let exit = json(TrailRecord::Exit(ExitRecord {
             attempt,
             success: true,
             output: None,
@@ -473,7 +473,7 @@ mod tests {
             ("on", Detail::Flag(true)),
         ];
         let mut out = Vec::new();
-        Record::Event(Event {
+        TrailRecord::Event(EventRecord {
             time: at(0, 0),
             event: "x\ny",
             details: &details,
@@ -494,7 +494,7 @@ mod tests {
             session: "0123456789abcdef",
             for_uid: 1005,
         };
-        let record = json(Record::Enter(Enter {
+        let record = json(TrailRecord::Enter(Enter {
             through: Some(through),
             task: Some(41),
             ..enter()
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(record["agent"], "coder");
         assert_eq!(record["session"], "0123456789abcdef");
         assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));
-        let plain = json(Record::Enter(enter()));
+        let plain = json(TrailRecord::Enter(enter()));
         assert!(plain.get("agent").is_none() && plain.get("task").is_none());
     }
 
@@ -514,7 +514,7 @@ mod tests {
             .flat_map(|c| ['a', c])
             .collect();
         let mut out = Vec::new();
-        Record::Enter(Enter {
+        TrailRecord::Enter(Enter {
             tool: Some(&name),
             server: Some(&name),
             name: Some(&name),
@@ -527,7 +527,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_survives(text in any::<String>()) {
-            let value = json(Record::Enter(Enter { tool: Some(&text), tracestate: Some(&text), ..enter() }));
+            let value = json(TrailRecord::Enter(Enter { tool: Some(&text), tracestate: Some(&text), ..enter() }));
             prop_assert_eq!(value["tool"].as_str(), Some(text.as_str()));
             prop_assert_eq!(value["tracestate"].as_str(), Some(text.as_str()));
         }

@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 
 use crate::file::open_regular;
-use crate::line::Line;
+use crate::line::SegmentLine;
 use crate::read::{read_piece, whole_lines};
-use crate::state::{State, StateRecord, carries_state};
+use crate::state::{StateRecord, TrailState, carries_state};
 
 /// How much of a segment's end is read first, bytes. A segment that was ended properly has its seal there.
 const FIRST_WINDOW: u64 = 64 << 10;
@@ -19,7 +19,7 @@ pub(crate) struct SegmentEnd {
     /// The length of the file, bytes.
     pub(crate) length: u64,
     /// The state after the last whole record; `None` where there is none.
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<TrailState>,
     /// Whether the last whole record is a seal and nothing follows it.
     pub(crate) sealed: bool,
 }
@@ -38,7 +38,7 @@ impl SegmentEnd {
                 return Ok(end);
             }
             if start == 0 {
-                if let Some(first) = whole_lines(&bytes).next().and_then(Line::parse) {
+                if let Some(first) = whole_lines(&bytes).next().and_then(SegmentLine::parse) {
                     first.check_format(&path.file_stem().unwrap_or_default().to_string_lossy())?;
                 }
                 return Ok(Self {
@@ -56,22 +56,22 @@ impl SegmentEnd {
         let mut candidates = Vec::new();
         let mut at = 0;
         for line in whole_lines(bytes) {
-            if Line::parse(line).is_some_and(|line| carries_state(line.kind)) {
+            if SegmentLine::parse(line).is_some_and(|line| carries_state(line.kind)) {
                 candidates.push(at);
             }
             at += line.len() + 1;
         }
         candidates.into_iter().rev().find_map(|from| {
-            let mut state: Option<State> = None;
+            let mut state: Option<TrailState> = None;
             let mut sealed = false;
             let mut at = from;
             for bytes in whole_lines(&bytes[from..]) {
-                let Some((line, leaf)) = Line::parse(bytes).and_then(|line| Some((line, line.leaf()?))) else {
+                let Some((line, leaf)) = SegmentLine::parse(bytes).and_then(|line| Some((line, line.leaf()?))) else {
                     break;
                 };
                 let state = match &mut state {
                     Some(state) => state,
-                    None => state.insert(State {
+                    None => state.insert(TrailState {
                         head: *line.prev,
                         tree: StateRecord::parse(&line)?.tree()?,
                     }),

@@ -8,7 +8,7 @@ pub(crate) const MAX_LISTED: usize = 100;
 /// What is wrong with a trail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
+pub enum TrailFaultKind {
     /// A line is not of the trail's form.
     MalformedLine,
     /// A record is not what its hash was made of, or not what the next one follows.
@@ -39,7 +39,7 @@ pub enum FaultKind {
     Rewritten,
 }
 
-impl std::fmt::Display for FaultKind {
+impl std::fmt::Display for TrailFaultKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::MalformedLine => "malformed line",
@@ -62,13 +62,13 @@ impl std::fmt::Display for FaultKind {
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, Serialize)]
-pub struct Fault {
+pub struct TrailFault {
     /// The segment, where it is in one.
     pub segment: Option<String>,
     /// The line in it, counted from 1.
     pub line: Option<u64>,
     /// What is wrong.
-    pub kind: FaultKind,
+    pub kind: TrailFaultKind,
     /// The same in words.
     pub what: String,
 }
@@ -77,7 +77,7 @@ pub struct Fault {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// What is wrong, the first hundred.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<TrailFault>,
     /// How much is wrong.
     pub fault_count: u64,
     /// What is not wrong but worth knowing.
@@ -99,12 +99,12 @@ pub struct Report {
     /// How far the promise reaches: records covered by the last witnessed head that agrees.
     pub promised_records: u64,
     /// Who vouches for the trail, and how far.
-    pub vouched_by: Vec<Vouched>,
+    pub vouched_by: Vec<TrailWitness>,
 }
 
 /// Who vouches for a trail: somebody whose head agrees with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Vouched {
+pub struct TrailWitness {
     /// Who.
     pub by: Voucher,
     /// For how many records.

@@ -9,14 +9,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::line::Line;
-use crate::read::{LineReader, Listing, Read};
+use crate::line::SegmentLine;
+use crate::read::{LineReader, Read, TrailListing};
 use crate::segment::SegmentName;
 use crate::state::carries_state;
 
 /// What retention did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct RetentionReport {
     /// The segments that went.
     pub segments: Vec<SegmentName>,
     /// How many bytes that freed.
@@ -28,7 +28,7 @@ pub struct Dropped {
 /// # Errors
 /// Where the directory cannot be read.
 pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
-    let mut listing = Listing::read(dir)?;
+    let mut listing = TrailListing::read(dir)?;
     listing
         .segments
         .retain(|name| listing.last.is_some_and(|last| *name < last));
@@ -42,11 +42,11 @@ pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
 ///
 /// # Errors
 /// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
-pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<Dropped> {
+pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<RetentionReport> {
     let day = |time| SegmentName::new(0, time).day;
     let (today, oldest) = (day(now), day(now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH)));
-    let listing = Listing::read(dir)?;
-    let mut dropped = Dropped::default();
+    let listing = TrailListing::read(dir)?;
+    let mut dropped = RetentionReport::default();
     for (at, name) in listing.segments.iter().enumerate() {
         // A clock that went ahead names a segment for the future, one that was set back names later ones for the past:
         // neither may keep the others here, nor let them go early.
@@ -87,7 +87,7 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
 /// # Errors
 /// Where the segment cannot be read.
 pub fn last_seal(dir: &Path, name: SegmentName) -> io::Result<Option<Vec<u8>>> {
-    let listing = Listing::read(dir)?;
+    let listing = TrailListing::read(dir)?;
     last_state(&name.path(dir), listing.torn.get(&name).map(|torn| torn.offset))
 }
 
@@ -95,7 +95,7 @@ fn last_state(path: &Path, limit: Option<u64>) -> io::Result<Option<Vec<u8>>> {
     let mut reader = LineReader::open(path, limit)?;
     let (mut buffer, mut last) = (Vec::new(), None);
     while reader.next(&mut buffer)? == Read::Line {
-        if Line::parse(&buffer).is_some_and(|line| carries_state(line.kind)) {
+        if SegmentLine::parse(&buffer).is_some_and(|line| carries_state(line.kind)) {
             let mut line = buffer.clone();
             line.push(b'\n');
             last = Some(line);

@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use crate::event_name::EventName;
 use crate::file::open_regular;
-use crate::line::Line;
-use crate::read::{LineReader, Listing, Read, read_piece, whole_lines};
+use crate::line::SegmentLine;
+use crate::read::{LineReader, Read, TrailListing, read_piece, whole_lines};
 use crate::segment::SegmentName;
 
 /// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight at most, and some.
@@ -27,7 +27,7 @@ const FOLLOW: Duration = Duration::from_millis(200);
 
 /// Which records are wanted. What is `None` does not matter.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct RecordFilter {
     /// Not before this time, `2026-11-21` or `2026-11-21T22:30:00Z` and anything between, UTC.
     pub since: Option<String>,
     /// Before this time, in the same form.
@@ -49,7 +49,7 @@ pub struct Filter {
 /// The fields that people look for, of whatever kind of record. Empty where a record has no such field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Fields {
+pub struct RecordFields {
     /// When, RFC 3339 in UTC.
     pub timestamp: String,
     /// Of an enter record: the user.
@@ -97,7 +97,7 @@ pub struct Fields {
 
 /// One record that passed the filter.
 #[derive(Debug)]
-pub struct Shown<'a> {
+pub struct RecordView<'a> {
     /// Its number.
     pub n: u64,
     /// Its kind: `enter`, `exit`, `retry`, `event`, `seal`, `open`, `recovered`.
@@ -105,18 +105,18 @@ pub struct Shown<'a> {
     /// The record's bytes as written: one line of JSON.
     pub rec: &'a str,
     /// What it says.
-    pub fields: Fields,
+    pub fields: RecordFields,
     /// The user of the call it belongs to, where known.
     pub uid: Option<u32>,
     /// The agent that made the call it belongs to, if one did.
-    pub through: Option<Rc<Agent>>,
+    pub through: Option<Rc<RecordedAgent>>,
     /// The task for which the call it belongs to was made, if it was for one.
     pub task: Option<u64>,
 }
 
 /// The agent that made a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
+pub struct RecordedAgent {
     /// Its id in the registry.
     pub agent: String,
     /// Its instance.
@@ -127,13 +127,13 @@ pub struct Agent {
 
 /// Whose a call is.
 #[derive(Clone, Debug, Default)]
-struct Who {
+struct RecordedCaller {
     uid: Option<u32>,
-    through: Option<Rc<Agent>>,
+    through: Option<Rc<RecordedAgent>>,
     task: Option<u64>,
 }
 
-impl Filter {
+impl RecordFilter {
     /// Whether a time is in the form that `since` and `until` take.
     #[must_use]
     pub fn is_time(text: &str) -> bool {
@@ -155,7 +155,7 @@ impl Filter {
             .is_some_and(|since| *day < *since.get(..10).unwrap_or(since))
     }
 
-    fn passes(&self, shown: &Shown<'_>) -> bool {
+    fn passes(&self, shown: &RecordView<'_>) -> bool {
         let (fields, through) = (&shown.fields, shown.through.as_deref());
         let is_user = |wanted| shown.uid == Some(wanted) || through.is_some_and(|agent| agent.for_uid == Some(wanted));
         let is_agent = |wanted: &String| {
@@ -196,9 +196,9 @@ impl Filter {
 /// Where the directory or a segment cannot be read.
 pub fn show(
     dir: &Path,
-    filter: &Filter,
+    filter: &RecordFilter,
     follow: Option<&AtomicBool>,
-    each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
+    each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> io::Result<()> {
     read_on(dir, filter, None, 0, follow, each)
 }
@@ -210,12 +210,12 @@ pub fn show(
 /// Where the directory or a segment cannot be read.
 pub fn show_last(
     dir: &Path,
-    filter: &Filter,
+    filter: &RecordFilter,
     count: usize,
     follow: Option<&AtomicBool>,
-    each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
+    each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> io::Result<()> {
-    let listing = Listing::read(dir)?;
+    let listing = TrailListing::read(dir)?;
     let mut pieces = Vec::new();
     let (mut left, mut next, mut end) = (count, None, 0);
     for (at, name) in listing.segments.iter().enumerate().rev() {
@@ -248,16 +248,16 @@ pub fn show_last(
 /// Reads from byte `at` of segment `from` on.
 fn read_on(
     dir: &Path,
-    filter: &Filter,
+    filter: &RecordFilter,
     mut from: Option<SegmentName>,
     mut at: u64,
     follow: Option<&AtomicBool>,
-    each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
+    each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> io::Result<()> {
     let mut users = BTreeMap::new();
     let mut buffer = Vec::new();
     loop {
-        let listing = Listing::read(dir)?;
+        let listing = TrailListing::read(dir)?;
         let mut names = listing.segments.iter().copied().peekable();
         while let Some(name) = names.next() {
             let next = names.peek().copied();
@@ -293,8 +293,8 @@ fn read_on(
 ///
 /// # Errors
 /// Where the segment cannot be read.
-pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(Shown<'_>)) -> io::Result<()> {
-    let last = last_in(segment, None, u64::MAX, count, &Filter::default(), LAST_PIECE)?;
+pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(RecordView<'_>)) -> io::Result<()> {
+    let last = last_in(segment, None, u64::MAX, count, &RecordFilter::default(), LAST_PIECE)?;
     for (line, who) in &last.lines {
         if let Some(shown) = read(line, &mut BTreeMap::new()) {
             each(shown.by(who));
@@ -304,9 +304,9 @@ pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(Shown<'_>)) -> io
 }
 
 /// The last records of a segment.
-struct Last {
+struct LastRecords {
     /// Their lines, oldest first, each with whose call it is of where that is known.
-    lines: Vec<(Vec<u8>, Who)>,
+    lines: Vec<(Vec<u8>, RecordedCaller)>,
     /// Where the last whole line of the segment ends, bytes.
     end: u64,
 }
@@ -318,9 +318,9 @@ fn last_in(
     before: Option<&Path>,
     limit: u64,
     count: usize,
-    filter: &Filter,
+    filter: &RecordFilter,
     most: u64,
-) -> io::Result<Last> {
+) -> io::Result<LastRecords> {
     let mut file = open_regular(segment)?;
     let length = file.metadata()?.len().min(limit);
     let mut window = LAST_PIECE;
@@ -345,7 +345,7 @@ fn last_in(
             if let Some(shown) = read(line, &mut users)
                 && filter.passes(&shown)
             {
-                let who = Who {
+                let who = RecordedCaller {
                     uid: shown.uid,
                     through: shown.through,
                     task: shown.task,
@@ -359,7 +359,7 @@ fn last_in(
         }
         if found.len() == count || start == 0 || window >= most {
             let lines = found.into_iter().map(|(line, who)| (piece[line].to_vec(), who));
-            return Ok(Last {
+            return Ok(LastRecords {
                 lines: lines.collect(),
                 end: from + at as u64,
             });
@@ -368,9 +368,9 @@ fn last_in(
     }
 }
 
-impl Shown<'_> {
-    fn by(self, who: &Who) -> Self {
-        Shown {
+impl RecordView<'_> {
+    fn by(self, who: &RecordedCaller) -> Self {
+        RecordView {
             uid: who.uid,
             through: who.through.clone(),
             task: who.task,
@@ -380,14 +380,14 @@ impl Shown<'_> {
 }
 
 /// Reads a line. `users` are those of the calls before it that have not ended.
-fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, Who>) -> Option<Shown<'a>> {
-    let line = Line::parse(line)?;
+fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, RecordedCaller>) -> Option<RecordView<'a>> {
+    let line = SegmentLine::parse(line)?;
     let rec = std::str::from_utf8(line.rec).ok()?;
-    let fields: Fields = serde_json::from_str(rec).ok()?;
+    let fields: RecordFields = serde_json::from_str(rec).ok()?;
     let who = match (line.kind, fields.enter) {
         ("exit", Some(enter)) => users.remove(&enter).unwrap_or_default(),
         (_, Some(enter)) => users.get(&enter).cloned().unwrap_or_default(),
-        _ => Who {
+        _ => RecordedCaller {
             uid: fields.uid,
             task: fields.task,
             through: fields
@@ -395,7 +395,7 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, Who>) -> Option<Shown<'a>>
                 .clone()
                 .zip(fields.session.clone())
                 .map(|(agent, session)| {
-                    Rc::new(Agent {
+                    Rc::new(RecordedAgent {
                         agent,
                         session,
                         for_uid: fields.for_uid,
@@ -409,7 +409,7 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, Who>) -> Option<Shown<'a>>
         }
         users.insert(line.n, who.clone());
     }
-    Some(Shown {
+    Some(RecordView {
         n: line.n,
         kind: line.kind.to_owned(),
         rec,

@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::line::{FORMAT, GENESIS, Line};
+use crate::line::{FORMAT, GENESIS, SegmentLine};
 use crate::merkle::{Frontier, Hash, HexHash, from_hex, to_hex};
 use crate::record::{begin, number, text};
 use crate::segment::SegmentName;
@@ -16,14 +16,14 @@ use crate::time::Clock;
 
 /// The state of a trail after some record: the chain's head, and the tree over all records.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct TrailState {
     /// The hash of the last record.
     pub(crate) head: HexHash,
     /// The tree over all of them.
     pub(crate) tree: Frontier,
 }
 
-impl Default for State {
+impl Default for TrailState {
     fn default() -> Self {
         Self {
             head: GENESIS,
@@ -32,7 +32,7 @@ impl Default for State {
     }
 }
 
-impl State {
+impl TrailState {
     /// How many records there are.
     pub(crate) fn records(&self) -> u64 {
         self.tree.size()
@@ -118,7 +118,7 @@ fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> R
 
 impl StateRecord {
     /// Reads one of these records from its bytes. `None` where it is another kind of record.
-    pub(crate) fn parse(line: &Line<'_>) -> Option<Self> {
+    pub(crate) fn parse(line: &SegmentLine<'_>) -> Option<Self> {
         // serde_json looks only at the text that it keeps: JSON is UTF-8 throughout.
         let rec = carries_state(line.kind).then(|| std::str::from_utf8(line.rec).ok())??;
         object(rec).ok()
@@ -143,7 +143,7 @@ pub(crate) fn opens_segment(kind: &str) -> bool {
 }
 
 /// Writes the fields that these records share.
-fn push_state(out: &mut Vec<u8>, state: &State) {
+fn push_state(out: &mut Vec<u8>, state: &TrailState) {
     number(out, b",\"tree_size\":", state.records());
     out.extend_from_slice(b",\"root\":\"");
     push_hex(out, &state.tree.root());
@@ -163,7 +163,7 @@ pub(crate) fn push_opening(
     out: &mut Vec<u8>,
     clock: &mut Clock,
     time: SystemTime,
-    state: &State,
+    state: &TrailState,
     previous: Option<SegmentName>,
     torn: &[Torn],
 ) {
@@ -196,7 +196,7 @@ pub(crate) fn push_seal(
     out: &mut Vec<u8>,
     clock: &mut Clock,
     time: SystemTime,
-    state: &State,
+    state: &TrailState,
     reason: &str,
     signer: &Signer,
 ) {
@@ -241,14 +241,14 @@ mod tests {
             &mut sound,
             &mut Clock::default(),
             SystemTime::UNIX_EPOCH,
-            &State::default(),
+            &TrailState::default(),
             None,
             &[],
         );
         let tells = |rec: &[u8]| {
             let mut line = Vec::new();
             push_line(&mut line, &mut GENESIS.clone(), |out| out.extend_from_slice(rec));
-            let line = Line::parse(line.strip_suffix(b"\n").unwrap()).unwrap();
+            let line = SegmentLine::parse(line.strip_suffix(b"\n").unwrap()).unwrap();
             StateRecord::parse(&line).and_then(|record| record.tree()).is_some()
         };
         assert!(tells(&sound));

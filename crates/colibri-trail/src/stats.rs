@@ -5,7 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::show::{Filter, show};
+use crate::show::{RecordFilter, show};
 
 /// Servers and tools that are told apart; tool names come from clients, so there may be any number of them.
 const MAX_ROWS: usize = 10_000;
@@ -17,7 +17,7 @@ const BUCKET_SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - 4;
 
 /// What was counted for one tool of one server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Row {
+pub struct StatsRow {
     /// Calls that ended.
     pub calls: u64,
     /// Those that failed.
@@ -30,7 +30,7 @@ pub struct Row {
     buckets: BTreeMap<u16, u64>,
 }
 
-impl Row {
+impl StatsRow {
     /// The latency that the share `q` of all calls did not exceed, milliseconds. `None` without calls.
     #[must_use]
     pub fn quantile_ms(&self, q: f64) -> Option<f64> {
@@ -57,14 +57,14 @@ impl Row {
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// The rows. Servers and tools beyond ten thousand are counted together under `…`.
-    pub rows: BTreeMap<(String, String), Row>,
+    pub rows: BTreeMap<(String, String), StatsRow>,
 }
 
 /// Counts the calls of the trail in `dir` that pass `filter`.
 ///
 /// # Errors
 /// Where the trail cannot be read.
-pub fn stats(dir: &Path, filter: &Filter) -> io::Result<Stats> {
+pub fn stats(dir: &Path, filter: &RecordFilter) -> io::Result<Stats> {
     let mut stats = Stats::default();
     show(dir, filter, None, &mut |record| {
         let fields = &record.fields;

@@ -7,22 +7,22 @@
 use std::io;
 use std::path::Path;
 
-use crate::line::{FORMAT, GENESIS, Line};
+use crate::line::{FORMAT, GENESIS, SegmentLine};
 use crate::merkle::{Frontier, HexHash, to_hex};
-use crate::read::{LineReader, Listing, Read};
-use crate::report::{Extent, Fault, FaultKind, MAX_LISTED, Report, Vouched, Voucher};
+use crate::read::{LineReader, Read, TrailListing};
+use crate::report::{Extent, MAX_LISTED, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 use crate::segment::SegmentName;
 use crate::signed_note::{Checkpoint, Verifier};
 use crate::state::{StateRecord, carries_state, opens_segment};
-use crate::witness::{Head, WitnessedHeads};
+use crate::witness::{TrailHead, WitnessedHeads};
 
 /// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what witnesses saw.
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read. What is wrong with the trail itself is in the report.
 pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &WitnessedHeads) -> io::Result<Report> {
-    let listing = Listing::read(dir)?;
-    let mut walk = Walk {
+    let listing = TrailListing::read(dir)?;
+    let mut walk = VerifyWalk {
         verifier,
         heads,
         report: Report::default(),
@@ -52,7 +52,7 @@ struct Gap {
     place: (Option<String>, Option<u64>),
 }
 
-struct Walk<'a> {
+struct VerifyWalk<'a> {
     verifier: Option<&'a Verifier>,
     heads: &'a WitnessedHeads,
     report: Report,
@@ -85,16 +85,16 @@ struct Walk<'a> {
     noted: bool,
 }
 
-impl Walk<'_> {
-    fn fault(&mut self, kind: FaultKind, what: String) {
+impl VerifyWalk<'_> {
+    fn fault(&mut self, kind: TrailFaultKind, what: String) {
         let (segment, line) = self.place.clone();
         self.fault_at(segment, line, kind, what);
     }
 
-    fn fault_at(&mut self, segment: Option<String>, line: Option<u64>, kind: FaultKind, what: String) {
+    fn fault_at(&mut self, segment: Option<String>, line: Option<u64>, kind: TrailFaultKind, what: String) {
         self.report.fault_count += 1;
         if self.report.faults.len() < MAX_LISTED {
-            self.report.faults.push(Fault {
+            self.report.faults.push(TrailFault {
                 segment,
                 line,
                 kind,
@@ -103,19 +103,19 @@ impl Walk<'_> {
         }
     }
 
-    fn run(&mut self, dir: &Path, listing: &Listing) -> io::Result<()> {
+    fn run(&mut self, dir: &Path, listing: &TrailListing) -> io::Result<()> {
         let mut ordinal = self.dropped(dir, listing)?;
         for name in &listing.segments {
             self.place = (Some(name.to_string()), None);
             if name.ordinal == ordinal {
                 let what = "two segments have this number".to_owned();
-                self.fault(FaultKind::InsertedSegment, what);
+                self.fault(TrailFaultKind::InsertedSegment, what);
             } else if name.ordinal != ordinal + 1 {
                 let what = match name.ordinal - ordinal {
                     2 => format!("segment {} is not there", ordinal + 1),
                     _ => format!("segments {} to {} are not there", ordinal + 1, name.ordinal - 1),
                 };
-                self.fault(FaultKind::MissingSegment, what);
+                self.fault(TrailFaultKind::MissingSegment, what);
                 self.adopt = true;
             }
             ordinal = name.ordinal;
@@ -125,25 +125,25 @@ impl Walk<'_> {
     }
 
     /// Checks what is left of dropped segments; returns the ordinal of the last of them.
-    fn dropped(&mut self, dir: &Path, listing: &Listing) -> io::Result<u64> {
+    fn dropped(&mut self, dir: &Path, listing: &TrailListing) -> io::Result<u64> {
         let first = listing.segments.first().map_or(u64::MAX, |name| name.ordinal);
         let (mut ordinal, mut size) = (0, 0);
         for name in &listing.dropped {
             self.place = (Some(name.to_string()), None);
             if name.ordinal > first {
                 let what = "only its seal is there, but retention drops the oldest segments first".to_owned();
-                self.fault(FaultKind::MissingSegment, what);
+                self.fault(TrailFaultKind::MissingSegment, what);
                 continue;
             }
             if name.ordinal != ordinal + 1 {
                 let what = format!("the seal of segment {} is not there", ordinal + 1);
-                self.fault(FaultKind::MissingSegment, what);
+                self.fault(TrailFaultKind::MissingSegment, what);
             }
             ordinal = name.ordinal;
             let mut buffer = Vec::new();
             let mut reader = LineReader::open(&name.seal_path(dir), None)?;
             let whole = reader.next(&mut buffer)? == Read::Line && reader.next(&mut Vec::new())? == Read::End;
-            let line = if whole { Line::parse(&buffer) } else { None };
+            let line = if whole { SegmentLine::parse(&buffer) } else { None };
             let seal = line.and_then(|line| {
                 let (leaf, record) = (line.leaf()?, StateRecord::parse(&line)?);
                 let tree = record.tree()?;
@@ -151,12 +151,12 @@ impl Walk<'_> {
             });
             let Some((line, leaf, record, mut tree)) = seal else {
                 let what = "what is left of this dropped segment is not its seal".to_owned();
-                self.fault(FaultKind::BadSeal, what);
+                self.fault(TrailFaultKind::BadSeal, what);
                 continue;
             };
             if record.tree_size != line.n || record.tree_size < size || record.head.as_bytes() != line.prev {
                 let what = "the seal of this dropped segment does not fit the one before it".to_owned();
-                self.fault(FaultKind::BadSeal, what);
+                self.fault(TrailFaultKind::BadSeal, what);
             }
             self.checkpoint(&line, &record);
             size = record.tree_size;
@@ -178,7 +178,7 @@ impl Walk<'_> {
         Ok(ordinal)
     }
 
-    fn segment(&mut self, dir: &Path, listing: &Listing, name: SegmentName, last: bool) -> io::Result<()> {
+    fn segment(&mut self, dir: &Path, listing: &TrailListing, name: SegmentName, last: bool) -> io::Result<()> {
         let torn = listing.torn.get(&name);
         let mut reader = LineReader::open(&name.path(dir), torn.map(|t| t.offset))?;
         let mut buffer = Vec::new();
@@ -203,7 +203,7 @@ impl Walk<'_> {
                 ));
             } else if torn.is_none() {
                 self.fault(
-                    FaultKind::TornTail,
+                    TrailFaultKind::TornTail,
                     "the segment ends within a line and nothing after it says why".into(),
                 );
                 self.unlinked = true;
@@ -216,7 +216,7 @@ impl Walk<'_> {
             if !last && !self.sealed {
                 self.place.1 = Some(number);
                 self.fault(
-                    FaultKind::BadLink,
+                    TrailFaultKind::BadLink,
                     "the segment does not end with a seal, and no record says why".into(),
                 );
             }
@@ -224,7 +224,7 @@ impl Walk<'_> {
         };
         if !whole || reader.offset() < torn.offset {
             self.fault(
-                FaultKind::Truncated,
+                TrailFaultKind::Truncated,
                 "the segment is shorter than the record after it says, or has no line end there".into(),
             );
             return Ok(());
@@ -241,14 +241,14 @@ impl Walk<'_> {
             number += 1;
             match reader.next(&mut buffer)? {
                 Read::Line => {
-                    let line = Line::parse(&buffer).filter(|line| line.leaf().is_some());
+                    let line = SegmentLine::parse(&buffer).filter(|line| line.leaf().is_some());
                     match line.filter(|line| *line.prev == head && line.n == next) {
                         Some(line) => (head, next) = (*line.hash, line.n.saturating_add(1)),
                         None => {
                             self.place.1 = Some(number);
                             let what = "what follows the last counted record is not the rest of an interrupted write: \
                                         a failing disk, a power failure, or somebody's hand";
-                            self.fault(FaultKind::DamagedTail, what.into());
+                            self.fault(TrailFaultKind::DamagedTail, what.into());
                             return Ok(());
                         }
                     }
@@ -260,14 +260,14 @@ impl Walk<'_> {
         let there = reader.offset() - offset;
         if there != length {
             let what = format!("{there} bytes follow the last counted record, the record after it says {length}");
-            self.fault(FaultKind::DamagedTail, what);
+            self.fault(TrailFaultKind::DamagedTail, what);
         }
         Ok(())
     }
 
     fn line(&mut self, bytes: &[u8], first: bool) {
-        let Some(line) = Line::parse(bytes) else {
-            self.fault(FaultKind::MalformedLine, "not a line of a trail".into());
+        let Some(line) = SegmentLine::parse(bytes) else {
+            self.fault(TrailFaultKind::MalformedLine, "not a line of a trail".into());
             self.unlinked = true;
             self.tree = None;
             self.next = self.next.saturating_add(1);
@@ -278,7 +278,7 @@ impl Walk<'_> {
         let intact = leaf.is_some();
         if !intact {
             self.fault(
-                FaultKind::EditedRecord,
+                TrailFaultKind::EditedRecord,
                 format!("record {} is not what its hash was made of", line.n),
             );
             self.tree = None;
@@ -292,13 +292,13 @@ impl Walk<'_> {
         } else if *line.prev != self.head && !self.unlinked && intact {
             let (kind, what) = if first {
                 (
-                    FaultKind::BadLink,
+                    TrailFaultKind::BadLink,
                     format!("record {} does not follow the end of the segment before it", line.n),
                 )
             } else {
                 let before = line.n.saturating_sub(1);
                 (
-                    FaultKind::EditedRecord,
+                    TrailFaultKind::EditedRecord,
                     format!("record {} does not follow record {before}: one was replaced", line.n),
                 )
             };
@@ -322,7 +322,7 @@ impl Walk<'_> {
         self.witnessed(&line);
     }
 
-    fn out_of_order(&mut self, line: &Line<'_>, intact: bool) {
+    fn out_of_order(&mut self, line: &SegmentLine<'_>, intact: bool) {
         self.tree = None;
         let n = line.n;
         if n >= self.top {
@@ -335,12 +335,12 @@ impl Walk<'_> {
             }
         } else if self.gaps.iter().any(|gap| (gap.from..gap.to).contains(&n)) {
             self.fault(
-                FaultKind::ReorderedRecord,
+                TrailFaultKind::ReorderedRecord,
                 format!("record {n} does not stand where it was written"),
             );
         } else if intact {
             self.fault(
-                FaultKind::InsertedRecord,
+                TrailFaultKind::InsertedRecord,
                 format!("record {n} stands here a second time"),
             );
         }
@@ -371,12 +371,12 @@ impl Walk<'_> {
                 1 => format!("record {from} is not there"),
                 _ => format!("records {from} to {} are not there", to - 1),
             };
-            self.fault_at(place.0, place.1, FaultKind::MissingRecord, what);
+            self.fault_at(place.0, place.1, TrailFaultKind::MissingRecord, what);
         }
     }
 
     /// Checks a record that tells the state of the trail, and that one stands where one must.
-    fn state(&mut self, line: &Line<'_>, first: bool) {
+    fn state(&mut self, line: &SegmentLine<'_>, first: bool) {
         let opens = opens_segment(line.kind);
         if opens != first {
             let what = if first {
@@ -384,7 +384,7 @@ impl Walk<'_> {
             } else {
                 "an opening record within a segment"
             };
-            self.fault(FaultKind::BadLink, what.into());
+            self.fault(TrailFaultKind::BadLink, what.into());
         }
         if !carries_state(line.kind) {
             return;
@@ -393,7 +393,7 @@ impl Walk<'_> {
             StateRecord::parse(line).and_then(|record| record.tree().map(|tree| (record, tree)))
         else {
             self.fault(
-                FaultKind::BadSeal,
+                TrailFaultKind::BadSeal,
                 format!("record {} does not tell a state of the trail", line.n),
             );
             self.tree = None;
@@ -402,7 +402,7 @@ impl Walk<'_> {
         let fits = self.tree.as_ref().is_none_or(|tree| *tree == claimed);
         if !fits || record.tree_size != line.n || record.head.as_bytes() != line.prev {
             self.fault(
-                FaultKind::BadSeal,
+                TrailFaultKind::BadSeal,
                 format!("record {} does not fit the records before it", line.n),
             );
         }
@@ -410,21 +410,21 @@ impl Walk<'_> {
             let previous = self.previous.map(|name| name.to_string());
             if record.format != Some(FORMAT) {
                 self.fault(
-                    FaultKind::BadLink,
+                    TrailFaultKind::BadLink,
                     format!("the segment does not say that it is of format {FORMAT}"),
                 );
             }
             if record.previous != previous && line.n > 0 {
                 let named = record.previous.as_deref().unwrap_or("none");
                 let what = format!("the segment names {named} as the one before it");
-                self.fault(FaultKind::BadLink, what);
+                self.fault(TrailFaultKind::BadLink, what);
             }
         }
         self.checkpoint(line, &record);
         self.tree = Some(claimed);
     }
 
-    fn checkpoint(&mut self, line: &Line<'_>, record: &StateRecord) {
+    fn checkpoint(&mut self, line: &SegmentLine<'_>, record: &StateRecord) {
         if line.kind != "seal" {
             return;
         }
@@ -438,17 +438,17 @@ impl Walk<'_> {
                 self.report.checkpoints += u64::from(self.verifier.is_some());
             }
             Ok(_) => self.fault(
-                FaultKind::BadCheckpoint,
+                TrailFaultKind::BadCheckpoint,
                 "the checkpoint is for another tree than its seal".into(),
             ),
-            Err(error) => self.fault(FaultKind::BadCheckpoint, error.to_string()),
+            Err(error) => self.fault(TrailFaultKind::BadCheckpoint, error.to_string()),
         }
     }
 
     /// Compares a record with what others know of it.
-    fn witnessed(&mut self, line: &Line<'_>) {
+    fn witnessed(&mut self, line: &SegmentLine<'_>) {
         let root = self.tree.as_ref().map(Frontier::root);
-        let agrees = |head: &Head| to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root);
+        let agrees = |head: &TrailHead| to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root);
         if let Some(noted) = &self.heads.noted
             && line.n.checked_add(1) == Some(noted.records)
         {
@@ -456,7 +456,7 @@ impl Walk<'_> {
                 self.noted = true;
             } else {
                 let what = format!("the daemon noted another head after record {}", line.n);
-                self.fault(FaultKind::Rewritten, what);
+                self.fault(TrailFaultKind::Rewritten, what);
             }
         }
         let Some(heads) = self.heads.heads.get(&(line.n.saturating_add(1))) else {
@@ -475,7 +475,7 @@ impl Walk<'_> {
                         "a witness saw another head after record {}: the trail was written anew somewhere after record {}",
                         line.n, self.report.promised_records
                     );
-                    self.fault(FaultKind::Rewritten, what);
+                    self.fault(TrailFaultKind::Rewritten, what);
                 }
             }
         }
@@ -495,7 +495,7 @@ impl Walk<'_> {
         match extent {
             Extent::Whole if last > self.top => {
                 let (segment, line) = self.place.clone();
-                self.fault_at(segment, line, FaultKind::Truncated, what);
+                self.fault_at(segment, line, TrailFaultKind::Truncated, what);
             }
             Extent::Archive if last > self.top => {
                 self.report.notes.push(format!("{what}: the rest is not archived yet"))
@@ -503,13 +503,13 @@ impl Walk<'_> {
             _ => {}
         }
         if self.report.promised_records > 0 {
-            self.report.vouched_by.push(Vouched {
+            self.report.vouched_by.push(TrailWitness {
                 by: Voucher::Witness,
                 records: self.report.promised_records,
             });
         }
         if self.noted || self.heads.noted.is_some() && noted == 0 {
-            self.report.vouched_by.push(Vouched {
+            self.report.vouched_by.push(TrailWitness {
                 by: Voucher::Note,
                 records: noted,
             });

@@ -21,7 +21,7 @@ const MARK: &str = "trail-head ";
 /// `trail-head records=N hash=… root=… origin=… sig=…`. It is signed, so that a line that another user writes to the
 /// same log is not taken for one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct TrailHead {
     /// How many records there were: the size of the tree.
     pub records: u64,
     /// The chain's hash of the last of them.
@@ -34,7 +34,7 @@ pub struct Head {
     pub signature: String,
 }
 
-impl Head {
+impl TrailHead {
     /// A head, signed.
     #[must_use]
     pub fn sign(signer: &Signer, records: u64, hash: Hash, root: Hash) -> Self {
@@ -93,7 +93,7 @@ impl Head {
     }
 }
 
-impl std::fmt::Display for Head {
+impl std::fmt::Display for TrailHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (hash, root) = (hex(&self.hash), hex(&self.root));
         let Self {
@@ -115,19 +115,19 @@ pub trait Witness: Send + Sync {
     ///
     /// # Errors
     /// Where it could not be handed on; the trail logs it and tries again with the next head.
-    fn witness(&self, head: &Head) -> io::Result<()>;
+    fn witness(&self, head: &TrailHead) -> io::Result<()>;
 }
 
 /// Heads found in a log, by number of records.
 #[derive(Debug, Default)]
 pub struct WitnessedHeads {
     /// The heads. Two different ones for the same number can both be genuine only if the trail was set back.
-    pub heads: BTreeMap<u64, Vec<Head>>,
+    pub heads: BTreeMap<u64, Vec<TrailHead>>,
     /// Lines that looked like heads of this trail but were not signed by its key.
     pub forged: u64,
     /// The daemon's own note of the last head. It stands where the daemon can write, so it promises nothing against the
     /// daemon's user; it misses what others removed.
-    pub noted: Option<Head>,
+    pub noted: Option<TrailHead>,
 }
 
 impl WitnessedHeads {
@@ -140,7 +140,7 @@ impl WitnessedHeads {
         let mut found = Self::default();
         let mut line = Vec::new();
         while log.read_until(b'\n', &mut line)? > 0 {
-            if let Some(head) = Head::find(&String::from_utf8_lossy(&line)) {
+            if let Some(head) = TrailHead::find(&String::from_utf8_lossy(&line)) {
                 match verifier {
                     Some(key) if head.origin != key.name() => {}
                     Some(key) if !head.is_signed_by(key) => found.forged += 1,
@@ -157,7 +157,7 @@ impl WitnessedHeads {
     /// # Errors
     /// Where it cannot be read.
     pub fn read_note(&mut self, path: &Path, verifier: Option<&Verifier>) -> io::Result<()> {
-        match (Head::noted(path)?, verifier) {
+        match (TrailHead::noted(path)?, verifier) {
             (Some(head), Some(key)) if !head.is_signed_by(key) => self.forged += 1,
             (noted, _) => self.noted = noted,
         }
@@ -165,7 +165,7 @@ impl WitnessedHeads {
     }
 
     /// Adds one head.
-    pub fn add(&mut self, head: Head) {
+    pub fn add(&mut self, head: TrailHead) {
         let same = self.heads.entry(head.records).or_default();
         if !same.contains(&head) {
             same.push(head);
@@ -182,15 +182,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let signer = Signer::load_or_create(&dir.path().join("trail.key")).unwrap();
         let other = Signer::load_or_create(&dir.path().join("other.key")).unwrap();
-        let head = Head::sign(&signer, 4096, [1; 32], [2; 32]);
-        let forged = Head {
+        let head = TrailHead::sign(&signer, 4096, [1; 32], [2; 32]);
+        let forged = TrailHead {
             hash: [3; 32],
             ..head.clone()
         };
         let log = format!(
             "Nov 21 22:45:22 host colibri-mcpd[9]: {head}\nNov 21 host x: {forged}\nhost: {}\nhost: trail-head records=x\n\
              host: {head}\n\u{fffd}\n",
-            Head::sign(&other, 5, [0; 32], [0; 32])
+            TrailHead::sign(&other, 5, [0; 32], [0; 32])
         );
         let log = format!("{log}{}\n", head.to_string().replace("=4096", "=04096"));
         let mut log = log.into_bytes();

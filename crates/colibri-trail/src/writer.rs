@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::{TrailError, failed_to};
-use crate::file::{Cache, with_room};
+use crate::file::{ReleasableFiles, with_room};
 use crate::line::push_line;
 use crate::merkle::{Hash, HexHash, from_hex};
-use crate::record::Record;
+use crate::record::TrailRecord;
 use crate::recover::SegmentEnd;
 use crate::segment::SegmentName;
 use crate::signed_note::{Signer, Verifier};
-use crate::state::{State, Torn, push_opening, push_seal};
+use crate::state::{Torn, TrailState, push_opening, push_seal};
 use crate::time::Clock;
-use crate::witness::Head;
+use crate::witness::TrailHead;
 
 /// How often a segment that is written without a pause is looked at: whether it is where and as long as it must be.
 /// After a pause of that length each write is followed by a look.
@@ -37,7 +37,7 @@ const MAX_HEADS: usize = 1024;
 
 /// How much a notice matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum NoticeSeverity {
     /// Records are refused or lost.
     Error,
     /// Somebody should look.
@@ -47,11 +47,11 @@ pub enum Severity {
 }
 
 /// Takes what a trail has to say to its operator: the daemon's log.
-pub type Notify = fn(Severity, &str);
+pub type Notify = fn(NoticeSeverity, &str);
 
 /// When segments end and seals and heads are made. The defaults are the design's; tests make them smaller.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SegmentLimits {
     /// A segment is ended when it has this many bytes.
     pub segment_bytes: u64,
     /// A seal follows at the latest after this many records.
@@ -62,7 +62,7 @@ pub struct Limits {
     pub witness_after: Duration,
 }
 
-impl Default for Limits {
+impl Default for SegmentLimits {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
@@ -74,11 +74,11 @@ impl Default for Limits {
 }
 
 /// A number of records, the hash of the last of them, and the root over them: what a head says.
-pub(crate) type Reached = (u64, Hash, Hash);
+pub(crate) type HeadFacts = (u64, Hash, Hash);
 
 /// The segment being written.
 #[derive(Debug)]
-struct Segment {
+struct OpenSegment {
     name: SegmentName,
     path: PathBuf,
     file: Arc<File>,
@@ -89,13 +89,13 @@ struct Segment {
 
 /// Lines that are not written yet.
 #[derive(Debug)]
-struct Batch {
+struct PendingLines {
     bytes: Vec<u8>,
     leaves: Vec<Hash>,
     head: HexHash,
 }
 
-impl Batch {
+impl PendingLines {
     fn push(&mut self, rec: impl FnOnce(&mut Vec<u8>)) {
         let leaf = push_line(&mut self.bytes, &mut self.head, rec);
         self.leaves.push(leaf);
@@ -104,16 +104,16 @@ impl Batch {
 
 /// All that moves with an append.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct TrailWriter {
     dir: PathBuf,
-    limits: Limits,
+    limits: SegmentLimits,
     signer: Arc<Signer>,
     notify: Notify,
-    cache: Arc<dyn Cache>,
-    state: State,
+    cache: Arc<dyn ReleasableFiles>,
+    state: TrailState,
     clock: Clock,
-    batch: Batch,
-    segment: Option<Segment>,
+    batch: PendingLines,
+    segment: Option<OpenSegment>,
     /// The name of the last segment that has a counted record.
     previous: Option<SegmentName>,
     /// The ordinal of the newest file.
@@ -128,7 +128,7 @@ pub(crate) struct Writer {
     sealed: Option<u64>,
     last_head: u64,
     /// Heads for the witness, oldest first.
-    heads: VecDeque<Reached>,
+    heads: VecDeque<HeadFacts>,
     /// Written and not synced yet.
     unsynced: Vec<Arc<File>>,
     new_file: bool,
@@ -144,16 +144,16 @@ pub(crate) struct Unsynced {
     pub(crate) covers: u64,
 }
 
-impl Writer {
+impl TrailWriter {
     /// Finds the end of the trail in `dir`.
     pub(crate) fn recover(
         dir: &Path,
-        limits: Limits,
+        limits: SegmentLimits,
         signer: Arc<Signer>,
         notify: Notify,
-        cache: Arc<dyn Cache>,
+        cache: Arc<dyn ReleasableFiles>,
     ) -> Result<Self, TrailError> {
-        let state = State::default();
+        let state = TrailState::default();
         let mut writer = Self {
             dir: dir.to_owned(),
             limits,
@@ -161,7 +161,7 @@ impl Writer {
             notify,
             cache,
             clock: Clock::default(),
-            batch: Batch {
+            batch: PendingLines {
                 bytes: Vec::new(),
                 leaves: Vec::new(),
                 head: state.head,
@@ -198,7 +198,7 @@ impl Writer {
             let is_the_last = end.state.is_some();
             if end.sealed && writer.torn.is_empty() {
                 let file = open_segment(&path, false).map_err(failed_to(READ, &path))?;
-                writer.segment = Some(Segment {
+                writer.segment = Some(OpenSegment {
                     name: *name,
                     path,
                     file,
@@ -239,7 +239,7 @@ impl Writer {
 
     /// Compares what was found with what was noted: a trail that lost its end must not go on as if it had not.
     pub(crate) fn hold_against(&self, note: &Path, verifier: &Verifier) -> Result<(), TrailError> {
-        let noted = Head::noted(note).map_err(failed_to("read the trail's note", note))?;
+        let noted = TrailHead::noted(note).map_err(failed_to("read the trail's note", note))?;
         let noted = noted.filter(|head| head.is_signed_by(verifier));
         let (records, hash, _) = self.reached();
         let what = match noted {
@@ -256,7 +256,7 @@ impl Writer {
                         "there is no note of the trail's head in {}: nobody knows whether records were removed",
                         note.display()
                     );
-                    (self.notify)(Severity::Warning, &what);
+                    (self.notify)(NoticeSeverity::Warning, &what);
                 }
                 return Ok(());
             }
@@ -274,7 +274,7 @@ impl Writer {
     }
 
     /// What a head would say now.
-    pub(crate) fn reached(&self) -> Reached {
+    pub(crate) fn reached(&self) -> HeadFacts {
         let hash = from_hex(&self.state.head).unwrap_or_default();
         (self.state.records(), hash, self.state.tree.root())
     }
@@ -285,7 +285,7 @@ impl Writer {
     }
 
     /// Appends records and returns the number of the first.
-    pub(crate) fn append<'a, R: Borrow<Record<'a>>>(
+    pub(crate) fn append<'a, R: Borrow<TrailRecord<'a>>>(
         &mut self,
         records: impl IntoIterator<Item = R>,
     ) -> Result<u64, TrailError> {
@@ -307,7 +307,7 @@ impl Writer {
             // The batch stands, whatever comes of the seal: where it cannot be written now, the next append will say.
             if let Err(error) = self.seal("count") {
                 (self.notify)(
-                    Severity::Warning,
+                    NoticeSeverity::Warning,
                     &format!("the trail could not be sealed now: {error}"),
                 );
             }
@@ -322,7 +322,7 @@ impl Writer {
         self.state.records() + self.batch.leaves.len() as u64
     }
 
-    fn push(&mut self, record: &Record<'_>) {
+    fn push(&mut self, record: &TrailRecord<'_>) {
         let n = self.next_number();
         let Self { batch, clock, .. } = self;
         batch.push(|out| record.write(out, n, clock));
@@ -356,7 +356,7 @@ impl Writer {
         let file = with_room(&*self.cache, &path, || open_segment(&path, true));
         let file = file.map_err(failed_to("make trail segment", &path))?;
         self.ordinal += 1;
-        self.segment = Some(Segment {
+        self.segment = Some(OpenSegment {
             name,
             path,
             file,
@@ -491,7 +491,7 @@ impl Writer {
     pub(crate) fn look(&mut self) {
         let Some(segment) = &self.segment else { return };
         if let Some(error) = segment.look(segment.offset) {
-            (self.notify)(Severity::Error, &error.to_string());
+            (self.notify)(NoticeSeverity::Error, &error.to_string());
             self.disturbed = Some(error);
             self.leave_segment();
         }
@@ -521,13 +521,13 @@ impl Writer {
     }
 
     /// The oldest head that waits for the witness, if its records are on disk.
-    pub(crate) fn take_head(&mut self, synced: u64) -> Option<Reached> {
+    pub(crate) fn take_head(&mut self, synced: u64) -> Option<HeadFacts> {
         let due = self.heads.front().is_some_and(|(records, ..)| *records <= synced);
         if due { self.heads.pop_front() } else { None }
     }
 
     /// Puts a head back that the witness did not take.
-    pub(crate) fn put_back(&mut self, head: Reached) {
+    pub(crate) fn put_back(&mut self, head: HeadFacts) {
         self.heads.push_front(head);
     }
 
@@ -541,7 +541,7 @@ impl Writer {
     }
 }
 
-impl Segment {
+impl OpenSegment {
     /// Looks whether the file is linked, as long as it must be, and what its name leads to: a directory that was moved
     /// away takes writes silently.
     fn look(&self, expected: u64) -> Option<TrailError> {

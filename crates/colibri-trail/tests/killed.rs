@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use colibri_trail::{
-    Detail, Event, Extent, Head, Limits, Options, Record, Trail, Witness, WitnessedHeads, directory, note_path, verify,
+    Detail, EventRecord, Extent, SegmentLimits, Trail, TrailHead, TrailOptions, TrailRecord, Witness, WitnessedHeads,
+    directory, note_path, verify,
 };
 
 /// Where the child writes its trail.
@@ -19,23 +20,23 @@ const CHILD: &str = "COLIBRI_TRAIL_CHILD";
 struct Stdout;
 
 impl Witness for Stdout {
-    fn witness(&self, head: &Head) -> std::io::Result<()> {
+    fn witness(&self, head: &TrailHead) -> std::io::Result<()> {
         writeln!(std::io::stdout(), "{head}")
     }
 }
 
 /// Writes a trail until it is killed, and says which heads a witness saw.
 fn write(state_dir: &Path) -> Result<(), Box<dyn Error>> {
-    let trail = Trail::open(Options {
+    let trail = Trail::open(TrailOptions {
         state_dir: state_dir.into(),
         sync: true,
         witness: Arc::new(Stdout),
         notify: |_, _| (),
-        limits: Limits {
+        limits: SegmentLimits {
             segment_bytes: 6000,
             seal_records: 8,
             witness_records: 50,
-            ..Limits::default()
+            ..SegmentLimits::default()
         },
     })?;
     println!("open");
@@ -44,7 +45,7 @@ fn write(state_dir: &Path) -> Result<(), Box<dyn Error>> {
             ("number", Detail::Number(number)),
             ("text", Detail::Text("to be killed")),
         ];
-        trail.append([Record::Event(Event {
+        trail.append([TrailRecord::Event(EventRecord {
             time: SystemTime::now(),
             event: "tick",
             details: &details,
@@ -63,7 +64,7 @@ fn kill(state_dir: &Path, heads: &mut WitnessedHeads, until: u64) -> Result<(), 
     let mut output = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
     let mut seen = 0;
     while let Some(Ok(line)) = output.next() {
-        seen += u64::from(Head::find(&line).map(|head| heads.add(head)).is_some());
+        seen += u64::from(TrailHead::find(&line).map(|head| heads.add(head)).is_some());
         if seen >= until && line.contains(if until == 0 { "open" } else { "trail-head" }) {
             break;
         }
@@ -71,7 +72,7 @@ fn kill(state_dir: &Path, heads: &mut WitnessedHeads, until: u64) -> Result<(), 
     child.kill()?;
     output
         .map_while(Result::ok)
-        .filter_map(|line| Head::find(&line))
+        .filter_map(|line| TrailHead::find(&line))
         .for_each(|head| heads.add(head));
     child.wait()?;
     heads.read_note(&note_path(state_dir), None)?;

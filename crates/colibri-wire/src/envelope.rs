@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use super::json::{Json, Kind as JsonKind, Malformed};
+use super::json::{Json, JsonKind, SyntaxError};
 use super::salvage::Salvage;
 use super::scan::Tape;
 
@@ -29,12 +29,12 @@ pub struct Envelope<'a> {
     /// The whole message.
     pub root: Json<'a>,
     /// The kind of message.
-    pub kind: Kind<'a>,
+    pub kind: EnvelopeKind<'a>,
 }
 
 /// The kind of a message, with its members.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind<'a> {
+pub enum EnvelopeKind<'a> {
     /// A message that needs an answer.
     Request {
         /// A string or a number.
@@ -64,7 +64,7 @@ pub enum Kind<'a> {
 /// The reason for which a message is no valid envelope, in the form of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct EnvelopeRefusal {
     /// JSON-RPC error code.
     pub code: i64,
     /// The fault.
@@ -80,7 +80,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// The reason for which it is no message, with its id if that could be read.
-    pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, Refusal> {
+    pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, EnvelopeRefusal> {
         Envelope::read_as(frame, Json::parse(frame))
     }
 
@@ -88,19 +88,19 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// The reason for which it is no message, with its id if that could be read.
-    pub fn read(frame: &'a [u8], tape: &'a mut Tape) -> Result<Envelope<'a>, Refusal> {
+    pub fn read(frame: &'a [u8], tape: &'a mut Tape) -> Result<Envelope<'a>, EnvelopeRefusal> {
         Envelope::read_as(frame, Json::read(frame, tape))
     }
 
-    fn read_as(frame: &'a [u8], read: Result<Json<'a>, Malformed>) -> Result<Envelope<'a>, Refusal> {
+    fn read_as(frame: &'a [u8], read: Result<Json<'a>, SyntaxError>) -> Result<Envelope<'a>, EnvelopeRefusal> {
         let root = read.map_err(|error| {
             let message = match &error {
-                Malformed::Utf8(_) => format!("parse error: the message is {error}"),
-                Malformed::Syntax(_) => format!("parse error: the message is {error}"),
+                SyntaxError::Utf8(_) => format!("parse error: the message is {error}"),
+                SyntaxError::Syntax(_) => format!("parse error: the message is {error}"),
             };
             let mut salvage = Salvage::default();
             salvage.feed(frame);
-            Refusal {
+            EnvelopeRefusal {
                 code: PARSE_ERROR,
                 message,
                 id: salvage.id().map(str::to_owned),
@@ -114,12 +114,12 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// The reason for which it is no message, with its id if that could be read.
-    pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
+    pub fn of(root: Json<'a>) -> Result<Envelope<'a>, EnvelopeRefusal> {
         let picked = root.pick::<6>(&ENVELOPE_KEYS);
         let [version, id, method, params, result, error] = picked.values;
         let id_text = id.filter(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number));
         let refuse = |code, message: &str| {
-            Err(Refusal {
+            Err(EnvelopeRefusal {
                 code,
                 message: message.to_owned(),
                 id: id_text.map(|id| id.text().to_owned()),
@@ -147,18 +147,18 @@ impl<'a> Envelope<'a> {
                     return refuse(INVALID_REQUEST, "invalid request: \"params\" must be an object");
                 }
                 match (id, id_text) {
-                    (None, _) => Kind::Notification { method, params },
-                    (Some(_), Some(id)) => Kind::Request { id, method, params },
+                    (None, _) => EnvelopeKind::Notification { method, params },
+                    (Some(_), Some(id)) => EnvelopeKind::Request { id, method, params },
                     (Some(_), None) => {
                         return refuse(INVALID_REQUEST, "invalid request: \"id\" must be a string or a number");
                     }
                 }
             }
-            (None, Some(result), None) => Kind::Answer {
+            (None, Some(result), None) => EnvelopeKind::Answer {
                 id: id_text,
                 outcome: Ok(result),
             },
-            (None, None, Some(error)) => Kind::Answer {
+            (None, None, Some(error)) => EnvelopeKind::Answer {
                 id: id_text,
                 outcome: Err(error),
             },
@@ -173,7 +173,7 @@ impl<'a> Envelope<'a> {
 
 /// A request id in the form for comparisons: strings by value, numbers by their digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Id {
+pub enum RequestId {
     /// The digits as written.
     Number(Word),
     /// The unescaped text (the text as written if no `str` can hold it).
@@ -182,10 +182,10 @@ pub enum Id {
 
 /// A text that is usually short. A short one needs no allocation.
 #[derive(Debug, Clone)]
-pub struct Word(Kept);
+pub struct Word(IdStorage);
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum IdStorage {
     Short(u8, [u8; 22]),
     Long(Box<[u8]>),
 }
@@ -193,8 +193,8 @@ enum Kept {
 impl Word {
     fn bytes(&self) -> &[u8] {
         match &self.0 {
-            Kept::Short(length, bytes) => &bytes[..usize::from(*length)],
-            Kept::Long(bytes) => bytes,
+            IdStorage::Short(length, bytes) => &bytes[..usize::from(*length)],
+            IdStorage::Long(bytes) => bytes,
         }
     }
 
@@ -210,9 +210,9 @@ impl From<&str> for Word {
         match bytes.get_mut(..text.len()) {
             Some(short) => {
                 short.copy_from_slice(text.as_bytes());
-                Word(Kept::Short(text.len() as u8, bytes))
+                Word(IdStorage::Short(text.len() as u8, bytes))
             }
-            None => Word(Kept::Long(text.as_bytes().into())),
+            None => Word(IdStorage::Long(text.as_bytes().into())),
         }
     }
 }
@@ -243,21 +243,21 @@ impl Ord for Word {
     }
 }
 
-impl Id {
+impl RequestId {
     /// The id in a JSON value.
-    pub fn of(value: Json<'_>) -> Id {
+    pub fn of(value: Json<'_>) -> RequestId {
         match value.kind() {
-            JsonKind::String => Id::Text((&*value.as_str().unwrap_or(Cow::Borrowed(value.text()))).into()),
-            _ => Id::Number(value.text().into()),
+            JsonKind::String => RequestId::Text((&*value.as_str().unwrap_or(Cow::Borrowed(value.text()))).into()),
+            _ => RequestId::Number(value.text().into()),
         }
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Id::Number(text) => f.write_str(text.as_str()),
-            Id::Text(text) => f.write_str(&super::json::string(text.as_str())),
+            RequestId::Number(text) => f.write_str(text.as_str()),
+            RequestId::Text(text) => f.write_str(&super::json::string(text.as_str())),
         }
     }
 }
@@ -266,14 +266,14 @@ impl fmt::Display for Id {
 mod tests {
     use super::*;
 
-    fn refusal(text: &str) -> Refusal {
+    fn refusal(text: &str) -> EnvelopeRefusal {
         Envelope::parse(text.as_bytes()).unwrap_err()
     }
 
     #[test]
     fn tells_messages_apart() {
         let parse = |text: &'static str| Envelope::parse(text.as_bytes()).unwrap().kind;
-        let Kind::Request { id, method, params } =
+        let EnvelopeKind::Request { id, method, params } =
             parse(r#"{"params":{"a":1},"m":0,"id":"x","jsonrpc":"2.0","method":"a/b"}"#)
         else {
             panic!()
@@ -284,16 +284,16 @@ mod tests {
         );
         assert!(matches!(
             parse(r#"{"jsonrpc":"2.0","method":"n"}"#),
-            Kind::Notification { params: None, .. }
+            EnvelopeKind::Notification { params: None, .. }
         ));
         assert!(matches!(
             parse(r#"{"jsonrpc":"2.0","id":1,"result":null}"#),
-            Kind::Answer { outcome: Ok(_), .. }
+            EnvelopeKind::Answer { outcome: Ok(_), .. }
         ));
         let null = parse(r#"{"jsonrpc":"2.0","id":null,"error":{}}"#);
         assert!(matches!(
             null,
-            Kind::Answer {
+            EnvelopeKind::Answer {
                 id: None,
                 outcome: Err(_)
             }
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn ids_compare_by_value() {
-        let id = |text: &'static str| Id::of(Json::parse(text.as_bytes()).unwrap());
+        let id = |text: &'static str| RequestId::of(Json::parse(text.as_bytes()).unwrap());
         assert_eq!(id(r#""a""#), id(r#""\u0061""#));
         assert_ne!(id(r#""1""#), id("1"));
         assert_eq!(id(r#""\ud800""#), id(r#""\ud800""#));

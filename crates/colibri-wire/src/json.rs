@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use super::keys::{Unescaped, find};
-use super::scan::{Entries, Entry, Tape};
+use super::keys::{UnescapedChars, find};
+use super::scan::{ScannedMember, ScannedMembers, Tape};
 
 /// One value inside a validated JSON text, with its place in it.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +17,14 @@ pub struct Json<'a> {
     text: &'a str,
     at: usize,
     /// The recorded places of the value's members, if there are any.
-    noted: Option<Noted<'a>>,
+    noted: Option<NotedMembers<'a>>,
 }
 
 /// Members whose places were recorded when the text was read.
 #[derive(Debug, Clone, Copy)]
-struct Noted<'a> {
+struct NotedMembers<'a> {
     /// All recorded entries.
-    entries: &'a Entries,
+    entries: &'a ScannedMembers,
     /// The index of the value's own first member. Each member is followed by its own members.
     from: u8,
     to: u8,
@@ -33,7 +33,7 @@ struct Noted<'a> {
 
 /// The reason for which a text is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum SyntaxError {
     /// Some byte sequence is not UTF-8.
     #[error("not UTF-8 at byte {0}")]
     Utf8(usize),
@@ -44,7 +44,7 @@ pub enum Malformed {
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonKind {
     /// `{…}`
     Object,
     /// `[…]`
@@ -61,7 +61,7 @@ pub enum Kind {
 
 /// A member of an object.
 #[derive(Debug, Clone, Copy)]
-pub struct Member<'a> {
+pub struct JsonMember<'a> {
     /// The key, as a JSON string with its quotes.
     pub key: Json<'a>,
     /// The value.
@@ -73,9 +73,9 @@ impl<'a> Json<'a> {
     ///
     /// # Errors
     /// The place at which it is not JSON.
-    pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, Malformed> {
-        let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
-        let raw: &RawValue = serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, SyntaxError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| SyntaxError::Utf8(error.valid_up_to()))?;
+        let raw: &RawValue = serde_json::from_str(text).map_err(|error| SyntaxError::Syntax(error.to_string()))?;
         let at = text.len() - text.trim_start_matches(WHITE).len();
         Ok(Json {
             text: raw.get(),
@@ -88,8 +88,8 @@ impl<'a> Json<'a> {
     ///
     /// # Errors
     /// The place at which it is not JSON.
-    pub fn read(bytes: &'a [u8], tape: &'a mut Tape) -> Result<Json<'a>, Malformed> {
-        let whole = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
+    pub fn read(bytes: &'a [u8], tape: &'a mut Tape) -> Result<Json<'a>, SyntaxError> {
+        let whole = std::str::from_utf8(bytes).map_err(|error| SyntaxError::Utf8(error.valid_up_to()))?;
         let Some((start, end)) = tape.read(whole) else {
             return Json::parse(bytes);
         };
@@ -97,7 +97,7 @@ impl<'a> Json<'a> {
         Ok(Json {
             text: &whole[start..end],
             at: start,
-            noted: Some(Noted {
+            noted: Some(NotedMembers {
                 entries,
                 from: 0,
                 to: count,
@@ -142,34 +142,34 @@ impl<'a> Json<'a> {
     }
 
     /// The type of the value, by its first byte.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> JsonKind {
         match self.text.as_bytes().first() {
-            Some(b'{') => Kind::Object,
-            Some(b'[') => Kind::Array,
-            Some(b'"') => Kind::String,
-            Some(b't' | b'f') => Kind::Bool,
-            Some(b'n') => Kind::Null,
-            _ => Kind::Number,
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::String,
+            Some(b't' | b'f') => JsonKind::Bool,
+            Some(b'n') => JsonKind::Null,
+            _ => JsonKind::Number,
         }
     }
 
     /// True for an object.
     pub fn is_object(&self) -> bool {
-        self.kind() == Kind::Object
+        self.kind() == JsonKind::Object
     }
 
     /// The members of an object in their order, repeated keys included; none for any other value.
-    pub fn members(&self) -> Members<'a> {
+    pub fn members(&self) -> JsonMembers<'a> {
         match self.noted {
-            Some(noted) => Members(Way::Noted(*self, noted)),
-            None => Members(Way::Walked(Walk::into(self, Kind::Object))),
+            Some(noted) => JsonMembers(MemberSource::Noted(*self, noted)),
+            None => JsonMembers(MemberSource::Walked(JsonWalk::into(self, JsonKind::Object))),
         }
     }
 
     /// The elements of an array; none for any other value.
     pub fn elements(&self) -> Elements<'a> {
         Elements {
-            walk: Walk::into(self, Kind::Array),
+            walk: JsonWalk::into(self, JsonKind::Array),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'a> Json<'a> {
 
     /// The value of a string; `None` for other values and for strings with lone surrogates, which no `str` can hold.
     pub fn as_str(&self) -> Option<Cow<'a, str>> {
-        if self.kind() != Kind::String {
+        if self.kind() != JsonKind::String {
             return None;
         }
         let inner = &self.text[1..self.text.len() - 1];
@@ -207,15 +207,15 @@ impl<'a> Json<'a> {
         if differs || !inner.contains(&b'\\') {
             return false;
         }
-        Unescaped(self.inner()).eq_text(wanted)
+        UnescapedChars(self.inner()).eq_text(wanted)
     }
 
     /// The place in the frame after `start`, for a string that begins with `start` (compared unescaped).
     pub fn after(&self, start: &str) -> Option<usize> {
-        if self.kind() != Kind::String {
+        if self.kind() != JsonKind::String {
             return None;
         }
-        let mut characters = Unescaped(self.inner());
+        let mut characters = UnescapedChars(self.inner());
         for wanted in start.chars() {
             if !matches!(characters.next(), Some(Ok(is)) if is == wanted) {
                 return None;
@@ -231,7 +231,7 @@ impl<'a> Json<'a> {
 
     /// The value of an integer that fits.
     pub fn as_u64(&self) -> Option<u64> {
-        if self.kind() == Kind::Number {
+        if self.kind() == JsonKind::Number {
             self.text.parse().ok()
         } else {
             None
@@ -266,8 +266,8 @@ impl<'a> Json<'a> {
     }
 
     /// [`Json::get`] for each of the first `N` keys, and [`Json::ambiguous`] for all of them, in one walk.
-    pub fn pick<const N: usize>(&self, keys: &[&'static str]) -> Picked<'a, N> {
-        let mut picked = Picked {
+    pub fn pick<const N: usize>(&self, keys: &[&'static str]) -> PickedMembers<'a, N> {
+        let mut picked = PickedMembers {
             values: [None; N],
             ambiguous: None,
         };
@@ -306,7 +306,7 @@ impl<'a> Json<'a> {
 
 /// The result of [`Json::pick`].
 #[derive(Debug, Clone, Copy)]
-pub struct Picked<'a, const N: usize> {
+pub struct PickedMembers<'a, const N: usize> {
     /// The first member with each key, in the order of the keys.
     pub values: [Option<Json<'a>>; N],
     /// A key that two members could be taken for.
@@ -317,7 +317,7 @@ const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// A walk over the content of an object or array of validated text.
 #[derive(Debug, Clone)]
-struct Walk<'a> {
+struct JsonWalk<'a> {
     /// The object or array.
     text: &'a str,
     /// The place of the object or array in the parsed text.
@@ -328,10 +328,10 @@ struct Walk<'a> {
     end: usize,
 }
 
-impl<'a> Walk<'a> {
-    fn into(value: &Json<'a>, kind: Kind) -> Walk<'a> {
+impl<'a> JsonWalk<'a> {
+    fn into(value: &Json<'a>, kind: JsonKind) -> JsonWalk<'a> {
         let end = if value.kind() == kind { value.text.len() - 1 } else { 1 };
-        Walk {
+        JsonWalk {
             text: value.text,
             start: value.at,
             at: 1,
@@ -412,22 +412,22 @@ fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
 
 /// Iterator of [`Json::members`].
 #[derive(Debug, Clone)]
-pub struct Members<'a>(Way<'a>);
+pub struct JsonMembers<'a>(MemberSource<'a>);
 
 #[derive(Debug, Clone)]
-enum Way<'a> {
-    Noted(Json<'a>, Noted<'a>),
-    Walked(Walk<'a>),
+enum MemberSource<'a> {
+    Noted(Json<'a>, NotedMembers<'a>),
+    Walked(JsonWalk<'a>),
 }
 
-impl<'a> Noted<'a> {
+impl<'a> NotedMembers<'a> {
     /// The next entry, and the recorded members of its value.
-    fn next(&mut self) -> Option<(&'a Entry, Noted<'a>)> {
+    fn next(&mut self) -> Option<(&'a ScannedMember, NotedMembers<'a>)> {
         if self.from >= self.to {
             return None;
         }
         let entry = &self.entries[usize::from(self.from)];
-        let inside = Noted {
+        let inside = NotedMembers {
             entries: self.entries,
             from: self.from + 1,
             to: entry.after,
@@ -450,7 +450,7 @@ impl<'a> Json<'a> {
     }
 
     /// The value of a recorded entry inside this value.
-    fn noted_value(&self, entry: &Entry, inside: Noted<'a>) -> Json<'a> {
+    fn noted_value(&self, entry: &ScannedMember, inside: NotedMembers<'a>) -> Json<'a> {
         let value = self.place(entry.value);
         // Below the last recorded level, members are searched.
         let is_noted = usize::from(inside.level) <= Tape::NOTED && value.is_object();
@@ -461,22 +461,22 @@ impl<'a> Json<'a> {
     }
 }
 
-impl<'a> Iterator for Members<'a> {
-    type Item = Member<'a>;
+impl<'a> Iterator for JsonMembers<'a> {
+    type Item = JsonMember<'a>;
 
-    fn next(&mut self) -> Option<Member<'a>> {
+    fn next(&mut self) -> Option<JsonMember<'a>> {
         match &mut self.0 {
-            Way::Noted(whole, noted) => {
+            MemberSource::Noted(whole, noted) => {
                 let (entry, inside) = noted.next()?;
-                Some(Member {
+                Some(JsonMember {
                     key: whole.place(entry.key),
                     value: whole.noted_value(entry, inside),
                 })
             }
-            Way::Walked(walk) => {
+            MemberSource::Walked(walk) => {
                 let key = walk.value()?;
                 let value = walk.value()?;
-                Some(Member { key, value })
+                Some(JsonMember { key, value })
             }
         }
     }
@@ -485,7 +485,7 @@ impl<'a> Iterator for Members<'a> {
 /// Iterator of [`Json::elements`].
 #[derive(Debug, Clone)]
 pub struct Elements<'a> {
-    walk: Walk<'a>,
+    walk: JsonWalk<'a>,
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -578,9 +578,9 @@ mod tests {
         assert_eq!(
             members,
             [
-                ("\"a\"", "[1, {\"b\":\"}\"}]", Kind::Array),
-                ("\"c\\\"\"", "null", Kind::Null),
-                ("\"n\"", "-1.5e400", Kind::Number)
+                ("\"a\"", "[1, {\"b\":\"}\"}]", JsonKind::Array),
+                ("\"c\\\"\"", "null", JsonKind::Null),
+                ("\"n\"", "-1.5e400", JsonKind::Number)
             ]
         );
         let elements: Vec<_> = root.get("a").unwrap().elements().map(|e| e.text()).collect();
@@ -618,7 +618,7 @@ mod tests {
         ] {
             assert!(Json::parse(text.as_bytes()).is_err(), "{text:?}");
         }
-        assert_eq!(Json::parse(b"\"\xff\"").unwrap_err(), Malformed::Utf8(1));
+        assert_eq!(Json::parse(b"\"\xff\"").unwrap_err(), SyntaxError::Utf8(1));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization;
 
 /// The characters of the content of a valid JSON string, unescaped; an error for a lone surrogate.
-pub(crate) struct Unescaped<'a>(pub(crate) &'a str);
+pub(crate) struct UnescapedChars<'a>(pub(crate) &'a str);
 
 pub(crate) struct LoneSurrogate;
 
-impl Unescaped<'_> {
+impl UnescapedChars<'_> {
     /// True if the text is equal to `wanted`. The comparison ends at the first difference.
     pub(crate) fn eq_text(self, wanted: &str) -> bool {
         let (mut characters, mut wanted) = (self, wanted.chars());
@@ -29,7 +29,7 @@ impl Unescaped<'_> {
     }
 }
 
-impl Iterator for Unescaped<'_> {
+impl Iterator for UnescapedChars<'_> {
     type Item = Result<char, LoneSurrogate>;
 
     fn next(&mut self) -> Option<Result<char, LoneSurrogate>> {
@@ -83,7 +83,7 @@ pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     }
     let inner = std::str::from_utf8(bytes).ok()?;
     let index = folded_index(inner, keys)?;
-    Some((index, Unescaped(inner).eq_text(keys[index])))
+    Some((index, UnescapedChars(inner).eq_text(keys[index])))
 }
 
 /// The index of the one of `keys` that a key folds to. A text folds to ASCII only if each of its characters does, one
@@ -91,7 +91,7 @@ pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
 fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
     let mut possible = u64::MAX >> (64 - keys.len().clamp(1, 64));
     let mut length = 0;
-    for character in Unescaped(inner) {
+    for character in UnescapedChars(inner) {
         let character = character.ok()?;
         let mut keep = |byte: u8| {
             for (index, wanted) in keys.iter().enumerate() {

@@ -10,7 +10,7 @@ pub mod salvage;
 pub mod scan;
 pub mod splice;
 
-pub use envelope::{Envelope, Id, Kind, Refusal};
-pub use json::{Json, Malformed};
+pub use envelope::{Envelope, EnvelopeKind, EnvelopeRefusal, RequestId};
+pub use json::{Json, SyntaxError};
 pub use scan::Tape;
 pub use splice::Edits;

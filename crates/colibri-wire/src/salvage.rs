@@ -2,7 +2,7 @@
 //!
 //! The sender waits for an answer with that id. The id is therefore searched byte by byte, without storing the rest.
 
-use super::json::{Json, Kind};
+use super::json::{Json, JsonKind};
 
 /// The longest id that is salvaged, in bytes as written.
 const MAX_ID: usize = 256;
@@ -15,13 +15,13 @@ pub struct Salvage {
     escaped: bool,
     /// The bytes of the top-level key or value being read, quotes included.
     token: Vec<u8>,
-    place: Place,
+    place: ScanState,
     id: Option<String>,
     method: bool,
 }
 
 #[derive(Debug, Default, PartialEq)]
-enum Place {
+enum ScanState {
     #[default]
     Key,
     /// In the value of the top-level `"id"`.
@@ -73,9 +73,9 @@ impl Salvage {
             b':' if self.depth == 1 => {
                 self.method |= self.token == b"\"method\"";
                 self.place = if self.token == b"\"id\"" {
-                    Place::Id
+                    ScanState::Id
                 } else {
-                    Place::Value
+                    ScanState::Value
                 };
                 self.token.clear();
             }
@@ -99,24 +99,24 @@ impl Salvage {
     }
 
     fn keep(&mut self, byte: u8) {
-        if self.depth <= 1 && self.place != Place::Value && self.token.len() <= MAX_ID {
+        if self.depth <= 1 && self.place != ScanState::Value && self.token.len() <= MAX_ID {
             self.token.push(byte);
         }
     }
 
     fn end_of_value(&mut self) {
-        if self.place == Place::Id && self.token.len() <= MAX_ID {
+        if self.place == ScanState::Id && self.token.len() <= MAX_ID {
             let id = std::str::from_utf8(&self.token).ok().filter(|token| is_id(token));
             self.id = self.id.take().or(id.map(str::to_owned));
         }
         self.token.clear();
-        self.place = Place::Key;
+        self.place = ScanState::Key;
     }
 }
 
 /// True if a token is a JSON string or number.
 fn is_id(token: &str) -> bool {
-    Json::parse(token.as_bytes()).is_ok_and(|id| matches!(id.kind(), Kind::String | Kind::Number))
+    Json::parse(token.as_bytes()).is_ok_and(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number))
 }
 
 #[cfg(test)]

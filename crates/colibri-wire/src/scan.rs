@@ -13,7 +13,7 @@ const MAX_LEVELS: usize = 63;
 
 /// A member of an object, as places in the text.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Entry {
+pub(crate) struct ScannedMember {
     /// The key, with its quotes.
     pub(crate) key: (u32, u32),
     pub(crate) value: (u32, u32),
@@ -22,19 +22,19 @@ pub(crate) struct Entry {
 }
 
 /// The room for entries.
-pub(crate) type Entries = [Entry; MAX_MEMBERS];
+pub(crate) type ScannedMembers = [ScannedMember; MAX_MEMBERS];
 
 /// The places of a message's outer members. A tape is created once and used for one message after the other.
 #[derive(Debug)]
 pub struct Tape {
-    entries: Entries,
+    entries: ScannedMembers,
     count: usize,
 }
 
 impl Default for Tape {
     fn default() -> Tape {
         Tape {
-            entries: [Entry::default(); MAX_MEMBERS],
+            entries: [ScannedMember::default(); MAX_MEMBERS],
             count: 0,
         }
     }
@@ -45,7 +45,7 @@ impl Tape {
     pub(crate) const NOTED: usize = 3;
 
     /// The entries, and their number.
-    pub(crate) fn entries(&self) -> (&Entries, u8) {
+    pub(crate) fn entries(&self) -> (&ScannedMembers, u8) {
         (&self.entries, self.count as u8)
     }
 
@@ -114,7 +114,7 @@ impl Tape {
                 byte = pass.next()?;
                 if noted == level {
                     let entry = self.entries.get_mut(self.count)?;
-                    *entry = Entry {
+                    *entry = ScannedMember {
                         key,
                         value: (pass.at as u32, 0),
                         after: 0,

@@ -27,17 +27,17 @@ pub struct Edit {
 
 /// The replacement of a range.
 #[derive(Debug, Clone)]
-pub struct With(Kept);
+pub struct With(ReplacementText);
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum ReplacementText {
     Short(u8, [u8; SHORT]),
     Long(Vec<u8>),
 }
 
 impl Default for With {
     fn default() -> With {
-        With(Kept::Short(0, [0; SHORT]))
+        With(ReplacementText::Short(0, [0; SHORT]))
     }
 }
 
@@ -46,8 +46,8 @@ impl Deref for With {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Kept::Short(length, bytes) => &bytes[..usize::from(*length)],
-            Kept::Long(bytes) => bytes,
+            ReplacementText::Short(length, bytes) => &bytes[..usize::from(*length)],
+            ReplacementText::Long(bytes) => bytes,
         }
     }
 }
@@ -58,16 +58,16 @@ impl From<&[u8]> for With {
         match bytes.get_mut(..from.len()) {
             Some(short) => {
                 short.copy_from_slice(from);
-                With(Kept::Short(from.len() as u8, bytes))
+                With(ReplacementText::Short(from.len() as u8, bytes))
             }
-            None => With(Kept::Long(from.to_vec())),
+            None => With(ReplacementText::Long(from.to_vec())),
         }
     }
 }
 
 impl From<Vec<u8>> for With {
     fn from(bytes: Vec<u8>) -> With {
-        With(Kept::Long(bytes))
+        With(ReplacementText::Long(bytes))
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Through, Trail, Witness,
+    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail, TrailHead,
+    TrailOptions, TrailRecord, Witness,
 };
 
 const DAY: u64 = 86_400_000;
@@ -18,7 +19,7 @@ const DAY: u64 = 86_400_000;
 struct Log(PathBuf);
 
 impl Witness for Log {
-    fn witness(&self, head: &Head) -> io::Result<()> {
+    fn witness(&self, head: &TrailHead) -> io::Result<()> {
         let mut log = File::options().append(true).create(true).open(&self.0)?;
         writeln!(log, "Nov 21 22:30:00 host colibri-mcpd[9]: {head}")
     }
@@ -122,12 +123,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err("usage: recorded-day STATE_DIR CALLS [hostile]".into()),
     };
     std::fs::create_dir_all(&state_dir)?;
-    let trail = Trail::open(Options {
+    let trail = Trail::open(TrailOptions {
         state_dir: state_dir.clone(),
         sync: false,
         witness: Arc::new(Log(state_dir.join("heads.log"))),
         notify: |_, _| (),
-        limits: Limits::default(),
+        limits: SegmentLimits::default(),
     })?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
     let mut dice = Dice(12);
@@ -163,7 +164,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             session: "0123456789abcdef",
             for_uid: uid,
         });
-        let mut length = |about: u64| Digest {
+        let mut length = |about: u64| ContentDigest {
             sha256: [7; 32],
             length: about / 2 + dice.roll(about.max(1)),
         };
@@ -189,7 +190,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             through,
             task: None,
         };
-        let number = trail.append([Record::Enter(enter)])?.first;
+        let number = trail.append([TrailRecord::Enter(enter)])?.first;
         let mut late = took / 2 + dice.roll(took.max(1));
         let attempt = |late: u64, attempt_number: u32, error_code| Attempt {
             time: time(late),
@@ -203,7 +204,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let mut attempts = 1;
         if dice.roll(400) == 0 {
-            trail.append([Record::Retry(attempt(late, 1, Some("INTEGRATION_UNAVAILABLE")))])?;
+            trail.append([TrailRecord::Retry(attempt(late, 1, Some("INTEGRATION_UNAVAILABLE")))])?;
             (late, attempts) = (late + 1000 + dice.roll(20_000), 2);
         }
         if dice.roll(300) == 0 {
@@ -216,7 +217,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 ("call", Detail::Number(number)),
             ];
             let event = |later, event, details| {
-                Record::Event(Event {
+                TrailRecord::Event(EventRecord {
                     time: time(later),
                     event,
                     details,
@@ -237,7 +238,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if code == Some("APPROVAL_DENIED") {
             late += 60_000 + dice.roll(240_000);
         }
-        trail.append([Record::Exit(Exit {
+        trail.append([TrailRecord::Exit(ExitRecord {
             attempt: attempt(late, attempts, code),
             success: code.is_none(),
             output: Some(output),

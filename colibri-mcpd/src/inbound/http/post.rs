@@ -25,9 +25,9 @@ use crate::relay::{BatchAnswers, Call, CallArguments, Client, ClientSession};
 use colibri_protocol::rpc_error::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
 };
-use colibri_protocol::{self as protocol, Answer, Notification, RpcError, Version};
-use colibri_wire::envelope::{INVALID_REQUEST, PARSE_ERROR, Refusal as Unreadable};
-use colibri_wire::{Envelope, Id, Json, Kind, Tape};
+use colibri_protocol::{self as protocol, AnswerBody, ClientNotification, RpcError, Version};
+use colibri_wire::envelope::{EnvelopeRefusal as Unreadable, INVALID_REQUEST, PARSE_ERROR};
+use colibri_wire::{Envelope, EnvelopeKind, Json, RequestId, Tape};
 
 /// The field that names the session.
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -152,7 +152,7 @@ impl Post<'_> {
             Ok(envelope) => envelope,
             Err(refusal) => return Err(Box::new(unreadable(refusal))),
         };
-        let Kind::Request { id, method, params } = envelope.kind else {
+        let EnvelopeKind::Request { id, method, params } = envelope.kind else {
             return Err(Box::new(self.notified(&frame, envelope)));
         };
         let name = method.as_str().unwrap_or_default();
@@ -182,7 +182,7 @@ impl Post<'_> {
         self.turn.answers_from(&client.outbox);
         let messages = ClientMessages::of(self.daemon.clone(), client.clone());
         let admitted = match &asking {
-            PostCaller::InSession(session, _) => session.admit(&Id::of(id)),
+            PostCaller::InSession(session, _) => session.admit(&RequestId::of(id)),
             PostCaller::Alone(_) => Ok(()),
         };
         let call = match admitted {
@@ -196,7 +196,7 @@ impl Post<'_> {
             call.frame = frame.clone();
             if let (PostCaller::Alone(_), Err(error)) = (&asking, self.compare_arguments(&call)) {
                 messages.malformed.set(true);
-                call.target = Own::answer(&name, Answer::Error(error));
+                call.target = Own::answer(&name, AnswerBody::Error(error));
             }
             self.daemon.chain.accept(&mut vec![call]);
         }
@@ -259,7 +259,7 @@ impl Post<'_> {
         // The modern era has no notification over HTTP, and its answers come with a retry: they are passed over.
         if self.is_modern() {
             return match envelope.kind {
-                Kind::Answer { .. } => Reply::refusal(&HttpRefusal::new(
+                EnvelopeKind::Answer { .. } => Reply::refusal(&HttpRefusal::new(
                     StatusCode::BAD_REQUEST,
                     "an answer is no message of a modern client: what was asked is answered with the retry",
                 )),
@@ -276,13 +276,13 @@ impl Post<'_> {
     }
 
     fn take_notified(&self, session: &HttpSession, frame: &Bytes, envelope: &Envelope<'_>, calls: &mut Vec<Box<Call>>) {
-        if let Kind::Notification { method, params } = &envelope.kind
-            && let Some(Notification::Cancelled { request }) =
+        if let EnvelopeKind::Notification { method, params } = &envelope.kind
+            && let Some(ClientNotification::Cancelled { request }) =
                 protocol::read_notification(&method.as_str().unwrap_or_default(), *params)
         {
             self.daemon.chain.accept(calls);
             let params = params.map(|params| params.span()).unwrap_or_default();
-            return session.cancel(&Id::of(request), (frame, params));
+            return session.cancel(&RequestId::of(request), (frame, params));
         }
         ClientMessages::of(self.daemon.clone(), session.own.client.clone()).message(frame.clone(), None, calls);
     }
@@ -310,7 +310,7 @@ impl Post<'_> {
         let mut calls = Vec::new();
         for part in parts {
             match Envelope::parse(&part) {
-                Ok(envelope) if !matches!(envelope.kind, Kind::Request { .. }) => {
+                Ok(envelope) if !matches!(envelope.kind, EnvelopeKind::Request { .. }) => {
                     self.take_notified(&session, &part, &envelope, &mut calls);
                 }
                 _ => messages.message(part.clone(), Some(&batch), &mut calls),
@@ -325,8 +325,8 @@ impl Post<'_> {
     async fn wait(&self, mut asking: PostCaller, malformed: bool) -> Response<Reply> {
         let client = asking.client().clone();
         let primes = match client.session.agreed() {
-            protocol::Session::Legacy(version) => version >= Version::V2025_11_25,
-            protocol::Session::Fresh => false,
+            protocol::SessionPhase::Legacy(version) => version >= Version::V2025_11_25,
+            protocol::SessionPhase::Fresh => false,
         };
         let patience = if primes { RESUMABLE_AFTER } else { STREAM_AFTER };
         let first = timeout(patience, std::future::poll_fn(|context| asking.poll_taken(context))).await;
@@ -372,7 +372,7 @@ impl Post<'_> {
         if session.has_begun() {
             return response;
         }
-        if session.shared.agreed() == protocol::Session::Fresh {
+        if session.shared.agreed() == protocol::SessionPhase::Fresh {
             return response;
         }
         if !self.sessions.begin(session) {
@@ -431,14 +431,17 @@ pub(super) fn no_session() -> HttpRefusal {
 
 /// The response to a request that is not taken.
 fn failed(refusal: HttpRefusal, id: &str) -> Response<Reply> {
-    Reply::own(refusal.status, Answer::Error(refusal.error).to_message(Some(id)))
+    Reply::own(refusal.status, AnswerBody::Error(refusal.error).to_message(Some(id)))
 }
 
 /// The response to what is no message.
 fn unreadable(refusal: Unreadable) -> Response<Reply> {
     let error = RpcError::new(refusal.code, refusal.message);
     let id = refusal.id.filter(|_| !refusal.answer);
-    Reply::own(StatusCode::BAD_REQUEST, Answer::Error(error).to_message(id.as_deref()))
+    Reply::own(
+        StatusCode::BAD_REQUEST,
+        AnswerBody::Error(error).to_message(id.as_deref()),
+    )
 }
 
 /// The status of an answer to a modern request (2026-07-28, basic/transports/streamable-http, and basic, "_meta").

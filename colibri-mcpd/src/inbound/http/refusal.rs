@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 
-use colibri_protocol::{Answer, RpcError};
+use colibri_protocol::{AnswerBody, RpcError};
 use colibri_wire::envelope::INVALID_REQUEST;
 
 /// Why a request is not served: the status, and an error for people that belongs to no request id.
@@ -25,7 +25,7 @@ impl HttpRefusal {
 
     /// The body that says so.
     pub(super) fn to_body(&self) -> Vec<u8> {
-        Answer::Error(self.error.clone()).to_message(None)
+        AnswerBody::Error(self.error.clone()).to_message(None)
     }
 
     /// The whole response, after which the connection is closed.

@@ -16,7 +16,7 @@ use crate::peer::Tenant;
 use crate::policy::Caller;
 use crate::relay::{AdmissionLimit, Client, ClientSession};
 use colibri_text::hex;
-use colibri_wire::Id;
+use colibri_wire::RequestId;
 
 /// How long a session may be idle.
 const IDLE: Duration = Duration::from_secs(30 * 60);
@@ -109,7 +109,7 @@ impl HttpSession {
     ///
     /// # Errors
     /// What is against it.
-    pub(super) fn admit(&self, id: &Id) -> Result<(), AdmissionLimit> {
+    pub(super) fn admit(&self, id: &RequestId) -> Result<(), AdmissionLimit> {
         let limit = self.daemon.limits.in_flight;
         let mut in_flight = 0;
         for stream in self.inner().streams.values() {
@@ -127,7 +127,7 @@ impl HttpSession {
     }
 
     /// Cancels the request with this id, whichever POST it came in.
-    pub(super) fn cancel(&self, id: &Id, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
+    pub(super) fn cancel(&self, id: &RequestId, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
         for stream in self.streams() {
             if stream.client.is_in_flight(id) {
                 stream.client.cancel(id, notification.clone());

@@ -1,6 +1,6 @@
 //! The words in which the tables of the interfaces are written.
 
-use colibri_json::Kind;
+use colibri_json::ValueKind;
 
 use crate::registry::ModelAllow as Allow;
 
@@ -60,26 +60,26 @@ pub(in crate::model) enum BodyShape {
 
 impl BodyShape {
     /// True if a value of this kind can have this shape.
-    pub(in crate::model) fn can_be(self, kind: Kind) -> bool {
+    pub(in crate::model) fn can_be(self, kind: ValueKind) -> bool {
         match self {
             BodyShape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
             BodyShape::Must(shape) | BodyShape::Needs(_, shape) | BodyShape::Request(shape) => shape.can_be(kind),
             BodyShape::Json | BodyShape::Schema => true,
-            _ => kind == Kind::Null || self.kind().0 == kind,
+            _ => kind == ValueKind::Null || self.kind().0 == kind,
         }
     }
 
     /// The kind of its values, and what that is called, where it has one.
-    fn kind(self) -> (Kind, &'static str) {
+    fn kind(self) -> (ValueKind, &'static str) {
         match self {
-            BodyShape::Number | BodyShape::Maximum | BodyShape::Copies => (Kind::Number, "a number"),
-            BodyShape::Flag | BodyShape::Stream | BodyShape::Store => (Kind::Bool, "true or false"),
-            BodyShape::List(_) => (Kind::Array, "a list"),
+            BodyShape::Number | BodyShape::Maximum | BodyShape::Copies => (ValueKind::Number, "a number"),
+            BodyShape::Flag | BodyShape::Stream | BodyShape::Store => (ValueKind::Bool, "true or false"),
+            BodyShape::List(_) => (ValueKind::Array, "a list"),
             BodyShape::Object(_) | BodyShape::Tagged(_) | BodyShape::Map(_) | BodyShape::StreamOptions(_) => {
-                (Kind::Object, "an object")
+                (ValueKind::Object, "an object")
             }
             BodyShape::Must(shape) | BodyShape::Needs(_, shape) | BodyShape::Request(shape) => shape.kind(),
-            _ => (Kind::String, "text"),
+            _ => (ValueKind::String, "text"),
         }
     }
 

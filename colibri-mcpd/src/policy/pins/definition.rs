@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use colibri_protocol::Feature;
 use colibri_text::{first_hidden, visible};
-use colibri_wire::json::{Json, Kind, Member};
+use colibri_wire::json::{Json, JsonKind, JsonMember};
 
 /// The most bytes of one definition; a longer one is never trusted on first use.
 pub(super) const MAX_DEFINITION: usize = 1 << 20;
@@ -48,7 +48,7 @@ pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
             .members()
             .filter(|member| member.key.as_str().as_deref() != Some(skipped));
         match value.kind() {
-            Kind::Object => write_object(&mut out, kept.collect()),
+            JsonKind::Object => write_object(&mut out, kept.collect()),
             _ => write_canonical(&mut out, value),
         }
     };
@@ -80,8 +80,8 @@ pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
 
 fn write_canonical(out: &mut String, json: Json<'_>) {
     match json.kind() {
-        Kind::Object => write_object(out, json.members().collect()),
-        Kind::Array => {
+        JsonKind::Object => write_object(out, json.members().collect()),
+        JsonKind::Array => {
             out.push('[');
             for (index, element) in json.elements().enumerate() {
                 if index > 0 {
@@ -95,7 +95,7 @@ fn write_canonical(out: &mut String, json: Json<'_>) {
     }
 }
 
-fn write_object(out: &mut String, mut members: Vec<Member<'_>>) {
+fn write_object(out: &mut String, mut members: Vec<JsonMember<'_>>) {
     members.sort_by_key(|member| member.key.text());
     out.push('{');
     for (index, member) in members.into_iter().enumerate() {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use colibri_json::{Kind, Reader};
+use colibri_json::{JsonReader, ValueKind};
 use serde_json::{Map, Value};
 
 /// The most members of an object that are told apart.
@@ -119,8 +119,8 @@ impl SimpleSchema {
         let Ok(text) = std::str::from_utf8(arguments) else {
             return false;
         };
-        let mut reader = Reader::new(text, SimpleSchema::MAX_DEPTH, "");
-        reader.kind() == Ok(Kind::Object) && self.0.fits(&mut reader).is_some() && reader.end().is_ok()
+        let mut reader = JsonReader::new(text, SimpleSchema::MAX_DEPTH, "");
+        reader.kind() == Ok(ValueKind::Object) && self.0.fits(&mut reader).is_some() && reader.end().is_ok()
     }
 }
 
@@ -158,22 +158,22 @@ impl Part {
     }
 
     /// Reads a value that fits; `None` where that is not sure.
-    fn fits(&self, reader: &mut Reader<'_>) -> Option<()> {
+    fn fits(&self, reader: &mut JsonReader<'_>) -> Option<()> {
         let kind = reader.kind().ok()?;
         if !self.any_of.is_empty() {
             let fits = |part: &Part| part.fits(&mut reader.clone()).is_some();
             self.any_of.iter().any(fits).then_some(())?;
         }
-        if self.choices.is_some() && kind != Kind::String {
+        if self.choices.is_some() && kind != ValueKind::String {
             return None;
         }
         let is_allowed = |kind: u8| self.barred & kind == 0;
         let fits = match kind {
-            Kind::Null => is_allowed(NULL) && reader.null().is_ok(),
-            Kind::Bool => is_allowed(BOOLEAN) && reader.boolean().is_ok(),
-            Kind::Number => self.fits_number(reader.number().ok()?, is_allowed(INTEGER), is_allowed(NUMBER)),
-            Kind::String => is_allowed(STRING) && self.fits_string(reader)?,
-            Kind::Array => {
+            ValueKind::Null => is_allowed(NULL) && reader.null().is_ok(),
+            ValueKind::Bool => is_allowed(BOOLEAN) && reader.boolean().is_ok(),
+            ValueKind::Number => self.fits_number(reader.number().ok()?, is_allowed(INTEGER), is_allowed(NUMBER)),
+            ValueKind::String => is_allowed(STRING) && self.fits_string(reader)?,
+            ValueKind::Array => {
                 let elements = self.elements.as_deref().unwrap_or(&ANY);
                 let mut count = 0;
                 reader.enter().ok()?;
@@ -183,7 +183,7 @@ impl Part {
                 }
                 is_allowed(ARRAY) && self.count.hold(&count)
             }
-            Kind::Object => {
+            ValueKind::Object => {
                 self.members.as_ref().unwrap_or(&ANY_MEMBERS).fit(reader)?;
                 is_allowed(OBJECT)
             }
@@ -191,7 +191,7 @@ impl Part {
         fits.then_some(())
     }
 
-    fn fits_string(&self, reader: &mut Reader<'_>) -> Option<bool> {
+    fn fits_string(&self, reader: &mut JsonReader<'_>) -> Option<bool> {
         let Some(choices) = &self.choices else {
             if self.length.least.is_none() && self.length.most.is_none() {
                 return reader.pass_string().is_ok().then_some(true);
@@ -255,7 +255,7 @@ impl SimpleMembers {
         Some(Some(members))
     }
 
-    fn fit(&self, reader: &mut Reader<'_>) -> Option<()> {
+    fn fit(&self, reader: &mut JsonReader<'_>) -> Option<()> {
         let mut seen: u64 = 0;
         let mut others = None;
         let mut first = true;

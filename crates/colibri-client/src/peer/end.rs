@@ -4,10 +4,10 @@ use std::net::SocketAddrV4;
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct SocketEnd {
     pub local: SocketAddrV4,
     pub remote: SocketAddrV4,
-    pub state: State,
+    pub state: TcpState,
     /// Whose socket it is.
     pub uid: u32,
     /// A socket still belongs to it.
@@ -16,7 +16,7 @@ pub(super) struct End {
 
 /// What matters here of the states of TCP (RFC 9293, section 3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TcpState {
     Listen,
     Established,
     /// It sends nothing more, and still reads: FIN-WAIT-1, FIN-WAIT-2.

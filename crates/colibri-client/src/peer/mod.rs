@@ -16,7 +16,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 
 use crate::sys;
-use end::{End, State};
+use end::{SocketEnd, TcpState};
 
 /// How often a connection is looked for: a table that others change while it is read may lack a line.
 pub const LOOKS: usize = 5;
@@ -55,7 +55,7 @@ impl std::error::Error for PeerError {
 }
 
 /// The system's table of connections, as it was read.
-pub struct ConnectionTable(Vec<End>);
+pub struct ConnectionTable(Vec<SocketEnd>);
 
 impl ConnectionTable {
     /// Reads it.
@@ -86,7 +86,7 @@ impl ConnectionTable {
     /// The other ends of connections to a listener, accepted or not, each with its user; `None`: it is closed, and what
     /// it sent may still be read.
     pub fn callers(&self, listener: SocketAddrV4) -> impl Iterator<Item = (SocketAddrV4, Option<u32>)> {
-        let is_there = |end: &&End| end.is_live || end.state == State::HalfClosed;
+        let is_there = |end: &&SocketEnd| end.is_live || end.state == TcpState::HalfClosed;
         let callers = self.0.iter().filter(move |end| end.remote == listener);
         callers
             .filter(is_there)
@@ -128,9 +128,9 @@ fn looked_up(look: impl Fn() -> Result<(), PeerError>) -> Result<(), PeerError> 
     look()
 }
 
-fn is_caller(ends: &[End], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
+fn is_caller(ends: &[SocketEnd], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
     let callers = || ends.iter().filter(|end| (end.local, end.remote) == (caller, own));
-    let is_open = |end: &&End| end.is_live && matches!(end.state, State::Established | State::HalfClosed);
+    let is_open = |end: &&SocketEnd| end.is_live && matches!(end.state, TcpState::Established | TcpState::HalfClosed);
     match all_of(callers().filter(is_open), uid) {
         // It is there, and no process has it: it will not come back.
         Err(PeerError::Unseen) if callers().any(|end| !end.is_live) => Err(PeerError::Closed),
@@ -138,12 +138,12 @@ fn is_caller(ends: &[End], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) ->
     }
 }
 
-fn is_listener(ends: &[End], address: SocketAddrV4, own: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
+fn is_listener(ends: &[SocketEnd], address: SocketAddrV4, own: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
     // Who listens at this very address comes before who listens at all of them.
-    let listens = |end: &&End| end.is_live && end.local == address && end.state == State::Listen;
+    let listens = |end: &&SocketEnd| end.is_live && end.local == address && end.state == TcpState::Listen;
     all_of(ends.iter().filter(listens), uid)?;
     // The other end has no socket before it is accepted.
-    let accepted = |end: &&End| end.is_live && (end.local, end.remote) == (address, own);
+    let accepted = |end: &&SocketEnd| end.is_live && (end.local, end.remote) == (address, own);
     match all_of(ends.iter().filter(accepted), uid) {
         Err(PeerError::Unseen) => Ok(()),
         other => other,
@@ -151,7 +151,7 @@ fn is_listener(ends: &[End], address: SocketAddrV4, own: SocketAddrV4, uid: u32)
 }
 
 /// Holds all of these to be one user's, and at least one to be there.
-fn all_of<'e>(mut ends: impl Iterator<Item = &'e End>, uid: u32) -> Result<(), PeerError> {
+fn all_of<'e>(mut ends: impl Iterator<Item = &'e SocketEnd>, uid: u32) -> Result<(), PeerError> {
     let first = ends.next().ok_or(PeerError::Unseen)?;
     match [first].into_iter().chain(ends).find(|end| end.uid != uid) {
         Some(stranger) => Err(PeerError::Stranger(stranger.uid)),
@@ -160,7 +160,7 @@ fn all_of<'e>(mut ends: impl Iterator<Item = &'e End>, uid: u32) -> Result<(), P
 }
 
 #[cfg(target_os = "linux")]
-fn table() -> io::Result<Vec<End>> {
+fn table() -> io::Result<Vec<SocketEnd>> {
     tells_apart(sys::uid(), &std::fs::read_to_string("/proc/sys/kernel/overflowuid")?)?;
     std::fs::read_to_string("/proc/net/tcp").map(|text| proc_net_tcp::read(&text))
 }
@@ -177,14 +177,14 @@ fn tells_apart(uid: u32, overflow: &str) -> io::Result<()> {
 }
 
 #[cfg(target_os = "freebsd")]
-fn table() -> io::Result<Vec<End>> {
+fn table() -> io::Result<Vec<SocketEnd>> {
     /// Some 300,000 connections.
     const MOST: usize = 256 << 20;
     pcblist::read(&sys::sysctl(c"net.inet.tcp.pcblist", MOST)?)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
-fn table() -> io::Result<Vec<End>> {
+fn table() -> io::Result<Vec<SocketEnd>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -198,8 +198,8 @@ mod tests {
     const CALLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5000);
     const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-    fn end(local: SocketAddrV4, remote: SocketAddrV4, state: State, uid: u32, is_live: bool) -> End {
-        End {
+    fn end(local: SocketAddrV4, remote: SocketAddrV4, state: TcpState, uid: u32, is_live: bool) -> SocketEnd {
+        SocketEnd {
             local,
             remote,
             state,
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_caller_is_one_whose_open_socket_is_this_users() {
-        use State::{Established, HalfClosed, Listen, Other};
+        use TcpState::{Established, HalfClosed, Listen, Other};
         for (ends, wanted) in [
             (vec![end(CALLER, SERVER, Established, 7, true)], "ours"),
             (vec![end(CALLER, SERVER, HalfClosed, 7, true)], "ours"),
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_listener_is_one_at_this_very_address() {
-        use State::{Established, Listen};
+        use TcpState::{Established, Listen};
         let ours = end(SERVER, NOBODY, Listen, 7, true);
         let everywhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 4000);
         for (ends, wanted) in [

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::end::{End, State};
+use super::end::{SocketEnd, TcpState};
 
 /// The size of a `struct xinpgen`: xig_len, xig_count and 4 bytes of room, xig_gen, xig_sogen, 32 bytes of room.
 const XINPGEN: usize = 64;
@@ -41,7 +41,7 @@ const T_FLAGS: usize = 572;
 const TF_CLOSED: u32 = 0x0400_0000;
 
 /// The ends of IPv4 in a table.
-pub(super) fn read(table: &[u8]) -> io::Result<Vec<End>> {
+pub(super) fn read(table: &[u8]) -> io::Result<Vec<SocketEnd>> {
     let unknown = || io::Error::other("net.inet.tcp.pcblist has a layout that is not known here");
     if u64_at(table, 0) != Some(XINPGEN as u64) {
         return Err(unknown());
@@ -64,7 +64,7 @@ pub(super) fn read(table: &[u8]) -> io::Result<Vec<End>> {
 }
 
 /// An end, if it is one of IPv4.
-fn end(one: &[u8]) -> Option<End> {
+fn end(one: &[u8]) -> Option<SocketEnd> {
     if one.get(INP_VFLAG)? & INP_IPV4 == 0 {
         return None;
     }
@@ -75,15 +75,15 @@ fn end(one: &[u8]) -> Option<End> {
             u16::from_be_bytes(bytes_at(one, port)?),
         ))
     };
-    Some(End {
+    Some(SocketEnd {
         local: at(LOCAL_ADDRESS, LOCAL_PORT)?,
         remote: at(FOREIGN_ADDRESS, FOREIGN_PORT)?,
         // sys/netinet/tcp_fsm.h
         state: match i32::from_ne_bytes(bytes_at(one, T_STATE)?) {
-            1 => State::Listen,
-            4 => State::Established,
-            6 | 9 => State::HalfClosed,
-            _ => State::Other,
+            1 => TcpState::Listen,
+            4 => TcpState::Established,
+            6 | 9 => TcpState::HalfClosed,
+            _ => TcpState::Other,
         },
         uid: u32_at(one, SO_UID)?,
         is_live: u64_at(one, XSO_SO)? != 0 && u32_at(one, T_FLAGS)? & TF_CLOSED == 0,
@@ -173,7 +173,7 @@ mod tests {
         ]
         .concat();
         let ends = read(&table).unwrap();
-        let port = |end: &End| (end.local.port(), end.remote.port());
+        let port = |end: &SocketEnd| (end.local.port(), end.remote.port());
         let plain: Vec<_> = ends
             .iter()
             .map(|end| (port(end), end.state, end.uid, end.is_live))
@@ -181,11 +181,11 @@ mod tests {
         assert_eq!(
             plain,
             [
-                ((4000, 0), State::Listen, 1001, true),
-                ((5000, 4000), State::Established, 1001, true),
-                ((5001, 4000), State::HalfClosed, 0, true),
-                ((5002, 4000), State::HalfClosed, 0, false),
-                ((5003, 4000), State::HalfClosed, 1001, false),
+                ((4000, 0), TcpState::Listen, 1001, true),
+                ((5000, 4000), TcpState::Established, 1001, true),
+                ((5001, 4000), TcpState::HalfClosed, 0, true),
+                ((5002, 4000), TcpState::HalfClosed, 0, false),
+                ((5003, 4000), TcpState::HalfClosed, 1001, false),
             ]
         );
         assert!(

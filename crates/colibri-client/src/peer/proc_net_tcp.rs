@@ -2,28 +2,28 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::end::{End, State};
+use super::end::{SocketEnd, TcpState};
 
 /// The ends in a text; a line that is none is passed over.
-pub(super) fn read(text: &str) -> Vec<End> {
+pub(super) fn read(text: &str) -> Vec<SocketEnd> {
     text.lines().skip(1).filter_map(line).collect()
 }
 
-fn line(line: &str) -> Option<End> {
+fn line(line: &str) -> Option<SocketEnd> {
     // sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode
     let mut words = line.split_ascii_whitespace().skip(1);
     let local = address(words.next()?)?;
     let remote = address(words.next()?)?;
     // include/net/tcp_states.h
     let state = match words.next()? {
-        "0A" => State::Listen,
-        "01" => State::Established,
-        "04" | "05" => State::HalfClosed,
-        _ => State::Other,
+        "0A" => TcpState::Listen,
+        "01" => TcpState::Established,
+        "04" | "05" => TcpState::HalfClosed,
+        _ => TcpState::Other,
     };
     let uid = words.nth(3)?.parse().ok()?;
     let inode: u64 = words.nth(1)?.parse().ok()?;
-    Some(End {
+    Some(SocketEnd {
         local,
         remote,
         state,
@@ -63,9 +63,9 @@ mod tests {
         assert_eq!(
             plain,
             [
-                (at(4000), nobody, State::Listen, 1000, true),
-                (at(5000), at(4000), State::HalfClosed, 1000, false),
-                (at(5001), at(4000), State::Established, 65534, true),
+                (at(4000), nobody, TcpState::Listen, 1000, true),
+                (at(5000), at(4000), TcpState::HalfClosed, 1000, false),
+                (at(5001), at(4000), TcpState::Established, 65534, true),
             ]
         );
         assert_eq!(read(""), []);

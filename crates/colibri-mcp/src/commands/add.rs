@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::tool_list::OWN;
 use crate::failure::CommandError;
 use crate::install::{self, InputAnswers, InstallOptions, InstallPlan, InstallScope, RegistryFile};
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Which server.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct AddArguments {
     /// The server's id: a-z, 0-9 and -, a letter first, at most 32
     name: String,
     /// Its address, for a server that speaks HTTP
@@ -67,7 +67,7 @@ pub(crate) struct Choices {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let name = &arguments.name;
     if !is_server_id(name) {
         return Err(CommandError::Usage(format!(
@@ -122,17 +122,17 @@ fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Comma
 }
 
 /// A server that may come in: its id, what its source says, and the bundle that it comes in.
-pub(crate) type Offer = (String, Proposal, Option<Rc<[u8]>>);
+pub(crate) type ServerProposal = (String, Proposal, Option<Rc<[u8]>>);
 
 /// Shows what would be written for each, asks, and writes it. One that cannot become an entry says why.
 ///
 /// # Errors
 /// None of them became an entry, the person does not want it, or the registry cannot be written.
 pub(crate) fn bring_in(
-    offers: Vec<Offer>,
+    offers: Vec<ServerProposal>,
     answers: &InputAnswers,
     choices: &Choices,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::find(choices.service)?;
     interrupt::hold_back()?;
@@ -221,7 +221,7 @@ pub(crate) fn bring_in(
 ///
 /// # Errors
 /// One of them does not work: a script that adds it must not go on as if it did.
-pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), CommandError> {
+pub(crate) fn introduced(ids: &[String], context: &CommandContext) -> Result<(), CommandError> {
     let until = Instant::now() + INTRODUCTION;
     let (mut told, mut dead) = (Vec::new(), Vec::new());
     for id in ids {
@@ -246,7 +246,7 @@ pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Comman
     }
 }
 
-fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, CommandError> {
+fn introduce(id: &str, context: &CommandContext, until: Instant) -> Result<String, CommandError> {
     let mut connection = context.connect()?;
     loop {
         let asked = json!({ "server": id });

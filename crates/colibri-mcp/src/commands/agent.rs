@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use colibri_api::{
-    AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
-    TaskStatus, UNBOUNDED_MOUNT,
+    AgentEvent, AgentEventsRequest, AgentFacts, AgentInstance, AgentState, AgentsResponse, OneAgent, SpawnAgentRequest,
+    StopAgentRequest, TaskStatus, UNBOUNDED_MOUNT,
 };
 use colibri_text::{brief, counted, visible};
 use nix::sys::signal::Signal;
@@ -16,7 +16,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::agent_event::describe_event;
-use super::context::Context;
+use super::context::CommandContext;
 use super::signals::on_signals;
 use crate::connection::{DaemonConnection, RequestError, read};
 use crate::failure::CommandError;
@@ -30,20 +30,20 @@ const MAX_IDS: usize = 200;
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// What is to be done.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum AgentCommand {
     /// Starts an instance of an agent, for you
-    Run(Run),
+    Run(RunArguments),
     /// Shows the agents that you may run, and their instances
     List,
     /// Ends an instance, and waits until it has
     Stop(Stop),
     /// Shows what an instance wrote
-    Log(Log),
+    Log(AgentLogArguments),
 }
 
 /// Which agent, and what for.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     /// The agent's name in the registry
     name: String,
     /// What it is to do: becomes a task, which the agent takes
@@ -66,7 +66,7 @@ pub(crate) struct Stop {
 
 /// Which instance, and for how long.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Log {
+pub(crate) struct AgentLogArguments {
     /// The instance, as `colibri-mcp agent list` shows it; its first digits do
     id: String,
     /// Goes on until it ends; exits with 0 only if it was done, and its task with it
@@ -75,16 +75,16 @@ pub(crate) struct Log {
 }
 
 /// Runs the command.
-pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(command: &AgentCommand, context: &CommandContext) -> Result<ExitCode, CommandError> {
     match command {
-        Command::Run(arguments) => start(arguments, context),
-        Command::List => {
-            let (agents, raw): (Agents, _) = context.ask("colibri/agents", &json!({}))?;
+        AgentCommand::Run(arguments) => start(arguments, context),
+        AgentCommand::List => {
+            let (agents, raw): (AgentsResponse, _) = context.ask("colibri/agents", &json!({}))?;
             context.print(&raw, || list(&agents))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Stop(Stop { id }) => stop(id, context),
-        Command::Log(Log { id, follow }) => {
+        AgentCommand::Stop(Stop { id }) => stop(id, context),
+        AgentCommand::Log(AgentLogArguments { id, follow }) => {
             let mut connection = context.connect()?;
             let id = whole_id(&mut connection, id)?;
             let seen = watch(connection, &id, *follow, context)?;
@@ -99,8 +99,8 @@ fn status(seen: &AgentInstance) -> ExitCode {
     ExitCode::from(u8::from(seen.state != AgentState::Done || !has_task_done))
 }
 
-fn start(arguments: &Run, context: &Context) -> Result<ExitCode, CommandError> {
-    let asked = SpawnAsked {
+fn start(arguments: &RunArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+    let asked = SpawnAgentRequest {
         agent: arguments.name.clone(),
         task: arguments.task,
         prompt: arguments.prompt.clone(),
@@ -130,7 +130,7 @@ fn whole_id(connection: &mut DaemonConnection, digits: &str) -> Result<String, C
     if digits.is_empty() || digits.len() >= WHOLE_ID {
         return Ok(digits.to_owned());
     }
-    let (Agents { instances, .. }, _) = connection.ask("colibri/agents", &json!({}))?;
+    let (AgentsResponse { instances, .. }, _) = connection.ask("colibri/agents", &json!({}))?;
     resolve_id(&instances, digits)
 }
 
@@ -150,12 +150,14 @@ fn resolve_id(instances: &[AgentInstance], digits: &str) -> Result<String, Comma
     }
 }
 
-fn stop(id: &str, context: &Context) -> Result<ExitCode, CommandError> {
+fn stop(id: &str, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let mut connection = context.connect()?;
     let id = whole_id(&mut connection, id)?;
-    let stopping: OneAgent = connection.ask("colibri/stop-agent", &StopAsked { id: id.clone() })?.0;
+    let stopping: OneAgent = connection
+        .ask("colibri/stop-agent", &StopAgentRequest { id: id.clone() })?
+        .0;
     let had_ended = stopping.instance.ended_at.is_some();
-    let asked = AgentEventsAsked {
+    let asked = AgentEventsRequest {
         id,
         from: u64::MAX,
         follow: true,
@@ -173,7 +175,7 @@ fn watch(
     mut connection: DaemonConnection,
     id: &str,
     follow: bool,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<AgentInstance, CommandError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     if follow {
@@ -185,12 +187,12 @@ fn watch(
             std::process::exit(130);
         })?;
     }
-    let asked = AgentEventsAsked {
+    let asked = AgentEventsRequest {
         id: id.to_owned(),
         from: 0,
         follow,
     };
-    let mut shown = Shown {
+    let mut shown = DisplayMode {
         json: context.json,
         follow,
         state: None,
@@ -223,14 +225,14 @@ fn watch(
 }
 
 /// How an instance is shown.
-struct Shown {
+struct DisplayMode {
     json: bool,
     follow: bool,
     state: Option<AgentState>,
     reason: Option<String>,
 }
 
-impl Shown {
+impl DisplayMode {
     fn tell(&mut self, name: &str, params: &RawValue) -> Result<(), CommandError> {
         let is_known = matches!(name, "colibri/agent-event" | "colibri/agent-state");
         match name {
@@ -310,7 +312,7 @@ fn ending(instance: &AgentInstance) -> String {
     text
 }
 
-fn list(answer: &Agents) -> String {
+fn list(answer: &AgentsResponse) -> String {
     if answer.agents.is_empty() && answer.instances.is_empty() {
         return "No agents that you may run: an entry under \"agents\" in the registry names its users; see \
                 external-mcp.json(5)."
@@ -495,7 +497,7 @@ mod tests {
 
     #[test]
     fn the_list_shows_agents_instances_and_reasons() {
-        let answer: Agents = serde_json::from_value(json!({
+        let answer: AgentsResponse = serde_json::from_value(json!({
             "agents": [{"agent": "coder", "capabilities": ["rust"], "max": 2, "running": 1, "jailed": true, "model": true,
                 "autospawn": true, "refusal": "it is disabled"}],
             "instances": [
@@ -520,6 +522,6 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(list(&Agents::default()).contains("No agents"));
+        assert!(list(&AgentsResponse::default()).contains("No agents"));
     }
 }

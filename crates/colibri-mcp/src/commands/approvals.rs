@@ -4,10 +4,10 @@ use std::io::{self, IsTerminal};
 
 use serde_json::json;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_api::{Approval, Approvals, Decided, DecisionAsked, Reloaded};
+use colibri_api::{Approval, ApprovalsResponse, DecisionRequest, DecisionResponse, ReloadResponse};
 use colibri_text::visible;
 
 /// Which call is decided about.
@@ -18,8 +18,8 @@ pub(crate) struct Decide {
 }
 
 /// Lists the calls that wait.
-pub(crate) fn list(context: &Context) -> Result<(), CommandError> {
-    let (waiting, raw): (Approvals, _) = context.ask("colibri/approvals", &json!({}))?;
+pub(crate) fn list(context: &CommandContext) -> Result<(), CommandError> {
+    let (waiting, raw): (ApprovalsResponse, _) = context.ask("colibri/approvals", &json!({}))?;
     context.print(&raw, || {
         show(
             &waiting,
@@ -28,7 +28,7 @@ pub(crate) fn list(context: &Context) -> Result<(), CommandError> {
     })
 }
 
-fn show(waiting: &Approvals, width: usize) -> String {
+fn show(waiting: &ApprovalsResponse, width: usize) -> String {
     if waiting.approvals.is_empty() {
         return "No call waits for approval.".to_owned();
     }
@@ -77,7 +77,7 @@ fn arguments(arguments: &str, width: usize) -> String {
 }
 
 /// Approves or denies a call.
-pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn decide(decide: &Decide, approve: bool, context: &CommandContext) -> Result<(), CommandError> {
     if approve && context.place.private && !io::stdin().is_terminal() {
         return Err(CommandError::Refused(
             "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \
@@ -86,8 +86,8 @@ pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Resul
         ));
     }
     let method = if approve { "colibri/approve" } else { "colibri/deny" };
-    let asked = DecisionAsked { id: decide.id.clone() };
-    let (Decided { decided, .. }, raw) = context.ask(method, &asked)?;
+    let asked = DecisionRequest { id: decide.id.clone() };
+    let (DecisionResponse { decided, .. }, raw) = context.ask(method, &asked)?;
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
         format!("{what}: {} {}", visible(&decided.server), visible(&decided.tool))
@@ -95,8 +95,8 @@ pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Resul
 }
 
 /// Has the daemon read registry and client policy again.
-pub(crate) fn reload(context: &Context) -> Result<(), CommandError> {
-    let (reloaded, raw): (Reloaded, _) = context.ask("colibri/reload", &json!({}))?;
+pub(crate) fn reload(context: &CommandContext) -> Result<(), CommandError> {
+    let (reloaded, raw): (ReloadResponse, _) = context.ask("colibri/reload", &json!({}))?;
     context.print(&raw, || {
         let blocked = reloaded.blocked.iter().map(|blocked| {
             let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_short_stands_before_what_is_long_and_nothing_is_left_out() {
         let long = "x".repeat(3000);
-        let waiting = Approvals {
+        let waiting = ApprovalsResponse {
             approvals: vec![Approval {
                 id: "0badcafe".to_owned(),
                 uid: 0,

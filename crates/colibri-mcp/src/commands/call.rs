@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::missing;
 use super::signals::on_signals;
-use super::tool_list::{OWN, Tool, exposed, of_server};
+use super::tool_list::{OWN, ToolDefinition, exposed, of_server};
 use crate::connection::{Canceller, DaemonConnection, RequestError, RequestProgress, ToolCallResult, unreadable};
 use crate::failure::CommandError;
 use colibri_protocol::Code;
@@ -21,7 +21,7 @@ use colibri_text::{visible, visible_lines};
 
 /// What to call, with what.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CallToolArguments {
     /// The server's id, as `colibri-mcp servers` shows it; `colibri` for Colibri's own tools
     server: String,
     /// The tool's name, as `colibri-mcp tools SERVER` shows it
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &CallToolArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     cancel_on_signals(connection.canceller()?)?;
     let whole = match &arguments.args {
@@ -108,10 +108,10 @@ pub(crate) fn call(
 /// A tool's definition. A name that is not there fails with the reason.
 fn definition(
     connection: &mut DaemonConnection,
-    arguments: &Arguments,
-    context: &Context,
-) -> Result<Tool, CommandError> {
-    let Arguments { server, tool, .. } = arguments;
+    arguments: &CallToolArguments,
+    context: &CommandContext,
+) -> Result<ToolDefinition, CommandError> {
+    let CallToolArguments { server, tool, .. } = arguments;
     let listed = if server == OWN {
         exposed(connection, true)
     } else {

@@ -8,13 +8,13 @@ use crate::terminal;
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArguments {
     /// The shell that will read the script
     shell: Shell,
 }
 
 /// Runs the command: completes this command line.
-pub(crate) fn run(arguments: &Arguments, command_line: &Command) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &CompletionsArguments, command_line: &Command) -> Result<(), CommandError> {
     terminal::print(script(arguments.shell, command_line).trim_end())
 }
 

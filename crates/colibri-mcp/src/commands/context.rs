@@ -15,7 +15,7 @@ use colibri_api::{Overview, paths};
 
 /// What every command is given.
 #[derive(Clone, Debug)]
-pub(crate) struct Context {
+pub(crate) struct CommandContext {
     /// Where the daemon is.
     pub place: DaemonAddress,
     /// The socket that a flag names.
@@ -26,7 +26,7 @@ pub(crate) struct Context {
     pub json: bool,
 }
 
-impl Context {
+impl CommandContext {
     /// The flags with which a bridge reaches the same daemon with the same gates.
     pub(crate) fn flags(&self) -> Result<Vec<String>, CommandError> {
         let mut flags = Vec::new();

@@ -2,39 +2,39 @@
 
 use std::time::SystemTime;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{self, Style, TextTable};
-use colibri_api::{Cost, CostRow, Costs, CostsAsked, CostsBy, Day};
+use colibri_api::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 use colibri_text::{counted, visible};
 
 /// What is shown.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CostsArguments {
     /// Adds up by tool, server, agent, user or day; several separated by commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "tool")]
     by: Vec<CostsBy>,
     /// From this day on, in UTC: 2026-11-01, or 7d for the last seven [default: all 400 days that are kept]
     #[arg(long, value_name = "DAY", value_parser = since)]
-    since: Option<Day>,
+    since: Option<CostDay>,
     /// Only tools that were listed and that nobody called
     #[arg(long)]
     unused: bool,
 }
 
-fn since(text: &str) -> Result<Day, String> {
+fn since(text: &str) -> Result<CostDay, String> {
     let Some(days) = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()) else {
         return text
             .parse()
             .map_err(|error| format!("{error}; or, as 7d, a number of days"));
     };
-    let today = Day::of(SystemTime::now());
-    Ok(Day(today.0.saturating_sub(days.saturating_sub(1))))
+    let today = CostDay::of(SystemTime::now());
+    Ok(CostDay(today.0.saturating_sub(days.saturating_sub(1))))
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
-    let asked = CostsAsked {
+pub(crate) fn run(arguments: &CostsArguments, context: &CommandContext) -> Result<(), CommandError> {
+    let asked = CostsRequest {
         since: arguments.since,
         by: arguments.by.clone(),
         unused: arguments.unused,
@@ -110,7 +110,7 @@ fn named(row: &CostRow, name: &str) -> String {
 }
 
 /// In the order of the headings.
-fn shown(cost: &Cost, unused: bool) -> Vec<(String, Style)> {
+fn shown(cost: &CostSum, unused: bool) -> Vec<(String, Style)> {
     let number = |number: u64| (number.to_string(), Style::Plain);
     if unused {
         return [cost.lists, cost.listed_bytes, cost.estimated_listed_tokens]
@@ -133,7 +133,7 @@ fn shown(cost: &Cost, unused: bool) -> Vec<(String, Style)> {
     ]
 }
 
-fn sum(cost: &Cost) -> String {
+fn sum(cost: &CostSum) -> String {
     let mut text = format!(
         "{}, {} failed; {} in, {} out, about {} tokens",
         counted(cost.calls, "call"),
@@ -162,13 +162,13 @@ mod tests {
     use super::*;
 
     fn costs(by: &[CostsBy], rows: Vec<CostRow>) -> Costs {
-        let mut sum = Cost::default();
+        let mut sum = CostSum::default();
         for row in &rows {
             sum.add(&row.cost);
         }
         Costs {
             everybody: true,
-            since: Some(Day(20_000)),
+            since: Some(CostDay(20_000)),
             by: by.to_vec(),
             rows,
             sum,
@@ -177,15 +177,15 @@ mod tests {
     }
 
     fn row(tool: Option<&str>, method: &str) -> CostRow {
-        let mut cost = Cost::default();
-        cost.add(&Cost {
+        let mut cost = CostSum::default();
+        cost.add(&CostSum {
             calls: 2,
             bytes_in: 40,
             bytes_out: 4000,
             microseconds: 2500,
             lists: 3,
             listed_bytes: 900,
-            ..Cost::default()
+            ..CostSum::default()
         });
         CostRow {
             server: Some("fs".to_owned()),
@@ -215,7 +215,7 @@ mod tests {
         }
         let by_day = CostRow {
             uid: Some(4_000_000_000),
-            day: Some(Day(20_001)),
+            day: Some(CostDay(20_001)),
             ..CostRow::default()
         };
         let text = show(&costs(&[CostsBy::Day, CostsBy::User], vec![by_day]), false);
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn days_are_given_as_dates_or_as_a_number() {
-        assert_eq!(since("2024-10-04"), Ok(Day(20_000)));
+        assert_eq!(since("2024-10-04"), Ok(CostDay(20_000)));
         let (one, seven) = (since("1d").unwrap(), since("7d").unwrap());
         assert_eq!(one.0 - seven.0, 6);
         for wrong in ["", "d", "-1d", "7", "7 days", "2024-02-30"] {

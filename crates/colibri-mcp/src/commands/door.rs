@@ -53,7 +53,7 @@ const NOT_RUN: u8 = 126;
 
 /// Where to listen, and what to run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DoorArguments {
     /// Where to listen: an address of loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8377")]
     listen: SocketAddr,
@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command; its exit status is ours.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
     if !arguments.listen.ip().is_loopback() {
         return Err(CommandError::Usage(format!(
             "--listen {}: must be an address of loopback, such as 127.0.0.1:8377",

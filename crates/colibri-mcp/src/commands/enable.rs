@@ -3,19 +3,19 @@
 use std::slice;
 
 use super::add::introduced;
-use super::context::Context;
+use super::context::CommandContext;
 use super::remove::no_server;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope, RegistryFile};
 use crate::owned_file::agree;
-use colibri_api::{RestartAsked, Restarted};
+use colibri_api::{RestartRequest, RestartResponse};
 use colibri_mcp::edit::{FileFormat, Value};
 use colibri_text::{counted, visible};
 use serde_json::json;
 
 /// Which server.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct EnableArguments {
     /// The server's id
     name: String,
     /// Writes without asking
@@ -34,7 +34,7 @@ pub(crate) struct Restart {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &EnableArguments, enable: bool, context: &CommandContext) -> Result<(), CommandError> {
     let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
     let RegistryFile { file, entries } = install::registered(&scope)?;
@@ -73,11 +73,11 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
 }
 
 /// Ends a server's processes.
-pub(crate) fn restart(arguments: &Restart, context: &Context) -> Result<(), CommandError> {
-    let asked = RestartAsked {
+pub(crate) fn restart(arguments: &Restart, context: &CommandContext) -> Result<(), CommandError> {
+    let asked = RestartRequest {
         server: arguments.name.clone(),
     };
-    let (restarted, raw): (Restarted, _) = context.ask("colibri/restart", &asked)?;
+    let (restarted, raw): (RestartResponse, _) = context.ask("colibri/restart", &asked)?;
     context.print(&raw, || {
         let server = visible(&restarted.server);
         match restarted.ended {

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use nix::fcntl::OFlag;
 
-use super::add::{Choices, Offer, bring_in};
-use super::context::Context;
+use super::add::{Choices, ServerProposal, bring_in};
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::install::InputAnswers;
 use colibri_api::paths;
@@ -21,7 +21,7 @@ use colibri_text::visible;
 
 /// From where.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ImportArguments {
     /// A file, or an editor: claude-desktop, claude-code, cursor, windsurf, zed, vscode, codex, gemini, opencode,
     /// mcp-bridge; without one, all of these that are there
     #[arg(value_name = "FILE|EDITOR")]
@@ -43,10 +43,10 @@ pub(crate) struct Arguments {
 }
 
 /// What a file says.
-type Found = (Vec<Proposal>, Option<Rc<[u8]>>);
+type FileProposals = (Vec<Proposal>, Option<Rc<[u8]>>);
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let answers = InputAnswers::new(&arguments.set, &arguments.set_file)?;
     let mut found: Vec<(Proposal, Option<Rc<[u8]>>)> = Vec::new();
     let files = files(arguments.from.as_deref())?;
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     for one in mapped.iter().filter(|one| one.name != one.id) {
         context.tell(&format!("{} becomes {}", visible(&one.name), one.id))?;
     }
-    let offers: Vec<Offer> = mapped
+    let offers: Vec<ServerProposal> = mapped
         .into_iter()
         .zip(found)
         .map(|(mapped, (proposal, bundle))| (mapped.id, proposal, bundle))
@@ -169,7 +169,7 @@ fn bytes_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes).filter(|bytes| fits(bytes.len() as u64)))
 }
 
-fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Result<Found, CommandError> {
+fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Result<FileProposals, CommandError> {
     let at = |why: String| CommandError::Data(format!("{}: {why}; nothing was written", path.display()));
     let bytes = match bytes_of(path) {
         Ok(Some(bytes)) => bytes,

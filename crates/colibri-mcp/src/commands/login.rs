@@ -7,10 +7,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_api::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked, authority};
+use colibri_api::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest, authority};
 use colibri_text::visible;
 
 /// The most bytes of an address that is pasted, or that a browser brings.
@@ -21,7 +21,7 @@ const BROWSER_TIME: Duration = Duration::from_secs(5);
 const MAX_BROWSERS: usize = 64;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Login {
+pub(crate) struct LoginArguments {
     /// The server, as `colibri-mcp servers` shows it
     server: String,
     /// Ask for this beside what the server names
@@ -38,10 +38,10 @@ pub(crate) struct Logout {
     server: String,
 }
 
-impl Login {
-    pub(crate) fn run(&self, context: &Context) -> Result<(), CommandError> {
+impl LoginArguments {
+    pub(crate) fn run(&self, context: &CommandContext) -> Result<(), CommandError> {
         let id_token = self.id_token.then(line).transpose()?;
-        let asked = LoginAsked {
+        let asked = LoginStartRequest {
             server: self.server.clone(),
             scopes: self.scopes.clone(),
             id_token,
@@ -65,14 +65,14 @@ impl Login {
             false => terminal::print(&shown)?,
         }
         let address = came_back(&url, redirect, listener)?;
-        let (done, raw) = context.ask::<LoggedIn>("colibri/login-finish", &LoginFinishAsked { address })?;
+        let (done, raw) = context.ask::<LoggedIn>("colibri/login-finish", &LoginFinishRequest { address })?;
         context.print(&raw, || said(&done))
     }
 }
 
 impl Logout {
-    pub(crate) fn run(&self, context: &Context) -> Result<(), CommandError> {
-        let asked = LogoutAsked {
+    pub(crate) fn run(&self, context: &CommandContext) -> Result<(), CommandError> {
+        let asked = LogoutRequest {
             server: self.server.clone(),
         };
         let (done, raw) = context.ask::<LoggedOut>("colibri/logout", &asked)?;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible_lines;
@@ -18,14 +18,14 @@ const MAX_TEXT: u64 = 16 << 20;
 
 /// Where the daemon serves metrics.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct MetricsArguments {
     /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]
     #[arg(long, value_name = "PATH")]
     metrics_socket: Option<PathBuf>,
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &MetricsArguments, context: &CommandContext) -> Result<(), CommandError> {
     if context.json {
         return Err(CommandError::Usage(
             "metrics are text for Prometheus: there is no --json".to_owned(),

@@ -3,7 +3,7 @@
 use colibri_json::nearest;
 use serde_json::json;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::tool_list::{OWN, exposed, of_server};
 use crate::connection::{DaemonConnection, RequestError};
 use crate::failure::CommandError;
@@ -32,7 +32,7 @@ pub(crate) fn tool(
     connection: &mut DaemonConnection,
     id: &str,
     name: &str,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     let server = find(&known, id);
@@ -66,7 +66,7 @@ pub(crate) fn tool(
 pub(crate) fn tools(
     connection: &mut DaemonConnection,
     id: &str,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     let closed = !known.daemon.gates.external_call;
@@ -81,7 +81,7 @@ pub(crate) fn tools(
 /// The daemon cannot be asked.
 pub(crate) fn servers_without_tools(
     connection: &mut DaemonConnection,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<Vec<String>, CommandError> {
     let known = snapshot(connection)?;
     let closed = !known.daemon.gates.external_call;
@@ -90,7 +90,7 @@ pub(crate) fn servers_without_tools(
 }
 
 /// Why a server's tools are not there, if they are not, or not all.
-fn absent(server: &ServerFacts, closed: bool, context: &Context) -> Option<String> {
+fn absent(server: &ServerFacts, closed: bool, context: &CommandContext) -> Option<String> {
     let id = &server.id;
     match server.state {
         ServerState::Blocked | ServerState::Failed | ServerState::BackingOff => {
@@ -176,7 +176,7 @@ mod tests {
                 "reason": "exit 127", "tools_blocked": blocked, "jail": null }))
             .unwrap()
         };
-        let context = |read_only| Context {
+        let context = |read_only| CommandContext {
             place: std::path::PathBuf::from("/s").into(),
             chosen: None,
             read_only,

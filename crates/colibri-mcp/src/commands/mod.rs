@@ -42,42 +42,42 @@ use clap::Subcommand;
 use crate::failure::CommandError;
 use crate::integration::Integration;
 use crate::{private, terminal};
-use context::Context;
+use context::CommandContext;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ClientCommand {
     /// Shows the daemon: version, gates, servers, limits
     Status,
     /// Shows the hosted servers and their processes
     Servers,
     /// Lists the tools, all or those of one server
-    Tools(tools::Arguments),
+    Tools(tools::ToolsArguments),
     /// Calls a tool
-    Call(call::Arguments),
+    Call(call::CallToolArguments),
     /// Lists servers' prompts, or gets one
     Prompts(offered::Prompts),
     /// Lists servers' resources, or reads one
     Resources(offered::Resources),
     /// Lists, creates, claims, ends and watches tasks
-    Tasks(tasks::Arguments),
+    Tasks(tasks::TasksArguments),
     /// Runs agents, shows what they do, and ends them
     #[command(subcommand)]
-    Agent(agent::Command),
+    Agent(agent::AgentCommand),
     /// Shows all that an assistant is told of the daemon in one call
     Snapshot,
     /// Shows, verifies and keeps the trail: the record of every call
-    Trail(trail::Arguments),
+    Trail(trail::TrailArguments),
     /// Shows what calls, lists of tools and agents' models cost
-    Costs(costs::Arguments),
+    Costs(costs::CostsArguments),
     /// Shows the daemon's metrics, as Prometheus reads them
-    Metrics(metrics::Arguments),
+    Metrics(metrics::MetricsArguments),
     /// Shows, as they pass, the messages between the daemon and a server (operators)
-    Tap(tap::Arguments),
+    Tap(tap::TapArguments),
     /// Shows servers, calls, waiting approvals and the trail, and goes on doing so (operators)
-    Top(screen::Arguments),
+    Top(screen::ScreenArguments),
     /// Shows agents, the calls they make, the servers and jails behind them, and goes on doing so
-    Glasspane(glasspane::Arguments),
+    Glasspane(glasspane::GlasspaneArguments),
     /// Shows the calls that wait for a person (operators)
     Approvals,
     /// Shows, as it happens, what somebody may want to know: ended tasks, waiting calls, errors (operators)
@@ -87,7 +87,7 @@ pub(crate) enum Command {
     /// Refuses a waiting call (operators)
     Deny(approvals::Decide),
     /// Shows and approves what servers say of their tools (operators)
-    Pin(pin::Arguments),
+    Pin(pin::PinArguments),
     /// Has the daemon read its registry and client policy again (operators)
     Reload,
     /// Adds a server: a command, what npx or uvx would run, or a url
@@ -95,25 +95,25 @@ pub(crate) enum Command {
     /// What a runner would fetch is installed once, in its exact version, into a directory of the server's own, and the
     /// entry runs it from there: nothing is fetched when a server is started. Shows what it will write, what would
     /// confine it and where secrets go, and asks before it writes.
-    Add(add::Arguments),
+    Add(add::AddArguments),
     /// Adds the servers of an editor, of a server.json, or of an MCPB bundle
     ///
     /// Each server becomes an entry or is refused with its reason; one that is odd never hinders others.
-    Import(import::Arguments),
+    Import(import::ImportArguments),
     /// Removes a server: its entry, what was installed for it, and its secrets
-    Remove(remove::Arguments),
+    Remove(remove::RemoveArguments),
     /// Offers a server that was disabled, or that was edited since you agreed to it
-    Enable(enable::Arguments),
+    Enable(enable::EnableArguments),
     /// Keeps a server in the registry, but offers it to nobody
-    Disable(enable::Arguments),
+    Disable(enable::EnableArguments),
     /// Ends a server's processes; its next call starts it again (operators)
     Restart(enable::Restart),
     /// Logs you in to a server behind a URL
-    Login(login::Login),
+    Login(login::LoginArguments),
     /// Forgets your login to a server behind a URL
     Logout(login::Logout),
     /// Writes into an editor's settings that it starts the bridge
-    Connect(connect::Arguments),
+    Connect(connect::ConnectArguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
     ///
     /// It is the forced command of a key in authorized_keys, so that an editor on another machine can use this
@@ -128,90 +128,90 @@ pub(crate) enum Command {
     #[command(verbatim_doc_comment)]
     SshGate,
     /// Starts a private daemon, shows it at work, and cleans up; `demo agent` runs an agent
-    Demo(demo::Arguments),
+    Demo(demo::DemoArguments),
     /// Checks what must hold for jailed servers to run, and says what to do
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Runs a program in an agent's jail, with its model behind the relay
     ///
     /// Listens on loopback, tells the program by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL (unless
     /// they are set), and passes bytes to the model relay's socket: COLIBRI_MODEL_SOCKET, else model.sock beside
     /// COLIBRI_MCP_SOCKET, else /var/run/colibri/model.sock. Signals are passed on, and the program's exit status is
     /// the command's.
-    Door(door::Arguments),
+    Door(door::DoorArguments),
     /// Is an MCP server of our own, on stdio, that reaches something outside
     ///
     /// The daemon starts it by an entry of the registry, with its contract: see docs/integrations.md.
     #[command(subcommand)]
     Integration(Integration),
     /// Prints a completion script for a shell
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArguments),
     /// Starts the user's own daemon: what a bridge or a command starts for it
     #[command(hide = true)]
     PrivateDaemon,
     /// The demo's daemon: `colibri-mcpd` that ends with its stdin
     #[command(hide = true)]
-    DemoDaemon(demo::daemon::Arguments),
+    DemoDaemon(demo::daemon::DemoDaemonArguments),
     /// The demo's MCP server, on stdio
     #[command(hide = true)]
-    DemoServer(demo::server::Arguments),
+    DemoServer(demo::server::DemoServerArguments),
     /// The demo's agent
     #[command(hide = true)]
     DemoAgent,
 }
 
-impl Command {
+impl ClientCommand {
     /// Runs the command. `command_line` is all that the program takes.
     pub(crate) fn run(
         self,
-        context: &Context,
+        context: &CommandContext,
         command_line: impl FnOnce() -> clap::Command,
     ) -> Result<ExitCode, CommandError> {
         match self {
-            Command::Status => status::run(context)?,
-            Command::Servers => servers::run(context)?,
-            Command::Tools(arguments) => tools::run(&arguments, context)?,
-            Command::Call(arguments) => call::run(&arguments, context)?,
-            Command::Prompts(arguments) => offered::prompts(&arguments, context)?,
-            Command::Resources(arguments) => offered::resources(&arguments, context)?,
-            Command::Tasks(arguments) => tasks::run(&arguments, context)?,
-            Command::Agent(command) => return agent::run(&command, context),
-            Command::Snapshot => snapshot::run(context)?,
-            Command::Trail(arguments) => return trail::run(&arguments, context),
-            Command::Costs(arguments) => costs::run(&arguments, context)?,
-            Command::Metrics(arguments) => metrics::run(&arguments, context)?,
-            Command::Tap(arguments) => tap::run(&arguments, context)?,
-            Command::Top(arguments) => return top::run(&arguments, context),
-            Command::Glasspane(arguments) => return glasspane::run(&arguments, context),
-            Command::Approvals => approvals::list(context)?,
-            Command::Notices => notices::run(context)?,
-            Command::Approve(decide) => approvals::decide(&decide, true, context)?,
-            Command::Deny(decide) => approvals::decide(&decide, false, context)?,
-            Command::Pin(arguments) => return pin::run(&arguments, context),
-            Command::Reload => approvals::reload(context)?,
-            Command::Add(arguments) => return add::run(&arguments, context),
-            Command::Import(arguments) => return import::run(&arguments, context),
-            Command::Remove(arguments) => remove::run(&arguments, context)?,
-            Command::Enable(arguments) => enable::run(&arguments, true, context)?,
-            Command::Disable(arguments) => enable::run(&arguments, false, context)?,
-            Command::Restart(arguments) => enable::restart(&arguments, context)?,
-            Command::Login(login) => login.run(context)?,
-            Command::Logout(logout) => logout.run(context)?,
-            Command::Connect(arguments) => connect::run(&arguments, context)?,
-            Command::SshGate => return ssh_gate::run(context),
-            Command::Demo(arguments) => demo::run(&arguments)?,
-            Command::Doctor(arguments) => return doctor::run(&arguments, context),
-            Command::Door(arguments) => return door::run(&arguments),
-            Command::Integration(integration) => return integration.run(),
-            Command::Completions(arguments) => completions::run(&arguments, &command_line())?,
-            Command::PrivateDaemon => {
+            ClientCommand::Status => status::run(context)?,
+            ClientCommand::Servers => servers::run(context)?,
+            ClientCommand::Tools(arguments) => tools::run(&arguments, context)?,
+            ClientCommand::Call(arguments) => call::run(&arguments, context)?,
+            ClientCommand::Prompts(arguments) => offered::prompts(&arguments, context)?,
+            ClientCommand::Resources(arguments) => offered::resources(&arguments, context)?,
+            ClientCommand::Tasks(arguments) => tasks::run(&arguments, context)?,
+            ClientCommand::Agent(command) => return agent::run(&command, context),
+            ClientCommand::Snapshot => snapshot::run(context)?,
+            ClientCommand::Trail(arguments) => return trail::run(&arguments, context),
+            ClientCommand::Costs(arguments) => costs::run(&arguments, context)?,
+            ClientCommand::Metrics(arguments) => metrics::run(&arguments, context)?,
+            ClientCommand::Tap(arguments) => tap::run(&arguments, context)?,
+            ClientCommand::Top(arguments) => return top::run(&arguments, context),
+            ClientCommand::Glasspane(arguments) => return glasspane::run(&arguments, context),
+            ClientCommand::Approvals => approvals::list(context)?,
+            ClientCommand::Notices => notices::run(context)?,
+            ClientCommand::Approve(decide) => approvals::decide(&decide, true, context)?,
+            ClientCommand::Deny(decide) => approvals::decide(&decide, false, context)?,
+            ClientCommand::Pin(arguments) => return pin::run(&arguments, context),
+            ClientCommand::Reload => approvals::reload(context)?,
+            ClientCommand::Add(arguments) => return add::run(&arguments, context),
+            ClientCommand::Import(arguments) => return import::run(&arguments, context),
+            ClientCommand::Remove(arguments) => remove::run(&arguments, context)?,
+            ClientCommand::Enable(arguments) => enable::run(&arguments, true, context)?,
+            ClientCommand::Disable(arguments) => enable::run(&arguments, false, context)?,
+            ClientCommand::Restart(arguments) => enable::restart(&arguments, context)?,
+            ClientCommand::Login(login) => login.run(context)?,
+            ClientCommand::Logout(logout) => logout.run(context)?,
+            ClientCommand::Connect(arguments) => connect::run(&arguments, context)?,
+            ClientCommand::SshGate => return ssh_gate::run(context),
+            ClientCommand::Demo(arguments) => demo::run(&arguments)?,
+            ClientCommand::Doctor(arguments) => return doctor::run(&arguments, context),
+            ClientCommand::Door(arguments) => return door::run(&arguments),
+            ClientCommand::Integration(integration) => return integration.run(),
+            ClientCommand::Completions(arguments) => completions::run(&arguments, &command_line())?,
+            ClientCommand::PrivateDaemon => {
                 if let Err(why) = private::launch() {
                     terminal::print(&why)?;
                     return Ok(ExitCode::FAILURE);
                 }
             }
-            Command::DemoDaemon(arguments) => return demo::daemon::run(arguments),
-            Command::DemoServer(arguments) => demo::server::run(&arguments)?,
-            Command::DemoAgent => return demo::agent::program::run(context),
+            ClientCommand::DemoDaemon(arguments) => return demo::daemon::run(arguments),
+            ClientCommand::DemoServer(arguments) => demo::server::run(&arguments)?,
+            ClientCommand::DemoAgent => return demo::agent::program::run(context),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -2,18 +2,18 @@
 
 use std::ops::ControlFlow;
 
-use colibri_api::{NoticeTold, NoticesDropped, StreamEnded};
+use colibri_api::{NoticeNotification, NoticesLagged, StreamEnded};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::connection::read;
 use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible;
 
 /// Runs the command until it is interrupted, or the daemon ends it.
-pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let ended = connection.listen("colibri/watch-notices", &json!({}), |_, name, params| {
         tell(name, params, context.json).map(ControlFlow::Continue)
@@ -28,13 +28,13 @@ pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
 fn tell(name: &str, params: &RawValue, json: bool) -> Result<(), CommandError> {
     let text = match name {
         "colibri/notice" => {
-            let NoticeTold { notice, .. } = read(name, params)?;
+            let NoticeNotification { notice, .. } = read(name, params)?;
             let time = terminal::clock(notice.time);
             let facts = terminal::details(&notice.facts);
             format!("{time}  {} {}", notice.event, visible(&facts))
         }
         "colibri/notices-dropped" => {
-            let NoticesDropped { notices, .. } = read(name, params)?;
+            let NoticesLagged { notices, .. } = read(name, params)?;
             format!("-- {notices} notices came faster than they could be shown")
         }
         _ => return Ok(()),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::tool_list::{all, summary};
 use crate::connection::{DaemonConnection, RequestError, read, unreadable};
 use crate::failure::CommandError;
@@ -55,7 +55,7 @@ enum ResourcesCommand {
 
 /// A definition, as far as its table shows it.
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct DefinitionRow {
     name: String,
     title: Option<String>,
     description: Option<String>,
@@ -65,17 +65,17 @@ struct Entry {
     #[serde(rename = "mimeType")]
     mime_type: Option<String>,
     #[serde(default)]
-    arguments: Vec<Argument>,
+    arguments: Vec<PromptArgument>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Argument {
+struct PromptArgument {
     name: String,
     #[serde(default)]
     required: bool,
 }
 
-impl Entry {
+impl DefinitionRow {
     fn what(&self) -> String {
         let named = self.title.as_deref().unwrap_or(&self.name);
         summary(self.description.as_deref().unwrap_or(named))
@@ -83,7 +83,7 @@ impl Entry {
 }
 
 /// Runs `prompts`.
-pub(crate) fn prompts(arguments: &Prompts, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn prompts(arguments: &Prompts, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     match arguments.command.as_ref().unwrap_or(&PromptsCommand::List) {
         PromptsCommand::List => {
@@ -101,7 +101,7 @@ pub(crate) fn prompts(arguments: &Prompts, context: &Context) -> Result<(), Comm
 }
 
 /// Runs `resources`.
-pub(crate) fn resources(arguments: &Resources, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn resources(arguments: &Resources, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     match arguments.command.as_ref().unwrap_or(&ResourcesCommand::List) {
         ResourcesCommand::List => {
@@ -123,18 +123,18 @@ pub(crate) fn resources(arguments: &Resources, context: &Context) -> Result<(), 
 /// Asks, and takes no question for an answer.
 fn ask(connection: &mut DaemonConnection, method: &str, params: &Value) -> Result<Box<RawValue>, RequestError> {
     #[derive(Deserialize)]
-    struct Kind {
+    struct DefinitionKind {
         #[serde(rename = "resultType")]
         kind: Option<String>,
     }
-    let (said, raw) = connection.ask::<Kind>(method, params)?;
+    let (said, raw) = connection.ask::<DefinitionKind>(method, params)?;
     if said.kind.is_some_and(|kind| kind == "input_required") {
         return Err(RequestError::InputRequired);
     }
     Ok(raw)
 }
 
-fn entries(raw: &[Box<RawValue>]) -> Result<Vec<Entry>, RequestError> {
+fn entries(raw: &[Box<RawValue>]) -> Result<Vec<DefinitionRow>, RequestError> {
     raw.iter().map(|entry| read("list", entry)).collect()
 }
 
@@ -158,7 +158,7 @@ fn texts(pairs: &[String]) -> Result<BTreeMap<&str, &str>, CommandError> {
     Ok(texts)
 }
 
-fn prompt_table(prompts: &[Entry]) -> String {
+fn prompt_table(prompts: &[DefinitionRow]) -> String {
     if prompts.is_empty() {
         return "No prompts. Servers' are listed while the external-call gate is open.".to_owned();
     }
@@ -178,7 +178,7 @@ fn prompt_table(prompts: &[Entry]) -> String {
     table.text()
 }
 
-fn resource_table(resources: &[Entry]) -> String {
+fn resource_table(resources: &[DefinitionRow]) -> String {
     if resources.is_empty() {
         return "No resources. Servers' are listed while the external-call gate is open.".to_owned();
     }
@@ -250,12 +250,13 @@ mod tests {
 
     #[test]
     fn tables_say_how_to_ask_for_what_there_is() {
-        let prompts: Vec<Entry> = serde_json::from_value(json!([{ "name": "git__review\u{1b}", "title": "Review",
+        let prompts: Vec<DefinitionRow> =
+            serde_json::from_value(json!([{ "name": "git__review\u{1b}", "title": "Review",
             "arguments": [{ "name": "file", "required": true }, { "name": "style" }] }]))
-        .unwrap();
+            .unwrap();
         let text = prompt_table(&prompts);
         assert!(text.contains("git__review\\u{1b}") && text.contains("file [style]") && text.contains("Review"));
-        let resources: Vec<Entry> = serde_json::from_value(json!([
+        let resources: Vec<DefinitionRow> = serde_json::from_value(json!([
             { "name": "a", "uri": "fs+file:///a", "mimeType": "text/plain", "description": "One. Two." },
             { "name": "files", "uriTemplate": "fs+file:///{path}" }]))
         .unwrap();

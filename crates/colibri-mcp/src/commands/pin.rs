@@ -9,24 +9,24 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest as _, Sha256};
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::connection::{DaemonConnection, RequestError};
 use crate::failure::CommandError;
 use crate::terminal::{self, Style, TextTable};
 use colibri_api::{
-    PinAcceptAsked, PinDiffAsked, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsAsked,
+    PinAcceptRequest, PinDiffRequest, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsRequest,
 };
 use colibri_text::{hex, visible};
 
 /// What is to be done.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PinArguments {
     #[command(subcommand)]
-    action: Action,
+    action: PinAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum PinAction {
     /// Lists what is approved and what waits to be
     List {
         /// Only of this server
@@ -40,7 +40,7 @@ enum Action {
         /// The server
         server: String,
         #[command(flatten)]
-        what: What,
+        what: PinTarget,
     },
     /// Approves what a server says now
     ///
@@ -50,7 +50,7 @@ enum Action {
         /// The server
         server: String,
         #[command(flatten)]
-        what: What,
+        what: PinTarget,
         /// All that waits of this server
         #[arg(long, conflicts_with = "What")]
         all: bool,
@@ -63,7 +63,7 @@ enum Action {
 /// What of a server is meant.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
-struct What {
+struct PinTarget {
     /// This tool alone, by the server's own name of it
     tool: Option<String>,
     /// This prompt alone, by the server's own name of it
@@ -80,7 +80,7 @@ struct What {
     instructions: bool,
 }
 
-impl What {
+impl PinTarget {
     /// `None`: all of it.
     fn subject(&self) -> Option<PinSubject> {
         let named = [
@@ -95,10 +95,10 @@ impl What {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &PinArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     match &arguments.action {
-        Action::List { server, waiting } => {
-            let params = PinsAsked { server: server.clone() };
+        PinAction::List { server, waiting } => {
+            let params = PinsRequest { server: server.clone() };
             let (mut pins, mut raw): (PinList, _) = context.ask("colibri/pins", &params)?;
             if *waiting {
                 pins = only_waiting(pins);
@@ -106,12 +106,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
             }
             context.print(&raw, || show_list(&pins))?;
         }
-        Action::Diff { server, what } => {
+        PinAction::Diff { server, what } => {
             let what = what.subject();
             let (diffs, raw) = ask_diffs(&mut context.connect()?, server, what.as_ref())?;
             context.print(&raw, || show_diffs(server, what.as_ref(), &diffs))?;
         }
-        Action::Accept {
+        PinAction::Accept {
             server,
             what,
             all,
@@ -133,7 +133,7 @@ fn accept(
     server: &str,
     what: Option<&PinSubject>,
     sha256: Option<&str>,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<ExitCode, CommandError> {
     let mut connection = context.connect()?;
     let seen = match (what, sha256) {
@@ -176,7 +176,7 @@ fn accept(
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let params = PinAcceptAsked {
+    let params = PinAcceptRequest {
         server: server.to_owned(),
         accept: seen,
     };
@@ -206,7 +206,7 @@ fn ask_diffs(
     server: &str,
     what: Option<&PinSubject>,
 ) -> Result<(PinDiffs, Box<RawValue>), RequestError> {
-    let params = PinDiffAsked {
+    let params = PinDiffRequest {
         server: server.to_owned(),
         subject: what.cloned(),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope};
 use crate::owned_file::agree;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 /// Which server.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RemoveArguments {
     /// The server's id
     name: String,
     /// Removes without asking
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Result<(), CommandError> {
     let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
     let known = install::registered(&scope)?;

@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable, since};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
 use colibri_text::{counted, visible};
 
 /// Runs the command.
-pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(context: &CommandContext) -> Result<(), CommandError> {
     context.show("colibri_external_mcp_servers", &json!({}), show)
 }
 

@@ -3,13 +3,13 @@
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::connection::RequestError;
 use crate::failure::CommandError;
 use colibri_text::visible_lines;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.
-pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(context: &CommandContext) -> Result<(), CommandError> {
     let arguments = to_raw_value(&json!({})).map_err(|error| CommandError::Machine(error.to_string()))?;
     let result = context
         .connect()?

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::tools;
 use crate::bridge;
 use crate::connection::Hello;
@@ -23,38 +23,38 @@ const PROGRAM: &str = "colibri-mcp";
 
 /// What a key may do.
 #[derive(Debug, PartialEq, Eq)]
-enum Allowed {
+enum KeyPermission {
     Bridge { read_only: bool },
     Tools { json: bool, server: Option<String> },
 }
 
 /// Runs the command.
-pub(crate) fn run(context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(context: &CommandContext) -> Result<ExitCode, CommandError> {
     match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"))? {
-        Allowed::Bridge { read_only } => {
+        KeyPermission::Bridge { read_only } => {
             let hello = Hello {
                 read_only: context.read_only || read_only,
                 only: None,
             };
             Ok(bridge::run(context.place.clone(), hello))
         }
-        Allowed::Tools { json, server } => {
+        KeyPermission::Tools { json, server } => {
             let json = context.json || json;
-            let context = Context {
+            let context = CommandContext {
                 json,
                 ..context.clone()
             };
-            tools::run(&tools::Arguments { server, tool: None }, &context)?;
+            tools::run(&tools::ToolsArguments { server, tool: None }, &context)?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
 /// What the command asks for, if that is allowed. Words are separated by single spaces, and nothing is quoted.
-fn parse(command: Option<OsString>) -> Result<Allowed, CommandError> {
+fn parse(command: Option<OsString>) -> Result<KeyPermission, CommandError> {
     let command = command.unwrap_or_default();
     if command.is_empty() {
-        return Ok(Allowed::Bridge { read_only: false });
+        return Ok(KeyPermission::Bridge { read_only: false });
     }
     let refuse = |why: &str| {
         let shown: String = command.to_string_lossy().chars().take(SHOWN).collect();
@@ -83,13 +83,13 @@ fn parse(command: Option<OsString>) -> Result<Allowed, CommandError> {
         return Err(refuse("it is another program"));
     }
     let words: Vec<&str> = words.collect();
-    let tools = |json, server: Option<&str>| Allowed::Tools {
+    let tools = |json, server: Option<&str>| KeyPermission::Tools {
         json,
         server: server.map(str::to_owned),
     };
     match words[..] {
-        [] => Ok(Allowed::Bridge { read_only: false }),
-        ["--read-only"] => Ok(Allowed::Bridge { read_only: true }),
+        [] => Ok(KeyPermission::Bridge { read_only: false }),
+        ["--read-only"] => Ok(KeyPermission::Bridge { read_only: true }),
         ["tools"] => Ok(tools(false, None)),
         ["tools", "--json"] => Ok(tools(true, None)),
         ["tools", server] if is_server(server) => Ok(tools(false, Some(server))),
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(command: &str) -> Option<Allowed> {
+    fn parsed(command: &str) -> Option<KeyPermission> {
         match parse(Some(command.into())) {
             Ok(allowed) => Some(allowed),
             Err(failure) => {
@@ -126,14 +126,14 @@ mod tests {
 
     #[test]
     fn the_bridge_and_the_list_of_tools_are_allowed() {
-        assert_eq!(parse(None).unwrap(), Allowed::Bridge { read_only: false });
+        assert_eq!(parse(None).unwrap(), KeyPermission::Bridge { read_only: false });
         for (command, read_only) in [
             ("", false),
             ("colibri-mcp", false),
             ("/usr/local/bin/colibri-mcp", false),
             ("/usr/local/bin/colibri-mcp --read-only", true),
         ] {
-            assert_eq!(parsed(command), Some(Allowed::Bridge { read_only }), "{command}");
+            assert_eq!(parsed(command), Some(KeyPermission::Bridge { read_only }), "{command}");
         }
         for (command, json, server) in [
             ("colibri-mcp tools", false, None),
@@ -142,7 +142,11 @@ mod tests {
             ("colibri-mcp tools git-hub2 --json", true, Some("git-hub2")),
         ] {
             let server = server.map(str::to_owned);
-            assert_eq!(parsed(command), Some(Allowed::Tools { json, server }), "{command}");
+            assert_eq!(
+                parsed(command),
+                Some(KeyPermission::Tools { json, server }),
+                "{command}"
+            );
         }
     }
 

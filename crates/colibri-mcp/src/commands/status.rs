@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable, bytes, clock, duration};
 use colibri_api::{Status, UNBOUNDED_MOUNT};
 use colibri_text::counted;
 
 /// Runs the command.
-pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(context: &CommandContext) -> Result<(), CommandError> {
     context.show("colibri_status", &json!({}), show)
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use colibri_api::{Direction, StreamEnded, TapAsked, TapDropped, TapFrame, Tapping};
+use colibri_api::{Direction, StreamEnded, TapFrame, TapLagged, TapRequest, Tapping};
 use nix::sys::signal::Signal;
 use serde_json::value::RawValue;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::signals::on_signals;
 use crate::connection::{RequestError, read};
 use crate::failure::CommandError;
@@ -23,7 +23,7 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Which server, and how much of it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct TapArguments {
     /// The server's id, as `colibri-mcp servers` shows it
     server: String,
     /// Shows messages whole, not only their first 4 KiB
@@ -38,7 +38,7 @@ struct Counts {
 }
 
 /// Runs the command until it is interrupted or the daemon ends it.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &TapArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let canceller = connection.canceller()?;
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Comman
         std::thread::sleep(LAST_LINES);
         std::process::exit(0);
     })?;
-    let params = TapAsked {
+    let params = TapRequest {
         server: arguments.server.clone(),
         full: arguments.full,
     };
@@ -87,7 +87,7 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
             terminal::print(&text(&read(name, params)?))
         }
         "colibri/dropped" => {
-            let TapDropped { frames, .. } = read(name, params)?;
+            let TapLagged { frames, .. } = read(name, params)?;
             counts.dropped += frames;
             if json {
                 return terminal::print(&format!("{{\"dropped\":{frames}}}"));

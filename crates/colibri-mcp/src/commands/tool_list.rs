@@ -24,7 +24,7 @@ const LIST: &str = "tools/list";
 
 /// A tool's definition, as far as commands need it.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Tool {
+pub(crate) struct ToolDefinition {
     /// The name it is called by.
     pub name: String,
     pub title: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Tool {
     pub input_schema: Value,
 }
 
-impl Tool {
+impl ToolDefinition {
     /// What the tool does, in a line.
     pub(crate) fn summary(&self) -> String {
         summary(
@@ -50,16 +50,16 @@ impl Tool {
 pub(crate) fn exposed(
     connection: &mut DaemonConnection,
     own: bool,
-) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+) -> Result<(Vec<ToolDefinition>, Box<RawValue>), RequestError> {
     let (mut tools, mut kept) = (Vec::new(), Vec::new());
     for text in all(connection, LIST, "tools")? {
-        let tool: Tool = read(LIST, &text)?;
+        let tool: ToolDefinition = read(LIST, &text)?;
         if !own || tool.name.starts_with("colibri_") {
             tools.push(tool);
             kept.push(text);
         }
     }
-    let all = to_raw_value(&Listed { tools: &kept }).map_err(|error| unreadable(LIST, error))?;
+    let all = to_raw_value(&ListedDefinition { tools: &kept }).map_err(|error| unreadable(LIST, error))?;
     Ok((tools, all))
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn all(
 }
 
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedDefinition<'a> {
     tools: &'a [Box<RawValue>],
 }
 
@@ -104,10 +104,10 @@ struct Listed<'a> {
 pub(crate) fn of_server(
     connection: &mut DaemonConnection,
     server: &str,
-) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+) -> Result<(Vec<ToolDefinition>, Box<RawValue>), RequestError> {
     let (answer, raw) =
         connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
-    let tools = answer.tools.into_iter().map(|entry| Tool {
+    let tools = answer.tools.into_iter().map(|entry| ToolDefinition {
         name: entry.tool,
         title: entry.title,
         description: entry.description,

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::missing;
-use super::tool_list::{OWN, Tool, exposed, of_server};
+use super::tool_list::{OWN, ToolDefinition, exposed, of_server};
 use crate::connection::RequestError;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
@@ -13,7 +13,7 @@ use colibri_text::{visible, visible_lines};
 
 /// What to list.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ToolsArguments {
     /// Only this server's tools; `colibri` stands for Colibri's own
     pub server: Option<String>,
     /// Only this tool, with all that its server says of it and its arguments
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &ToolsArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let (tools, raw) = match arguments.server.as_deref() {
         Some(server) if server != OWN => match of_server(&mut connection, server) {
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Comman
     }
 }
 
-fn show(tools: &[Tool]) -> String {
+fn show(tools: &[ToolDefinition]) -> String {
     if tools.is_empty() {
         return "No tools.".to_owned();
     }
@@ -75,7 +75,7 @@ fn show(tools: &[Tool]) -> String {
 }
 
 /// All that is known of a tool: its description, and a line for each argument.
-fn show_one(tool: &Tool) -> String {
+fn show_one(tool: &ToolDefinition) -> String {
     let mut text = visible(&tool.name).into_owned();
     if let Some(title) = &tool.title {
         text.push_str(&format!(" ({})", visible(title)));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn one_tool_is_shown_with_its_whole_description_and_its_arguments() {
-        let tool: Tool = serde_json::from_value(
+        let tool: ToolDefinition = serde_json::from_value(
             json!({ "name": "write", "title": "Write", "description": "One.\nTwo.\u{1b}",
             "inputSchema": { "type": "object", "required": ["path"], "properties": {
                 "path": { "type": "string", "description": "Where" },
@@ -151,13 +151,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        let none: Tool = serde_json::from_value(json!({ "name": "x" })).unwrap();
+        let none: ToolDefinition = serde_json::from_value(json!({ "name": "x" })).unwrap();
         assert!(show_one(&none).contains("no arguments"));
     }
 
     #[test]
     fn shows_names_and_summaries() {
-        let tools: Vec<Tool> = serde_json::from_value(json!([
+        let tools: Vec<ToolDefinition> = serde_json::from_value(json!([
             {"name": "git__log", "description": "Shows the log.\nLong text", "inputSchema": {}},
             {"name": "x\u{1b}[2J", "title": "A title"},
         ]))

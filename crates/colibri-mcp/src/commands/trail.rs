@@ -8,28 +8,28 @@ use std::sync::atomic::AtomicBool;
 
 use nix::unistd::User;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::records;
 use colibri_text::counted;
-use colibri_trail::{Filter, directory};
+use colibri_trail::{RecordFilter, directory};
 
 /// Records that a person is shown who did not say how many.
 const SHOWN: usize = 1000;
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct TrailArguments {
     /// The daemon's state directory, where the trail is [default: what a daemon that is named says to operators, else that
     /// of the service, or your own]
     #[arg(long, global = true, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
     #[command(subcommand)]
-    action: Action,
+    action: TrailAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum TrailAction {
     /// Shows records, oldest first
     Show {
         #[command(flatten)]
@@ -123,8 +123,8 @@ struct FilterArguments {
 }
 
 impl FilterArguments {
-    fn filter(&self) -> Result<Filter, CommandError> {
-        Ok(Filter {
+    fn filter(&self) -> Result<RecordFilter, CommandError> {
+        Ok(RecordFilter {
             since: self.since.clone(),
             until: self.until.clone(),
             uid: self.user.as_deref().map(uid).transpose()?,
@@ -159,19 +159,19 @@ fn root(text: &str) -> Result<String, String> {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &TrailArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let status = act(arguments, context, &mut out)?;
     out.flush()?;
     Ok(ExitCode::from(status))
 }
 
-fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<u8, CommandError> {
+fn act(arguments: &TrailArguments, context: &CommandContext, out: &mut dyn Write) -> Result<u8, CommandError> {
     let json = context.json;
     let state_dir = || context.state_dir(arguments.state_dir.clone());
     let dir = || state_dir().map(|state_dir| directory(&state_dir));
     match &arguments.action {
-        Action::Show {
+        TrailAction::Show {
             filter,
             last,
             all,
@@ -190,7 +190,7 @@ fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<
                 );
             }
         }
-        Action::Verify { archive, syslog, key } => {
+        TrailAction::Verify { archive, syslog, key } => {
             let state_dir = state_dir()?;
             let key = match key {
                 Some(file) => Some(records::named_verifier(file)?),
@@ -205,8 +205,8 @@ fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<
                 out,
             );
         }
-        Action::Prove { number } => records::print_prove(&dir()?, *number, out)?,
-        Action::CheckProof { file, root, key } => {
+        TrailAction::Prove { number } => records::print_prove(&dir()?, *number, out)?,
+        TrailAction::CheckProof { file, root, key } => {
             let key = match (root, key) {
                 (_, Some(file)) => Some(records::named_verifier(file)?),
                 (Some(_), None) => None,
@@ -214,13 +214,13 @@ fn act(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<
             };
             records::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
         }
-        Action::Stats(filter) => {
+        TrailAction::Stats(filter) => {
             let filter = filter.filter()?;
             records::print_stats(&dir()?, &filter, json, out)?;
         }
-        Action::Segments => records::print_segments(&dir()?, out)?,
-        Action::Export { seal, name } => records::export(&dir()?, name, *seal, out)?,
-        Action::Drop { keep_days } => records::print_drop(&state_dir()?, *keep_days, out)?,
+        TrailAction::Segments => records::print_segments(&dir()?, out)?,
+        TrailAction::Export { seal, name } => records::export(&dir()?, name, *seal, out)?,
+        TrailAction::Drop { keep_days } => records::print_drop(&state_dir()?, *keep_days, out)?,
     }
     Ok(0)
 }

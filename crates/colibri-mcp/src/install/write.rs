@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use super::files;
 use super::plan::{InstallPlan, Installs};
 use super::scope::InstallScope;
-use crate::commands::context::Context;
+use crate::commands::context::CommandContext;
 use crate::connection::DaemonConnection;
 use crate::failure::CommandError;
 use crate::interrupt;
 use crate::owned_file::OwnedFile;
-use colibri_api::Reloaded;
+use colibri_api::ReloadResponse;
 use colibri_mcp::edit::FileFormat;
 use colibri_mcp::importers::Archive;
 use colibri_text::visible;
@@ -462,7 +462,7 @@ impl ChangeReport {
     /// It cannot be written.
     pub(crate) fn answer(
         self,
-        context: &Context,
+        context: &CommandContext,
         scope: &InstallScope,
         (mut text, mut facts): (String, Value),
         kept: Option<&Path>,
@@ -485,7 +485,7 @@ pub(crate) fn reload(socket: &Path) -> ChangeReport {
             facts: json!({ "running": false }),
         };
     };
-    match connection.ask::<Reloaded>("colibri/reload", &json!({})) {
+    match connection.ask::<ReloadResponse>("colibri/reload", &json!({})) {
         Ok((reloaded, _)) => {
             let blocked = reloaded.blocked.iter().map(|blocked| {
                 let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use colibri_http::{Allowed, Client, Error, Limits, Origin, Response, Rules};
+use colibri_http::{AllowedTarget, ConnectionRules, HttpClient, HttpError, HttpLimits, ResponseStream, UrlOrigin};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ struct ModelConnection {
     /// What is taken out of the provider's texts.
     masked: Option<String>,
     reasons: Vec<String>,
-    client: Client,
+    client: HttpClient,
 }
 
 impl ModelEndpoint {
@@ -85,7 +85,7 @@ impl ModelEndpoint {
         let parsed: Uri = url
             .parse()
             .map_err(|_| wrong("--url", "is no URL that can be connected to"))?;
-        Origin::of(&parsed).map_err(|error| wrong("--url:", &error.to_string()))?;
+        UrlOrigin::of(&parsed).map_err(|error| wrong("--url:", &error.to_string()))?;
         if parsed.query().is_some() || url.ends_with("/v1") || url.ends_with("/v1beta") {
             return Err(wrong(
                 "--url",
@@ -94,13 +94,13 @@ impl ModelEndpoint {
         }
         let allowed = arguments.allow_address.iter().map(|text| {
             let why = "must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
-            Allowed::parse(text).ok_or_else(|| wrong("--allow-address", why))
+            AllowedTarget::parse(text).ok_or_else(|| wrong("--allow-address", why))
         });
         let proxy = arguments.proxy.map(|proxy| {
             let why = "must be http://HOST:PORT, the proxy's own address, without a user and a path";
-            Rules::proxy(&proxy).ok_or_else(|| wrong("--proxy", why))
+            ConnectionRules::proxy(&proxy).ok_or_else(|| wrong("--proxy", why))
         });
-        let rules = Rules {
+        let rules = ConnectionRules {
             allowed: allowed.collect::<Result<_, _>>()?,
             authorities: arguments.ca,
             proxy: proxy.transpose()?,
@@ -121,7 +121,7 @@ impl ModelEndpoint {
                 has_key: key.is_some(),
                 masked: key.filter(|key| key.len() >= MIN_MASKED),
                 reasons: arguments.reasons,
-                client: Client::new(rules),
+                client: HttpClient::new(rules),
             }),
         })
     }
@@ -164,7 +164,7 @@ impl ModelConnection {
         let fields = request.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         fields.extend(self.fields.iter().cloned());
-        let limits = Limits::all(patience);
+        let limits = HttpLimits::all(patience);
         let mut response = self
             .client
             .ask(request, limits)
@@ -196,7 +196,7 @@ impl ModelConnection {
     }
 
     /// Why an answer that is no success is none.
-    async fn refused(&self, response: &mut Response) -> ToolCallError {
+    async fn refused(&self, response: &mut ResponseStream) -> ToolCallError {
         let status = response.status;
         let body = response.whole(MAX_REFUSAL).await.unwrap_or_default();
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -237,22 +237,22 @@ impl ModelConnection {
         }
     }
 
-    fn failed(&self, error: Error, patience: Duration) -> ToolCallError {
+    fn failed(&self, error: HttpError, patience: Duration) -> ToolCallError {
         let message = FLAGS
             .iter()
             .fold(self.masked(&error.to_string()), |message, (key, flag)| {
                 message.replace(key, flag)
             });
         match error {
-            Error::Silent { .. } => late(patience),
+            HttpError::Silent { .. } => late(patience),
             // The provider ends connections as it fails, or was not asked at all over one that had been kept too long.
-            Error::Lost { .. } | Error::Unsent { .. } => ToolCallError::transient("MODEL_FAILED", message),
-            Error::TooLong { .. } => ToolCallError::permanent("MODEL_ANSWER_INVALID", message),
-            Error::Connect { .. } => ToolCallError::transient("INTEGRATION_UNAVAILABLE", unavailable(&message)),
-            Error::Settings(_) => {
+            HttpError::Lost { .. } | HttpError::Unsent { .. } => ToolCallError::transient("MODEL_FAILED", message),
+            HttpError::TooLong { .. } => ToolCallError::permanent("MODEL_ANSWER_INVALID", message),
+            HttpError::Connect { .. } => ToolCallError::transient("INTEGRATION_UNAVAILABLE", unavailable(&message)),
+            HttpError::Settings(_) => {
                 ToolCallError::permanent("INTEGRATION_UNAVAILABLE", unavailable(&format!("--ca: {message}")))
             }
-            Error::Address { .. } | Error::Url(_) | Error::Certificate { .. } => {
+            HttpError::Address { .. } | HttpError::Url(_) | HttpError::Certificate { .. } => {
                 ToolCallError::permanent("INTEGRATION_UNAVAILABLE", unavailable(&message))
             }
         }
@@ -365,14 +365,14 @@ mod tests {
     struct Mute(UnboundedSender<DuplexStream>);
 
     impl Dial for Mute {
-        fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        fn dial<'a>(&'a self, _: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
             let (ours, theirs) = duplex(1 << 16);
             let _ = self.0.send(theirs);
             Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
         }
     }
 
-    fn connected(client: Client) -> ModelConnection {
+    fn connected(client: HttpClient) -> ModelConnection {
         ModelConnection {
             api: Api::Chat,
             url: "http://h".to_owned(),
@@ -388,7 +388,7 @@ mod tests {
     async fn a_model_that_says_nothing_is_given_up_in_its_time_and_may_be_asked_again() {
         let (sender, _open) = unbounded_channel();
         let model = ModelEndpoint {
-            connected: Some(connected(Client::over(Mute(sender)))),
+            connected: Some(connected(HttpClient::over(Mute(sender)))),
         };
         for (name, seconds) in [("m", 60), ("slow", 120)] {
             let began = Instant::now();
@@ -407,12 +407,12 @@ mod tests {
 
     #[test]
     fn what_was_never_sent_is_sent_again_and_a_model_that_is_not_there_is_not_connected() {
-        let connected = connected(Client::new(Rules::default()));
+        let connected = connected(HttpClient::new(ConnectionRules::default()));
         let host = || "h".to_owned();
-        let unsent = connected.failed(Error::Unsent { host: host() }, PATIENCE);
+        let unsent = connected.failed(HttpError::Unsent { host: host() }, PATIENCE);
         assert_eq!((unsent.code, unsent.transient), ("MODEL_FAILED", true));
         let why = "refused".to_owned();
-        let none = connected.failed(Error::Connect { host: host(), why }, PATIENCE);
+        let none = connected.failed(HttpError::Connect { host: host(), why }, PATIENCE);
         assert_eq!((none.code, none.transient), ("INTEGRATION_UNAVAILABLE", true));
         assert!(none.message.ends_with("; model not connected"), "{}", none.message);
     }

@@ -12,15 +12,15 @@ use super::feature::Feature;
 use super::logging::Level;
 use super::method::Method;
 use super::rpc_error::{METHOD_NOT_FOUND, RpcError};
-use super::subscription::{Filter, read_acknowledged};
+use super::subscription::{SubscriptionFilter, read_acknowledged};
 use super::towards::{meta_declaring, modern_meta};
 use super::version::Version;
-use super::{Answer, prefix};
+use super::{AnswerBody, prefix};
 use colibri_wire::Json;
-use colibri_wire::json::{Kind, string};
+use colibri_wire::json::{JsonKind, string};
 
-pub use says::{Capabilities, Listed, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
-pub use walk::{Page, Walk};
+pub use says::{Capabilities, FeatureSupport, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
+pub use walk::{ListPage, ListWalk};
 
 /// `initialize` in the newest legacy version. It declares the kinds of input that the server may request.
 pub fn initialize(id: u64, may_ask: Askable) -> Vec<u8> {
@@ -54,7 +54,7 @@ pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) ->
 }
 
 /// `subscriptions/listen` for the notifications that a modern server sends only to subscribers.
-pub fn listen(id: u64, filter: &Filter) -> Vec<u8> {
+pub fn listen(id: u64, filter: &SubscriptionFilter) -> Vec<u8> {
     let filter = format!("\"notifications\":{}", filter.to_json());
     request(id, "subscriptions/listen", Version::LATEST, &filter)
 }
@@ -82,9 +82,9 @@ pub fn cancel_task(id: u64, task: &str) -> Vec<u8> {
 
 /// `subscriptions/listen` for the status of tasks, by the server's own ids.
 pub fn listen_to_tasks(id: u64, tasks: Vec<String>) -> Vec<u8> {
-    let filter = Filter {
+    let filter = SubscriptionFilter {
         tasks_told: tasks,
-        ..Filter::default()
+        ..SubscriptionFilter::default()
     };
     about_tasks(
         id,
@@ -114,14 +114,14 @@ pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
 /// declared no capability for it. `id` is as the server wrote it.
 pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
     let answer = if method == "ping" && !server.is_modern() {
-        Answer::Result(b"{}".to_vec())
+        AnswerBody::Result(b"{}".to_vec())
     } else {
         let method = prefix(method, 100);
         let message = format!(
             "{} was not declared by this client; it takes no such request",
             string(method)
         );
-        Answer::Error(RpcError::new(METHOD_NOT_FOUND, message))
+        AnswerBody::Error(RpcError::new(METHOD_NOT_FOUND, message))
     };
     answer.to_message(Some(id))
 }
@@ -143,7 +143,7 @@ fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
 
 /// A notification that a server sends.
 #[derive(Debug, Clone)]
-pub enum Notification<'a> {
+pub enum ServerNotification<'a> {
     /// Progress of the daemon's request with this token.
     Progress {
         /// The daemon's own token.
@@ -156,41 +156,41 @@ pub enum Notification<'a> {
     /// A status change of a task, for the daemon's `subscriptions/listen` with this number.
     Task(u64),
     /// The part of the daemon's `subscriptions/listen` with this number that the server honours.
-    Acknowledged(u64, Filter),
+    Acknowledged(u64, SubscriptionFilter),
     /// A log message of this severity.
     Message(Level),
 }
 
 /// Reads a server's notification. `None` for one that is unknown, malformed, or about a token that no daemon issued.
-pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
+pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<ServerNotification<'a>> {
     match method {
         "notifications/progress" => {
             let params = params.filter(|params| params.ambiguous(&["progressToken"]).is_none())?;
-            Some(Notification::Progress {
+            Some(ServerNotification::Progress {
                 token: params.get("progressToken")?.as_u64()?,
             })
         }
-        "notifications/tools/list_changed" => Some(Notification::ListChanged(Feature::Tool)),
-        "notifications/prompts/list_changed" => Some(Notification::ListChanged(Feature::Prompt)),
-        "notifications/resources/list_changed" => Some(Notification::ListChanged(Feature::Resource)),
+        "notifications/tools/list_changed" => Some(ServerNotification::ListChanged(Feature::Tool)),
+        "notifications/prompts/list_changed" => Some(ServerNotification::ListChanged(Feature::Prompt)),
+        "notifications/resources/list_changed" => Some(ServerNotification::ListChanged(Feature::Resource)),
         "notifications/tasks" => {
             let params = params.filter(|params| params.ambiguous(&["_meta"]).is_none())?;
             let number = params.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
-            Some(Notification::Task(number))
+            Some(ServerNotification::Task(number))
         }
         "notifications/resources/updated" => {
             let params = params.filter(|params| params.ambiguous(&["uri", "_meta"]).is_none())?;
-            Some(Notification::ResourceUpdated(
-                params.get("uri").filter(|uri| uri.kind() == Kind::String)?,
+            Some(ServerNotification::ResourceUpdated(
+                params.get("uri").filter(|uri| uri.kind() == JsonKind::String)?,
             ))
         }
         "notifications/subscriptions/acknowledged" => {
             let (number, filter) = read_acknowledged(params)?;
-            Some(Notification::Acknowledged(number, filter))
+            Some(ServerNotification::Acknowledged(number, filter))
         }
         "notifications/message" => {
             let params = params.filter(|params| params.ambiguous(&["level"]).is_none())?;
-            Some(Notification::Message(Level::read(params.get("level")?)?))
+            Some(ServerNotification::Message(Level::read(params.get("level")?)?))
         }
         _ => None,
     }
@@ -198,7 +198,7 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<N
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::{self, Session};
+    use super::super::request::{self, SessionPhase};
     use super::Version::*;
     use super::*;
     use crate::read_in_tests::json;
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_the_daemon_itself_would_take() {
         let classified = |message: &[u8], session| {
-            let envelope::Kind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
+            let envelope::EnvelopeKind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
                 panic!()
             };
             request::classify(
@@ -226,42 +226,42 @@ mod tests {
             .version
         };
         assert_eq!(
-            classified(&initialize(1, Askable::NOTHING), Session::Fresh),
+            classified(&initialize(1, Askable::NOTHING), SessionPhase::Fresh),
             V2025_11_25
         );
-        assert_eq!(classified(&discover(1), Session::Fresh), V2026_07_28);
+        assert_eq!(classified(&discover(1), SessionPhase::Fresh), V2026_07_28);
         assert_eq!(
-            classified(&list(1, Feature::Tool, V2026_07_28, Some("\"c\"")), Session::Fresh),
+            classified(&list(1, Feature::Tool, V2026_07_28, Some("\"c\"")), SessionPhase::Fresh),
             V2026_07_28
         );
         for version in &Version::ALL[..4] {
             assert_eq!(
-                classified(&list(1, Feature::Tool, *version, None), Session::Legacy(*version)),
+                classified(&list(1, Feature::Tool, *version, None), SessionPhase::Legacy(*version)),
                 *version
             );
         }
-        let filter = Filter {
+        let filter = SubscriptionFilter {
             tools: true,
             uris: vec!["file:///a".to_owned()],
-            ..Filter::default()
+            ..SubscriptionFilter::default()
         };
         let message = listen(1, &filter);
-        assert_eq!(classified(&message, Session::Fresh), V2026_07_28);
-        let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
+        assert_eq!(classified(&message, SessionPhase::Fresh), V2026_07_28);
+        let envelope::EnvelopeKind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
-        assert_eq!(Filter::read(params).unwrap(), filter);
+        assert_eq!(SubscriptionFilter::read(params).unwrap(), filter);
         let message = initialize(1, Askable::NOTHING);
-        let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
+        let envelope::EnvelopeKind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
         assert_eq!(request::read_initialize(params).unwrap().version, V2025_11_25);
         let message = cancelled(7, "timed \"out\"");
-        let envelope::Kind::Notification { method, params } = Envelope::parse(&message).unwrap().kind else {
+        let envelope::EnvelopeKind::Notification { method, params } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
         let read = request::read_notification(&method.as_str().unwrap(), params);
-        assert!(matches!(read, Some(request::Notification::Cancelled { request }) if request.text() == "7"));
+        assert!(matches!(read, Some(request::ClientNotification::Cancelled { request }) if request.text() == "7"));
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
         let progress = "notifications/progress";
         assert!(matches!(
             read(progress, r#"{"progressToken":7,"progress":1}"#),
-            Some(Notification::Progress { token: 7 })
+            Some(ServerNotification::Progress { token: 7 })
         ));
         for params in [
             "{}",
@@ -338,12 +338,12 @@ mod tests {
             ("notifications/resources/list_changed", Feature::Resource),
         ] {
             let changed = read_notification(method, None);
-            assert!(matches!(changed, Some(Notification::ListChanged(found)) if found == feature));
+            assert!(matches!(changed, Some(ServerNotification::ListChanged(found)) if found == feature));
         }
         let updated = read("notifications/resources/updated", r#"{"uri":"a\u0062"}"#);
-        assert!(matches!(updated, Some(Notification::ResourceUpdated(uri)) if uri.is_string("ab")));
+        assert!(matches!(updated, Some(ServerNotification::ResourceUpdated(uri)) if uri.is_string("ab")));
         let message = read("notifications/message", r#"{"level":"error","data":1e400}"#);
-        assert!(matches!(message, Some(Notification::Message(level)) if level.as_str() == "error"));
+        assert!(matches!(message, Some(ServerNotification::Message(level)) if level.as_str() == "error"));
         for (method, params) in [
             ("notifications/resources/updated", r#"{"uri":7}"#),
             ("notifications/resources/updated", r#"{"uri":"a","URI":"b"}"#),

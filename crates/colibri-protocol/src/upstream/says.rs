@@ -8,7 +8,7 @@ use super::super::rpc_error::{HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILIT
 use super::super::version::Version;
 use colibri_text::brief;
 use colibri_wire::Json;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 
 /// The reason for which a server's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,11 +35,11 @@ pub enum Unusable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
     /// Tools.
-    pub tools: Listed,
+    pub tools: FeatureSupport,
     /// Prompts.
-    pub prompts: Listed,
+    pub prompts: FeatureSupport,
     /// Resources, and templates of them.
-    pub resources: Listed,
+    pub resources: FeatureSupport,
     /// The server accepts subscriptions to resources.
     pub subscribe: bool,
     /// The server completes arguments.
@@ -50,7 +50,7 @@ pub struct Capabilities {
 
 /// A server's capability for one kind of things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Listed {
+pub struct FeatureSupport {
     /// The server has things of this kind.
     pub offered: bool,
     /// The server sends notifications of changes to their list.
@@ -63,7 +63,7 @@ impl Capabilities {
         let declared = |name| capabilities.and_then(|all| all.get(name)).filter(Json::is_object);
         let says =
             |of: Option<Json<'_>>, key| of.and_then(|of| of.get(key)).and_then(|yes| yes.as_bool()) == Some(true);
-        let listed = |name| Listed {
+        let listed = |name| FeatureSupport {
             offered: declared(name).is_some(),
             tells_changes: says(declared(name), "listChanged"),
         };
@@ -78,7 +78,7 @@ impl Capabilities {
     }
 
     /// The server's capability for a feature.
-    pub fn of(&self, feature: Feature) -> Listed {
+    pub fn of(&self, feature: Feature) -> FeatureSupport {
         match feature {
             Feature::Tool => self.tools,
             Feature::Prompt => self.prompts,
@@ -177,7 +177,7 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
             _ => return Ok(Probe::Legacy),
         },
     };
-    let Some(versions) = versions.filter(|versions| versions.kind() == Kind::Array) else {
+    let Some(versions) = versions.filter(|versions| versions.kind() == JsonKind::Array) else {
         return Ok(Probe::Legacy);
     };
     let mut spoken = String::new();

@@ -7,7 +7,7 @@ use super::super::feature::Feature;
 use super::says::{Unusable, invalid};
 use colibri_text::brief;
 use colibri_wire::Json;
-use colibri_wire::json::Kind;
+use colibri_wire::json::JsonKind;
 
 /// The most entries of one list that are read. Later ones are left out and counted.
 const ENTRIES_LIMIT: usize = 10_000;
@@ -27,7 +27,7 @@ const NAMED_LIMIT: usize = 20;
 
 /// One entry of a list.
 #[derive(Debug, Clone)]
-pub struct Entry<'a> {
+pub struct ListEntry<'a> {
     /// The entry's identifier: its name, its URI, or the template.
     pub name: Cow<'a, str>,
     /// The definition as written.
@@ -36,9 +36,9 @@ pub struct Entry<'a> {
 
 /// One page of a server's list.
 #[derive(Debug, Clone)]
-pub struct Page<'a> {
+pub struct ListPage<'a> {
     /// The valid entries, in the server's order.
-    pub entries: Vec<Entry<'a>>,
+    pub entries: Vec<ListEntry<'a>>,
     /// The number of entries that were left out.
     pub left_out: usize,
     /// The first entries that were left out, each with the reason, fit for a log line.
@@ -53,7 +53,7 @@ pub struct Page<'a> {
 /// A walk over the pages of a server's list of one feature. It remembers the names and cursors of earlier pages, so
 /// that it ends. Each walk has limits of its own: an endless list does not affect the others.
 #[derive(Debug)]
-pub struct Walk {
+pub struct ListWalk {
     feature: Feature,
     names: HashSet<String>,
     cursors: HashSet<String>,
@@ -97,19 +97,19 @@ impl Feature {
     }
 
     /// The member that an entry must have besides its identifier, and its type.
-    fn required(self) -> Option<(&'static str, Kind)> {
+    fn required(self) -> Option<(&'static str, JsonKind)> {
         match self {
-            Feature::Tool => Some(("inputSchema", Kind::Object)),
+            Feature::Tool => Some(("inputSchema", JsonKind::Object)),
             Feature::Prompt => None,
-            Feature::Resource | Feature::Template => Some(("name", Kind::String)),
+            Feature::Resource | Feature::Template => Some(("name", JsonKind::String)),
         }
     }
 }
 
-impl Walk {
+impl ListWalk {
     /// A walk over the list of a feature.
-    pub fn of(feature: Feature) -> Walk {
-        Walk {
+    pub fn of(feature: Feature) -> ListWalk {
+        ListWalk {
             feature,
             names: HashSet::new(),
             cursors: HashSet::new(),
@@ -125,7 +125,7 @@ impl Walk {
     ///
     /// # Errors
     /// The result has no list of the feature at all.
-    pub fn read<'a>(&mut self, result: Json<'a>) -> Result<Page<'a>, Unusable> {
+    pub fn read<'a>(&mut self, result: Json<'a>) -> Result<ListPage<'a>, Unusable> {
         let (method, member) = (self.feature.list_method().as_str(), self.feature.member());
         if let Some(key) = result.ambiguous(&[member, "nextCursor"]) {
             return Err(invalid(
@@ -133,14 +133,14 @@ impl Walk {
                 &format!("two members of the result can be read as \"{key}\""),
             ));
         }
-        let Some(list) = result.get(member).filter(|list| list.kind() == Kind::Array) else {
+        let Some(list) = result.get(member).filter(|list| list.kind() == JsonKind::Array) else {
             return Err(invalid(
                 method,
                 &format!("the result has no \"{member}\" that is an array"),
             ));
         };
         self.pages += 1;
-        let mut page = Page {
+        let mut page = ListPage {
             entries: Vec::new(),
             left_out: 0,
             reasons: Vec::new(),
@@ -162,7 +162,7 @@ impl Walk {
         }
         let cursor = result
             .get("nextCursor")
-            .filter(|cursor| cursor.kind() == Kind::String)
+            .filter(|cursor| cursor.kind() == JsonKind::String)
             .map(|cursor| cursor.text());
         page.next_cursor = cursor.filter(|cursor| {
             cursor.len() <= CURSOR_LIMIT
@@ -174,7 +174,7 @@ impl Walk {
         Ok(page)
     }
 
-    fn take<'a>(&mut self, definition: Json<'a>) -> Result<Entry<'a>, String> {
+    fn take<'a>(&mut self, definition: Json<'a>) -> Result<ListEntry<'a>, String> {
         let (noun, identifier) = (self.feature.noun(), self.feature.identifier());
         if !definition.is_object() {
             return Err("it is no object".to_owned());
@@ -190,7 +190,11 @@ impl Walk {
         if let Some((member, kind)) = self.feature.required()
             && definition.get(member).is_none_or(|value| value.kind() != kind)
         {
-            let wanted = if kind == Kind::Object { "an object" } else { "a string" };
+            let wanted = if kind == JsonKind::Object {
+                "an object"
+            } else {
+                "a string"
+            };
             return Err(format!("{}: it has no \"{member}\" that is {wanted}", shown()));
         }
         let length = definition.text().len();
@@ -213,13 +217,13 @@ impl Walk {
             return Err(format!("{}: another {noun} has that {identifier}", shown()));
         }
         self.bytes += length;
-        Ok(Entry { name, definition })
+        Ok(ListEntry { name, definition })
     }
 }
 
 /// `ttlMs` as a whole number within the limit. A negative one counts as 0 (2026-07-28, server/utilities/caching).
 fn read_ttl(ttl: Json<'_>) -> u64 {
-    let number = if ttl.kind() == Kind::Number {
+    let number = if ttl.kind() == JsonKind::Number {
         ttl.text().parse::<f64>().unwrap_or(0.0)
     } else {
         0.0
@@ -233,8 +237,8 @@ mod tests {
     use super::*;
     use crate::read_in_tests::json;
 
-    fn tools() -> Walk {
-        Walk::of(Feature::Tool)
+    fn tools() -> ListWalk {
+        ListWalk::of(Feature::Tool)
     }
 
     #[test]
@@ -433,7 +437,7 @@ mod tests {
         ] {
             for bad in bad {
                 let text = format!("{{\"{}\":[{good},{bad}],\"ttlMs\":7}}", feature.member());
-                let page = Walk::of(feature).read(json(&text)).unwrap();
+                let page = ListWalk::of(feature).read(json(&text)).unwrap();
                 assert_eq!(
                     (page.entries.len(), page.left_out, page.ttl_ms),
                     (1, 1, Some(7)),
@@ -443,7 +447,7 @@ mod tests {
             }
             for other in Feature::ALL.into_iter().filter(|other| *other != feature) {
                 let text = format!("{{\"{}\":[{good}]}}", other.member());
-                assert!(Walk::of(feature).read(json(&text)).is_err(), "{text}");
+                assert!(ListWalk::of(feature).read(json(&text)).is_err(), "{text}");
             }
         }
     }

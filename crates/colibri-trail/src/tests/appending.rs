@@ -9,7 +9,7 @@ use super::*;
 fn a_trail_is_written_sealed_and_taken_up_again() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, memory) = open(dir.path(), small());
-    let none: [Record<'_>; 0] = [];
+    let none: [TrailRecord<'_>; 0] = [];
     assert_eq!(trail.append(none).unwrap().first, 0);
     assert_eq!(trail.append([enter(0, 1, "a"), enter(0, 1, "b")]).unwrap().first, 1);
     assert_eq!(trail.append([exit(1, 1, "a", true, 3)]).unwrap().first, 3);
@@ -42,7 +42,7 @@ fn a_trail_is_written_sealed_and_taken_up_again() {
 #[test]
 fn days_end_segments() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     for day in [0, 0, 1, 1, 0, 3] {
         trail.append([enter(day * 86_400, 1, "a")]).unwrap();
     }
@@ -87,7 +87,7 @@ fn many_threads_append_to_one_chain() {
     let dir = tempfile::tempdir().unwrap();
     for sync in [false, true] {
         let (options, memory) = options(dir.path(), small());
-        let trail = Trail::open(Options { sync, ..options }).unwrap();
+        let trail = Trail::open(TrailOptions { sync, ..options }).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| calls(&trail, 50));
@@ -105,10 +105,10 @@ fn many_threads_append_to_one_chain() {
 #[test]
 fn heads_come_by_count_and_by_time() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = SegmentLimits {
         witness_records: 1000,
         seal_records: 1 << 20,
-        ..Limits::default()
+        ..SegmentLimits::default()
     };
     let (trail, memory) = open(dir.path(), limits);
     calls(&trail, 600);
@@ -117,7 +117,7 @@ fn heads_come_by_count_and_by_time() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, memory) = open(
         dir.path(),
-        Limits {
+        SegmentLimits {
             witness_after: std::time::Duration::ZERO,
             ..limits
         },
@@ -130,7 +130,7 @@ fn heads_come_by_count_and_by_time() {
 #[test]
 fn a_clock_that_went_ahead_and_back_leaves_no_segment_open_for_the_future() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     const DAY: u64 = 86_400;
     // A year ahead and back, as a clock without a battery does; then on.
     for day in [0, 365, 0, 0, 1, 2] {
@@ -166,7 +166,7 @@ fn a_clock_that_went_ahead_and_back_leaves_no_segment_open_for_the_future() {
 fn a_process_killed_between_making_a_segment_and_its_first_record_leaves_a_sound_trail() {
     use std::io::Write as _;
     let dir = tempfile::tempdir().unwrap();
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     drop(trail);
     let first = segments(dir.path()).pop().unwrap();
@@ -189,7 +189,7 @@ fn a_process_killed_between_making_a_segment_and_its_first_record_leaves_a_sound
     let dropped = drop_segments(&directory(dir.path()), std::time::Duration::ZERO, far).unwrap();
     assert!(dropped.segments.is_empty(), "the only records there are");
     assert!(sealed_segments(&directory(dir.path())).unwrap().is_empty());
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     drop(trail);
     let report = sound(dir.path(), &memory.heads());

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::*;
-use crate::line::{Line, push_line};
+use crate::line::{SegmentLine, push_line};
 use crate::merkle::to_hex;
 use crate::signed_note::Signer;
-use crate::state::{State, StateRecord};
+use crate::state::{StateRecord, TrailState};
 
 /// Numbers that look random and are the same every time: SplitMix64 (Steele, Lea, Flood 2014).
 struct Seeded(u64);
@@ -97,11 +97,11 @@ impl Copy {
     /// What somebody can do who has the files, this program and even the key: numbers, hashes, trees and checkpoints
     /// are made anew from the first changed line on.
     fn rehash(&mut self, signer: &Signer) {
-        let mut state = State::default();
+        let mut state = TrailState::default();
         let mut previous: Option<String> = None;
         for (name, lines) in &mut self.segments {
             for (at, line) in lines.iter_mut().enumerate() {
-                let Some(parsed) = line.strip_suffix(b"\n").and_then(Line::parse) else {
+                let Some(parsed) = line.strip_suffix(b"\n").and_then(SegmentLine::parse) else {
                     continue;
                 };
                 let Ok(mut rec) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(parsed.rec)

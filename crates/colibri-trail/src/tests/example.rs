@@ -8,7 +8,7 @@ use super::*;
 use crate::line::push_line;
 use crate::segment::SegmentName;
 use crate::signed_note::Signer;
-use crate::state::{State, Torn, push_opening, push_seal};
+use crate::state::{Torn, TrailState, push_opening, push_seal};
 use crate::time::Clock;
 
 fn directory() -> PathBuf {
@@ -18,14 +18,14 @@ fn directory() -> PathBuf {
 /// A trail with fixed times and a fixed key: its files, and the lines of its log.
 struct Example {
     signer: Signer,
-    state: State,
+    state: TrailState,
     clock: Clock,
     files: Vec<(String, Vec<u8>)>,
     log: String,
 }
 
 impl Example {
-    fn push(&mut self, rec: impl FnOnce(&mut Vec<u8>, &mut Clock, &State, &Signer)) {
+    fn push(&mut self, rec: impl FnOnce(&mut Vec<u8>, &mut Clock, &TrailState, &Signer)) {
         let Self {
             signer,
             state,
@@ -43,7 +43,7 @@ impl Example {
         self.push(|out, clock, state, _| push_opening(out, clock, at, state, previous, torn));
     }
 
-    fn record(&mut self, record: &Record<'_>) {
+    fn record(&mut self, record: &TrailRecord<'_>) {
         self.push(|out, clock, state, _| record.write(out, state.records(), clock));
     }
 
@@ -53,9 +53,9 @@ impl Example {
         self.log += &format!("Nov 21 22:30:00 host colibri-mcpd[4711]: {head}\n");
     }
 
-    fn head(&self) -> Head {
+    fn head(&self) -> TrailHead {
         let hash = merkle::from_hex(&self.state.head).unwrap();
-        Head::sign(&self.signer, self.state.records(), hash, self.state.tree.root())
+        TrailHead::sign(&self.signer, self.state.records(), hash, self.state.tree.root())
     }
 }
 
@@ -63,7 +63,7 @@ impl Example {
 fn make() -> Vec<(String, Vec<u8>)> {
     let mut example = Example {
         signer: Signer::from_seed("colibri-mcp/trail/0011223344556677".into(), &[7; 32]),
-        state: State::default(),
+        state: TrailState::default(),
         clock: Clock::default(),
         files: Vec::new(),
         log: String::new(),
@@ -74,7 +74,7 @@ fn make() -> Vec<(String, Vec<u8>)> {
         ("version", Detail::Text("0.1.0")),
         ("text", Detail::Text("\u{202e}\"é\n")),
     ];
-    example.record(&Record::Event(Event {
+    example.record(&TrailRecord::Event(EventRecord {
         time: time(1),
         event: "start",
         details: &details,

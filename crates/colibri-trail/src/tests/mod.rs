@@ -18,12 +18,12 @@ use crate::*;
 /// Keeps the heads it is given.
 #[derive(Default)]
 struct Memory {
-    heads: Mutex<Vec<Head>>,
+    heads: Mutex<Vec<TrailHead>>,
     grown: Condvar,
 }
 
 impl Witness for Memory {
-    fn witness(&self, head: &Head) -> io::Result<()> {
+    fn witness(&self, head: &TrailHead) -> io::Result<()> {
         self.heads.lock().unwrap().push(head.clone());
         self.grown.notify_all();
         Ok(())
@@ -44,7 +44,7 @@ impl Memory {
     /// Waits until a head covers that many records.
     fn wait_for(&self, records: u64) {
         let heads = self.heads.lock().unwrap();
-        let short = |heads: &mut Vec<Head>| heads.last().is_none_or(|head| head.records < records);
+        let short = |heads: &mut Vec<TrailHead>| heads.last().is_none_or(|head| head.records < records);
         let (_heads, wait) = self
             .grown
             .wait_timeout_while(heads, Duration::from_secs(60), short)
@@ -54,20 +54,20 @@ impl Memory {
 }
 
 /// A small trail: segments, seals and heads come often.
-fn small() -> Limits {
-    Limits {
+fn small() -> SegmentLimits {
+    SegmentLimits {
         segment_bytes: 6000,
         seal_records: 8,
         witness_records: 5,
-        ..Limits::default()
+        ..SegmentLimits::default()
     }
 }
 
-fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
+fn options(state_dir: &Path, limits: SegmentLimits) -> (TrailOptions, Arc<Memory>) {
     let memory = Arc::new(Memory::default());
     let witness = Arc::clone(&memory) as Arc<dyn Witness>;
     (
-        Options {
+        TrailOptions {
             state_dir: state_dir.into(),
             sync: false,
             witness,
@@ -78,7 +78,7 @@ fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
     )
 }
 
-fn open(state_dir: &Path, limits: Limits) -> (Trail, Arc<Memory>) {
+fn open(state_dir: &Path, limits: SegmentLimits) -> (Trail, Arc<Memory>) {
     let (options, memory) = options(state_dir, limits);
     (Trail::open(options).unwrap(), memory)
 }
@@ -87,8 +87,8 @@ fn time(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200 + seconds)
 }
 
-fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
-    Record::Enter(Enter {
+fn enter(seconds: u64, uid: u32, tool: &str) -> TrailRecord<'_> {
+    TrailRecord::Enter(Enter {
         time: time(seconds),
         uid,
         gid: 1000,
@@ -101,7 +101,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
         name: Some("demo__tool"),
         era: "modern",
         version: "2026-07-28",
-        args: Digest::of(tool.as_bytes()),
+        args: ContentDigest::of(tool.as_bytes()),
         args_full: None,
         traceparent: None,
         tracestate: None,
@@ -111,8 +111,8 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
     })
 }
 
-fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Record<'_> {
-    Record::Exit(Exit {
+fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> TrailRecord<'_> {
+    TrailRecord::Exit(ExitRecord {
         attempt: Attempt {
             time: time(seconds),
             enter,
@@ -124,7 +124,7 @@ fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Rec
             latency: Duration::from_millis(millis),
         },
         success,
-        output: Some(Digest::of(b"result")),
+        output: Some(ContentDigest::of(b"result")),
         output_full: None,
     })
 }
@@ -167,6 +167,6 @@ fn segments(state_dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn kinds(report: &Report) -> Vec<FaultKind> {
+fn kinds(report: &Report) -> Vec<TrailFaultKind> {
     report.faults.iter().map(|fault| fault.kind).collect()
 }

@@ -14,7 +14,7 @@ fn pause() {
 fn a_segment_touched_by_somebody_else_is_left() {
     use std::io::Write as _;
     let dir = tempfile::tempdir().unwrap();
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     let path = segments(dir.path()).pop().unwrap();
     fs::OpenOptions::new()
@@ -31,13 +31,13 @@ fn a_segment_touched_by_somebody_else_is_left() {
     assert!(trail.status().failing.is_none());
     drop(trail);
     let report = check(dir.path(), &memory.heads());
-    assert_eq!(kinds(&report), [FaultKind::DamagedTail], "{report:#?}");
+    assert_eq!(kinds(&report), [TrailFaultKind::DamagedTail], "{report:#?}");
 }
 
 #[test]
 fn a_removed_directory_refuses_until_it_is_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 3);
     let records = trail.status().records;
     fs::remove_dir_all(directory(dir.path())).unwrap();
@@ -59,7 +59,7 @@ fn a_removed_directory_refuses_until_it_is_back() {
     let text = fs::read_to_string(&segments(dir.path())[0]).unwrap();
     assert!(text.lines().next().unwrap().contains("\"kind\":\"recovered\""));
     let report = check(dir.path(), &memory.heads());
-    assert!(kinds(&report).contains(&FaultKind::MissingSegment), "{report:#?}");
+    assert!(kinds(&report).contains(&TrailFaultKind::MissingSegment), "{report:#?}");
 }
 
 /// Puts a FIFO at `path`.

@@ -8,7 +8,7 @@ use super::*;
 #[test]
 fn retention_drops_segments_and_leaves_what_verifies() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     for day in 0..10 {
         trail
             .append([enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
@@ -41,17 +41,17 @@ fn retention_drops_segments_and_leaves_what_verifies() {
     ));
 
     // The trail goes on, and a missing or foreign seal is found.
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     drop(trail);
     sound(dir.path(), &memory.heads());
     let seal = path.join("0000000004-20261124.seal");
     let kept = fs::read(&seal).unwrap();
     fs::remove_file(&seal).unwrap();
-    assert!(kinds(&check(dir.path(), &memory.heads())).contains(&FaultKind::MissingSegment));
+    assert!(kinds(&check(dir.path(), &memory.heads())).contains(&TrailFaultKind::MissingSegment));
     fs::copy(path.join("0000000003-20261123.seal"), &seal).unwrap();
     let report = check(dir.path(), &memory.heads());
-    assert_eq!(kinds(&report), [FaultKind::MissingRecord], "{report:#?}");
+    assert_eq!(kinds(&report), [TrailFaultKind::MissingRecord], "{report:#?}");
     fs::write(&seal, kept).unwrap();
     sound(dir.path(), &memory.heads());
     assert!(
@@ -69,7 +69,7 @@ fn retention_drops_a_segment_with_a_torn_tail_too() {
     use std::io::Write as _;
     let dir = tempfile::tempdir().unwrap();
     for day in 0..4 {
-        let (trail, memory) = open(dir.path(), Limits::default());
+        let (trail, memory) = open(dir.path(), SegmentLimits::default());
         trail
             .append([enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
             .unwrap();
@@ -92,7 +92,7 @@ fn retention_drops_a_segment_with_a_torn_tail_too() {
             .contains("\"kind\":\"recovered\"")
     );
     sound(dir.path(), &WitnessedHeads::default());
-    let (trail, memory) = open(dir.path(), Limits::default());
+    let (trail, memory) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     drop(trail);
     sound(dir.path(), &memory.heads());
@@ -101,13 +101,13 @@ fn retention_drops_a_segment_with_a_torn_tail_too() {
 #[test]
 fn a_clock_that_was_set_back_lets_no_segment_go_early() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     let epoch = SystemTime::UNIX_EPOCH;
     for time in [super::time(0), epoch, super::time(0)] {
-        let Record::Enter(enter) = enter(0, 1, "a") else {
+        let TrailRecord::Enter(enter) = enter(0, 1, "a") else {
             panic!("another kind")
         };
-        trail.append([Record::Enter(Enter { time, ..enter })]).unwrap();
+        trail.append([TrailRecord::Enter(Enter { time, ..enter })]).unwrap();
     }
     drop(trail);
     assert_eq!(segments(dir.path()).len(), 3);
@@ -122,7 +122,7 @@ fn retention_drops_a_segment_that_goes_on_behind_its_last_seal() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, _) = open(
         dir.path(),
-        Limits {
+        SegmentLimits {
             segment_bytes: 64 << 20,
             ..small()
         },
@@ -155,7 +155,7 @@ fn retention_drops_a_segment_that_goes_on_behind_its_last_seal() {
         fs::write(&seal, bytes).unwrap();
         assert_eq!(
             kinds(&check(dir.path(), &WitnessedHeads::default()))[0],
-            FaultKind::BadSeal
+            TrailFaultKind::BadSeal
         );
     }
 }

@@ -11,7 +11,7 @@ fn records_are_shown_by_what_is_asked_for() {
     let (trail, _) = open(dir.path(), small());
     calls(&trail, 24);
     drop(trail);
-    let count = |filter: Filter| {
+    let count = |filter: RecordFilter| {
         let mut numbers = Vec::new();
         show(&directory(dir.path()), &filter, None, &mut |record| {
             numbers.push(record.n);
@@ -22,72 +22,72 @@ fn records_are_shown_by_what_is_asked_for() {
         numbers.len()
     };
     let text = |t: &str| Some(t.to_owned());
-    let all = count(Filter::default());
+    let all = count(RecordFilter::default());
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             server: text("demo"),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         48
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             uid: Some(1001),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         24,
         "exits belong to the user of their enter"
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             uid: Some(7),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         0
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             tool: text("tool1"),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         16
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             result: text("FAIL"),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         6
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             result: text("FAIL"),
             uid: Some(1001),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         0
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             server: text("demo"),
             since: text("2026-11-21T22:30:12Z"),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         24
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             server: text("demo"),
             until: text("2026-11-21T22:30:12"),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         24
     );
     assert_eq!(
-        count(Filter {
+        count(RecordFilter {
             server: text("demo"),
             until: text("2026-11-21"),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         0
     );
@@ -98,10 +98,10 @@ fn records_are_shown_by_what_is_asked_for() {
         ("yesterday", false),
         ("2026-11-2", false),
     ] {
-        assert_eq!(Filter::is_time(time), good, "{time}");
+        assert_eq!(RecordFilter::is_time(time), good, "{time}");
     }
 
-    let stats = stats(&directory(dir.path()), &Filter::default()).unwrap();
+    let stats = stats(&directory(dir.path()), &RecordFilter::default()).unwrap();
     let row = &stats.rows[&("demo".to_owned(), "tool0".to_owned())];
     assert_eq!((row.calls, row.errors, row.retries), (8, 2, 0));
     assert_eq!(row.max_ms, 21.0);
@@ -115,7 +115,7 @@ fn records_are_shown_by_what_is_asked_for() {
 #[test]
 fn the_last_records_are_read_from_the_end_of_a_segment() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2000);
     let segment = trail.status().segment.unwrap();
     let last = |most: usize| {
@@ -149,16 +149,16 @@ fn the_last_records_that_pass_are_found_from_the_end() {
     use std::ops::ControlFlow;
     use std::sync::atomic::{AtomicBool, Ordering};
     let dir = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = SegmentLimits {
         segment_bytes: 600_000,
-        ..Limits::default()
+        ..SegmentLimits::default()
     };
     let (trail, _) = open(dir.path(), limits);
     trail.append([enter(0, 77, "once")]).unwrap();
     calls(&trail, 2000);
     let path = directory(dir.path());
     assert!(segments(dir.path()).len() > 2);
-    let all = |filter: &Filter| {
+    let all = |filter: &RecordFilter| {
         let mut seen = Vec::new();
         show(&path, filter, None, &mut |record| {
             seen.push((record.n, record.uid));
@@ -167,7 +167,7 @@ fn the_last_records_that_pass_are_found_from_the_end() {
         .unwrap();
         seen
     };
-    let last = |filter: &Filter, count: usize| {
+    let last = |filter: &RecordFilter, count: usize| {
         let mut seen = Vec::new();
         show_last(&path, filter, count, None, &mut |record| {
             seen.push((record.n, record.uid));
@@ -178,18 +178,18 @@ fn the_last_records_that_pass_are_found_from_the_end() {
     };
     let text = |text: &str| Some(text.to_owned());
     for filter in [
-        Filter::default(),
-        Filter {
+        RecordFilter::default(),
+        RecordFilter {
             uid: Some(1001),
-            ..Filter::default()
+            ..RecordFilter::default()
         },
-        Filter {
+        RecordFilter {
             result: text("FAIL"),
-            ..Filter::default()
+            ..RecordFilter::default()
         },
-        Filter {
+        RecordFilter {
             tool: text("once"),
-            ..Filter::default()
+            ..RecordFilter::default()
         },
     ] {
         let all = all(&filter);
@@ -204,7 +204,7 @@ fn the_last_records_that_pass_are_found_from_the_end() {
     // Followed, it goes on where it was.
     let (stop, mut seen) = (AtomicBool::new(false), Vec::new());
     let records = trail.status().records;
-    show_last(&path, &Filter::default(), 2, Some(&stop), &mut |record| {
+    show_last(&path, &RecordFilter::default(), 2, Some(&stop), &mut |record| {
         seen.push(record.n);
         if seen.len() == 2 {
             calls(&trail, 1);
@@ -221,7 +221,7 @@ fn segments_before_the_day_that_is_asked_for_are_not_read() {
     use std::ops::ControlFlow;
     const DAY: u64 = 86_400;
     let dir = tempfile::tempdir().unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     for day in [0, 1, 1, 2, 3, 3] {
         trail.append([enter(day * DAY, 1, "a")]).unwrap();
     }
@@ -237,10 +237,10 @@ fn segments_before_the_day_that_is_asked_for_are_not_read() {
         ("2026-11", 6),
         ("2026-11-24T22:30:01", 0),
     ] {
-        let filter = Filter {
+        let filter = RecordFilter {
             since: Some(since.to_owned()),
             server: Some("demo".to_owned()),
-            ..Filter::default()
+            ..RecordFilter::default()
         };
         let mut count = 0;
         show(&path, &filter, None, &mut |_| {
@@ -262,10 +262,10 @@ fn segments_before_the_day_that_is_asked_for_are_not_read() {
 fn calls_of_agents_are_found_by_agent_instance_and_person() {
     use std::ops::ControlFlow;
     let dir = tempfile::tempdir().unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     let (one, other) = ("0123456789abcdef", "fedcba9876543210");
     for (seconds, session, for_uid) in [(0, one, 1001), (10, other, 1002)] {
-        let Record::Enter(by_person) = enter(seconds, 871, "tool") else {
+        let TrailRecord::Enter(by_person) = enter(seconds, 871, "tool") else {
             unreachable!();
         };
         let task = (for_uid == 1002).then_some(41);
@@ -275,7 +275,7 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
             for_uid,
         });
         let number = trail
-            .append([Record::Enter(Enter {
+            .append([TrailRecord::Enter(Enter {
                 through,
                 task,
                 ..by_person
@@ -284,34 +284,34 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
             .first;
         trail.append([exit(seconds, number, "tool", true, 1)]).unwrap();
         let details = [("agent", Detail::Text("coder")), ("session", Detail::Text(session))];
-        let ended = Event {
+        let ended = EventRecord {
             time: time(seconds),
             event: "agent-ended",
             details: &details,
         };
-        trail.append([Record::Event(ended)]).unwrap();
+        trail.append([TrailRecord::Event(ended)]).unwrap();
     }
     calls(&trail, 4);
     for (event, key) in [("task", "id"), ("task", "claim"), ("agent-started", "task")] {
         let details = [(key, Detail::Number(41))];
-        let about = Event {
+        let about = EventRecord {
             time: time(90),
             event,
             details: &details,
         };
-        trail.append([Record::Event(about)]).unwrap();
+        trail.append([TrailRecord::Event(about)]).unwrap();
     }
     drop(trail);
-    let found = |filter: Filter| {
+    let found = |filter: RecordFilter| {
         let mut found = Vec::new();
-        let mut each = |record: Shown<'_>| {
+        let mut each = |record: RecordView<'_>| {
             let session = record.through.map(|agent| agent.session.clone());
             found.push((record.kind, session));
             ControlFlow::Continue(())
         };
         show(&directory(dir.path()), &filter, None, &mut each).unwrap();
         let all = std::mem::take(&mut found);
-        let mut each = |record: Shown<'_>| {
+        let mut each = |record: RecordView<'_>| {
             let session = record.through.map(|agent| agent.session.clone());
             found.push((record.kind, session));
             ControlFlow::Continue(())
@@ -320,9 +320,9 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
         assert_eq!(all, found, "from its end it is the same");
         all
     };
-    let agent = |wanted: &str| Filter {
+    let agent = |wanted: &str| RecordFilter {
         agent: Some(wanted.to_owned()),
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     let call = |session: &str| ["enter", "exit"].map(|kind| (kind.to_owned(), Some(session.to_owned())));
     let ended = || ("event".to_owned(), None);
@@ -331,18 +331,18 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
     assert_eq!(found(agent(other)), [&call(other)[..], &[ended()]].concat());
     assert_eq!(found(agent("0123")), []);
     // Its person finds them too, whoever it runs as.
-    let user = |uid| Filter {
+    let user = |uid| RecordFilter {
         uid: Some(uid),
         server: Some("demo".to_owned()),
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     assert_eq!(found(user(1002)), call(other));
     assert_eq!(found(user(871)).len(), 4);
     assert_eq!(found(user(1001)).len(), 2 + 4, "with the calls of the person");
     // The calls made for a task, and the events about it.
-    let for_task = Filter {
+    let for_task = RecordFilter {
         task: Some(41),
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     assert_eq!(found(for_task), [&call(other)[..], &[ended(), ended()]].concat());
 }

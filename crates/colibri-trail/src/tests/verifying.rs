@@ -21,7 +21,7 @@ fn faults_are_named_by_segment_line_and_kind() {
     let heads = memory.heads();
     let paths = segments(dir.path());
     let (first, second) = (&paths[0], &paths[1]);
-    let expect = |place: &Path, line: Option<u64>, kind: FaultKind| {
+    let expect = |place: &Path, line: Option<u64>, kind: TrailFaultKind| {
         let report = check(dir.path(), &heads);
         let fault = &report.faults[0];
         assert_eq!(fault.kind, kind, "{report:#?}");
@@ -41,47 +41,47 @@ fn faults_are_named_by_segment_line_and_kind() {
             .replace("\"operation\":\"t", "\"operation\":\"T");
         lines
     });
-    expect(second, Some(3), FaultKind::EditedRecord);
+    expect(second, Some(3), TrailFaultKind::EditedRecord);
     assert_eq!(check(dir.path(), &heads).fault_count, 1, "one fault is named once");
     restore();
     edit(second, |mut lines| {
         lines.remove(2);
         lines
     });
-    expect(second, Some(3), FaultKind::MissingRecord);
+    expect(second, Some(3), TrailFaultKind::MissingRecord);
     assert_eq!(check(dir.path(), &heads).fault_count, 1);
     restore();
     edit(second, |mut lines| {
         lines.insert(4, lines[2].clone());
         lines
     });
-    expect(second, Some(5), FaultKind::InsertedRecord);
+    expect(second, Some(5), TrailFaultKind::InsertedRecord);
     restore();
     edit(second, |mut lines| {
         lines.swap(2, 3);
         lines
     });
-    expect(second, Some(4), FaultKind::ReorderedRecord);
+    expect(second, Some(4), TrailFaultKind::ReorderedRecord);
     restore();
     edit(second, |mut lines| {
         lines[1] = "{}".into();
         lines
     });
-    expect(second, Some(2), FaultKind::MalformedLine);
+    expect(second, Some(2), TrailFaultKind::MalformedLine);
     restore();
     fs::write(second, &whole[..whole.len() - 1]).unwrap();
     expect(
         second,
         Some(String::from_utf8_lossy(&whole).lines().count() as u64),
-        FaultKind::TornTail,
+        TrailFaultKind::TornTail,
     );
     restore();
     fs::remove_file(second).unwrap();
-    expect(&paths[2], None, FaultKind::MissingSegment);
+    expect(&paths[2], None, TrailFaultKind::MissingSegment);
     restore();
     fs::rename(first, first.with_file_name("0000000002-20261120.jsonl")).unwrap();
     let report = check(dir.path(), &heads);
-    assert!(kinds(&report).contains(&FaultKind::InsertedSegment), "{report:#?}");
+    assert!(kinds(&report).contains(&TrailFaultKind::InsertedSegment), "{report:#?}");
     fs::rename(first.with_file_name("0000000002-20261120.jsonl"), first).unwrap();
     for path in &paths[3..] {
         fs::remove_file(path).unwrap();
@@ -89,7 +89,7 @@ fn faults_are_named_by_segment_line_and_kind() {
     expect(
         &paths[2],
         Some(fs::read_to_string(&paths[2]).unwrap().lines().count() as u64),
-        FaultKind::Truncated,
+        TrailFaultKind::Truncated,
     );
     let report = check(dir.path(), &heads);
     assert!(report.promised_records > 0 && report.promised_records <= report.records);
@@ -114,7 +114,7 @@ fn another_installations_checkpoints_are_refused() {
         &WitnessedHeads::default(),
     )
     .unwrap();
-    assert!(kinds(&report).iter().all(|kind| *kind == FaultKind::BadCheckpoint) && !report.is_sound());
+    assert!(kinds(&report).iter().all(|kind| *kind == TrailFaultKind::BadCheckpoint) && !report.is_sound());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn nothing_hides_before_a_record_however_long_it_is() {
     use std::io::{Seek as _, SeekFrom, Write as _};
 
     let dir = tempfile::tempdir().unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     drop(trail);
     let path = segments(dir.path()).pop().unwrap();
@@ -133,7 +133,7 @@ fn nothing_hides_before_a_record_however_long_it_is() {
     file.seek(SeekFrom::Start(at as u64 + crate::read::MAX_LINE)).unwrap();
     file.write_all(&text.as_bytes()[at..]).unwrap();
     let report = check(dir.path(), &WitnessedHeads::default());
-    assert_eq!(kinds(&report), [FaultKind::MalformedLine], "{report:#?}");
+    assert_eq!(kinds(&report), [TrailFaultKind::MalformedLine], "{report:#?}");
     assert_eq!(report.faults[0].line, Some(text.lines().count() as u64));
     // Nor where the write of a line was interrupted, which is no fault.
     file.set_len(at as u64 + crate::read::MAX_LINE).unwrap();
@@ -162,7 +162,7 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
             Err(ProofError::Root(_))
         ));
         // An object of its members, and no array of their values.
-        let Proof {
+        let InclusionProof {
             format,
             prev,
             record,
@@ -179,27 +179,27 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
             Err(ProofError::Form(_))
         ));
         for changed in [
-            Proof {
+            InclusionProof {
                 record: proof.record.replace("\"n\"", "\"N\""),
                 ..proof.clone()
             },
-            Proof {
+            InclusionProof {
                 leaf_index: n + 1,
                 ..proof.clone()
             },
-            Proof {
+            InclusionProof {
                 tree_size: proof.tree_size + 1,
                 ..proof.clone()
             },
-            Proof {
+            InclusionProof {
                 path: proof.path.iter().skip(1).cloned().collect(),
                 ..proof.clone()
             },
-            Proof {
+            InclusionProof {
                 checkpoint: proof.checkpoint.replace("\n\n", "\nx\n\n"),
                 ..proof.clone()
             },
-            Proof {
+            InclusionProof {
                 format: "x".into(),
                 ..proof.clone()
             },
@@ -233,7 +233,7 @@ fn removed_segments_are_missed_without_a_witness_too() {
     let (trail, _) = open(state_dir, small());
     let report = noted(state_dir);
     let vouched = |records| {
-        vec![Vouched {
+        vec![TrailWitness {
             by: Voucher::Note,
             records,
         }]
@@ -254,7 +254,7 @@ fn removed_segments_are_missed_without_a_witness_too() {
             let _ = fs::remove_file(path);
         }
         let report = noted(state_dir);
-        assert_eq!(kinds(&report), [FaultKind::Truncated], "{report:#?}");
+        assert_eq!(kinds(&report), [TrailFaultKind::Truncated], "{report:#?}");
         assert!(report.vouched_by.is_empty());
         assert!(
             check(state_dir, &WitnessedHeads::default()).is_sound(),
@@ -278,7 +278,7 @@ fn removed_segments_are_missed_without_a_witness_too() {
     let again = |user| {
         fs::write(paths.last().unwrap(), &before.0).unwrap();
         fs::write(note_path(state_dir), &before.1).unwrap();
-        let (trail, _) = open(state_dir, Limits::default());
+        let (trail, _) = open(state_dir, SegmentLimits::default());
         trail.append([enter(0, user, "a")]).unwrap();
         drop(trail);
         fs::read(note_path(state_dir)).unwrap()
@@ -286,7 +286,7 @@ fn removed_segments_are_missed_without_a_witness_too() {
     let first = again(1);
     again(2);
     fs::write(note_path(state_dir), first).unwrap();
-    assert_eq!(kinds(&noted(state_dir)), [FaultKind::Rewritten]);
+    assert_eq!(kinds(&noted(state_dir)), [TrailFaultKind::Rewritten]);
     let error = Trail::open(options(state_dir, small()).0).unwrap_err();
     assert!(error.to_string().contains("has another record"), "{error}");
 
@@ -312,12 +312,12 @@ fn a_note_with_the_root_of_another_trail_vouches_for_nothing() {
     let (trail, _) = open(dir.path(), small());
     calls(&trail, 3);
     drop(trail);
-    let note = Head::noted(&note_path(dir.path())).unwrap().unwrap();
+    let note = TrailHead::noted(&note_path(dir.path())).unwrap().unwrap();
     let signer = Signer::load_or_create(&key_path(dir.path())).unwrap();
-    let other = Head::sign(&signer, note.records, note.hash, [1; 32]);
+    let other = TrailHead::sign(&signer, note.records, note.hash, [1; 32]);
     fs::write(note_path(dir.path()), format!("{other}\n")).unwrap();
     let report = noted(dir.path());
-    assert_eq!(kinds(&report), [FaultKind::Rewritten]);
+    assert_eq!(kinds(&report), [TrailFaultKind::Rewritten]);
     assert!(report.vouched_by.is_empty());
 }
 
@@ -372,18 +372,18 @@ fn the_highest_number_stops_no_verifier() {
 #[test]
 fn a_segment_cut_before_its_counted_end_is_named_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     let path = segments(dir.path()).remove(0);
     let left = fs::read(&path).unwrap();
     drop(trail);
     fs::write(&path, &left).unwrap();
     fs::remove_file(note_path(dir.path())).unwrap();
-    let (trail, _) = open(dir.path(), Limits::default());
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
     calls(&trail, 2);
     drop(trail);
     sound(dir.path(), &WitnessedHeads::default());
     fs::write(&path, &left[..left.len() - 5]).unwrap();
     let found = kinds(&check(dir.path(), &WitnessedHeads::default()));
-    assert_eq!(found, [FaultKind::Truncated, FaultKind::MissingRecord]);
+    assert_eq!(found, [TrailFaultKind::Truncated, TrailFaultKind::MissingRecord]);
 }

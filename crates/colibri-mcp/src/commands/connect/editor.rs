@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use jsonc_parser::json;
 
-use super::Bridge;
+use super::BridgeCommand;
 use crate::failure::CommandError;
 use colibri_api::paths;
 use colibri_mcp::edit::{FileFormat, Value};
@@ -152,7 +152,7 @@ impl Editor {
     }
 
     /// The entry, in the order in which people write it.
-    pub(super) fn entry(self, bridge: &Bridge) -> Value {
+    pub(super) fn entry(self, bridge: &BridgeCommand) -> Value {
         let command = Value::from(bridge.command.as_str());
         let arguments = bridge
             .arguments

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(crate) use editor::Editor;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::owned_file::{OwnedFile, agree};
 use crate::terminal;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 /// Which editor, and from where.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ConnectArguments {
     /// The editor
     editor: Editor,
     /// Prints nothing but the entry, and writes nothing
@@ -36,9 +36,9 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Result<(), CommandError> {
     let editor = arguments.editor;
-    let bridge = Bridge::of(context, arguments.ssh.as_deref())?;
+    let bridge = BridgeCommand::of(context, arguments.ssh.as_deref())?;
     let snippet = snippet(editor, &bridge)?;
     if arguments.print {
         return terminal::print(&snippet);
@@ -93,30 +93,30 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Comman
 
 /// What an editor starts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bridge {
+pub(crate) struct BridgeCommand {
     command: String,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
 
-impl Bridge {
+impl BridgeCommand {
     /// This program, without flags.
-    pub(crate) fn here() -> Result<Bridge, CommandError> {
-        Ok(Bridge {
+    pub(crate) fn here() -> Result<BridgeCommand, CommandError> {
+        Ok(BridgeCommand {
             command: own_path()?,
-            ..Bridge::default()
+            ..BridgeCommand::default()
         })
     }
 
     /// The bridge that reaches the same daemon with the same gates, from this machine or through ssh from another.
-    fn of(context: &Context, ssh: Option<&str>) -> Result<Bridge, CommandError> {
-        let here = Bridge {
+    fn of(context: &CommandContext, ssh: Option<&str>) -> Result<BridgeCommand, CommandError> {
+        let here = BridgeCommand {
             arguments: context.flags()?,
-            ..Bridge::here()?
+            ..BridgeCommand::here()?
         };
         match ssh {
             Some(host) => here.through(host),
-            None if context.place.private => Ok(Bridge {
+            None if context.place.private => Ok(BridgeCommand {
                 environment: own_directories(|name| std::env::var(name).ok()),
                 ..here
             }),
@@ -124,14 +124,14 @@ impl Bridge {
         }
     }
 
-    fn through(self, host: &str) -> Result<Bridge, CommandError> {
+    fn through(self, host: &str) -> Result<BridgeCommand, CommandError> {
         if host.starts_with('-') || host.is_empty() {
             return Err(CommandError::Usage(format!("--ssh {host:?}: this is no host name")));
         }
         // ssh joins its arguments with spaces and the other side's shell splits them again.
         let words = [self.command].into_iter().chain(self.arguments);
         let words = words.map(|word| shell_word(&word));
-        Ok(Bridge {
+        Ok(BridgeCommand {
             command: "ssh".to_owned(),
             arguments: ["-T".to_owned(), host.to_owned()].into_iter().chain(words).collect(),
             environment: Vec::new(),
@@ -160,7 +160,7 @@ pub(crate) fn own_path() -> Result<String, CommandError> {
 }
 
 /// The settings that make an editor start the bridge, and nothing else.
-pub(crate) fn snippet(editor: Editor, bridge: &Bridge) -> Result<String, CommandError> {
+pub(crate) fn snippet(editor: Editor, bridge: &BridgeCommand) -> Result<String, CommandError> {
     let text = editor.kind().set("", &editor.keys(), &editor.entry(bridge));
     let text = text.map_err(|fault| CommandError::Machine(format!("the entry cannot be written: {fault:?}")))?;
     Ok(text.trim_end().to_owned())
@@ -189,15 +189,15 @@ mod tests {
 
     const PROGRAM: &str = "/usr/local/bin/colibri-mcp";
 
-    fn bridge(arguments: &[&str]) -> Bridge {
-        Bridge {
+    fn bridge(arguments: &[&str]) -> BridgeCommand {
+        BridgeCommand {
             command: PROGRAM.to_owned(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             environment: Vec::new(),
         }
     }
 
-    fn value(editor: Editor, bridge: &Bridge) -> Value {
+    fn value(editor: Editor, bridge: &BridgeCommand) -> Value {
         let text = snippet(editor, bridge).unwrap();
         editor.kind().get(&text, &editor.keys()).unwrap().unwrap()
     }

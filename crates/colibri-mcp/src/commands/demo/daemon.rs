@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program and its command line.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DemoDaemonArguments {
     /// The program
     program: PathBuf,
     /// What it takes
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the daemon until stdin ends: then the demo is over or gone, however it ended.
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: DemoDaemonArguments) -> Result<ExitCode, CommandError> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| CommandError::Machine(format!("cannot {what} {NAME}: {error}"));
     let mut daemon = Command::new(&arguments.program)

@@ -12,31 +12,31 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::call;
-use super::connect::{Bridge, Editor, explained, snippet};
-use super::tool_list::{OWN, Tool, exposed};
+use super::connect::{BridgeCommand, Editor, explained, snippet};
+use super::tool_list::{OWN, ToolDefinition, exposed};
 use crate::connection::{DaemonConnection, RequestProgress, ToolCallResult};
 use crate::failure::CommandError;
 use colibri_api::Servers;
 use colibri_text::visible;
-use stage::{JAIL, Place, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
+use stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
 
 /// Which demo.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DemoArguments {
     #[command(subcommand)]
-    which: Option<Which>,
+    which: Option<DemoKind>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Which {
+enum DemoKind {
     /// Runs an agent in front of a scripted model: a task from its creation to its result
     Agent,
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &DemoArguments) -> Result<(), CommandError> {
     match arguments.which {
-        Some(Which::Agent) => agent::run(),
+        Some(DemoKind::Agent) => agent::run(),
         None => tools(),
     }
 }
@@ -59,7 +59,7 @@ fn tools() -> Result<(), CommandError> {
 
 /// The tools that are listed, as soon as some have this prefix: on a slow machine a jailed server takes longer to start
 /// than a list waits for it. After `MAX_START` those that are listed without.
-fn listed_with(connection: &mut DaemonConnection, prefix: &str) -> Result<Vec<Tool>, CommandError> {
+fn listed_with(connection: &mut DaemonConnection, prefix: &str) -> Result<Vec<ToolDefinition>, CommandError> {
     let deadline = Instant::now() + MAX_START;
     loop {
         let (all, _) = exposed(connection, false)?;
@@ -83,8 +83,8 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     say!("   Gates: external-call open, write closed (the default).\n");
 
     match &lock(stage).place {
-        Place::Jail => say!("2. It hosts one MCP server, {JAIL}, and every editor sees these tools"),
-        Place::Host { why } => {
+        DemoPlace::Jail => say!("2. It hosts one MCP server, {JAIL}, and every editor sees these tools"),
+        DemoPlace::Host { why } => {
             say!("2. It hosts one MCP server, and every editor sees these tools");
             say!("   The server runs as a process of this host, not in a jail:");
             say!("   {}", visible(why));
@@ -125,7 +125,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     }
 
     say!("7. Your editor joins by `colibri-mcp connect zed`, which writes a few lines");
-    let lines = snippet(Editor::Zed, &Bridge::here()?)?;
+    let lines = snippet(Editor::Zed, &BridgeCommand::here()?)?;
     say!("{}", indented(&explained(Editor::Zed, &lines)));
     say!("   (`colibri-mcp connect` knows nine editors and agents.)\n");
     Ok(())

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Where the server keeps its notes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DemoServerArguments {
     /// The directory of the notes; it must exist
     #[arg(long, value_name = "DIRECTORY")]
     notes: PathBuf,
@@ -28,7 +28,7 @@ const INSTRUCTIONS: &str = "A demonstration: echo, count with progress, write an
 const MAX_NOTE: usize = 64 * 1024;
 
 /// Serves stdin and stdout until stdin ends.
-pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
+pub(crate) fn run(arguments: &DemoServerArguments) -> io::Result<()> {
     let (sender, inbox) = mpsc::channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
             }
         }
     });
-    Server {
+    DemoServer {
         notes: arguments.notes.clone(),
         inbox,
         waiting: VecDeque::new(),
@@ -49,12 +49,12 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
 }
 
 /// A JSON-RPC error: code, text, data.
-type Refusal = (i64, String, Value);
+type DemoRpcError = (i64, String, Value);
 
 /// What to say to a request: nothing if it was cancelled.
-type Answer = Option<Result<Value, Refusal>>;
+type DemoAnswer = Option<Result<Value, DemoRpcError>>;
 
-struct Server<W> {
+struct DemoServer<W> {
     notes: PathBuf,
     inbox: Receiver<String>,
     /// Lines that arrived while a call ran.
@@ -64,7 +64,7 @@ struct Server<W> {
     out: W,
 }
 
-impl<W: Write> Server<W> {
+impl<W: Write> DemoServer<W> {
     fn serve(&mut self) -> io::Result<()> {
         while let Some(line) = self.waiting.pop_front().or_else(|| self.inbox.recv().ok()) {
             if line.trim().is_empty() {
@@ -124,7 +124,7 @@ impl<W: Write> Server<W> {
     }
 
     /// 2026-07-28, basic/versioning: every request says its version; before that, a handshake does.
-    fn check_version(&self, params: &Value, modern: bool, method: &str) -> Result<(), Refusal> {
+    fn check_version(&self, params: &Value, modern: bool, method: &str) -> Result<(), DemoRpcError> {
         if !modern {
             let opened = self.version.is_some() || matches!(method, "initialize" | "ping");
             let text = format!("neither initialize nor _meta[{VERSION_KEY:?}] came before {method}");
@@ -145,7 +145,7 @@ impl<W: Write> Server<W> {
         Ok(())
     }
 
-    fn answer(&mut self, id: &Value, method: &str, params: &Value, modern: bool) -> io::Result<Answer> {
+    fn answer(&mut self, id: &Value, method: &str, params: &Value, modern: bool) -> io::Result<DemoAnswer> {
         Ok(Some(Ok(match (method, modern) {
             ("initialize", false) => {
                 let known = LEGACY.into_iter().find(|version| params["protocolVersion"] == *version);
@@ -181,7 +181,7 @@ impl<W: Write> Server<W> {
         })))
     }
 
-    fn call(&mut self, id: &Value, params: &Value) -> io::Result<Answer> {
+    fn call(&mut self, id: &Value, params: &Value) -> io::Result<DemoAnswer> {
         let arguments = &params["arguments"];
         let text = |key: &str| arguments[key].as_str().ok_or(format!("{key} must be a string"));
         let outcome = match params["name"].as_str().unwrap_or_default() {
@@ -262,7 +262,7 @@ fn server_info() -> Value {
     json!({ "name": "colibri-demo", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn error_reply(id: &Value, (code, message, data): Refusal) -> Value {
+fn error_reply(id: &Value, (code, message, data): DemoRpcError) -> Value {
     let mut error = json!({ "code": code, "message": message });
     if !data.is_null() {
         error["data"] = data;
@@ -330,7 +330,7 @@ mod tests {
         lines.iter().for_each(|line| sender.send(line.to_string()).unwrap());
         drop(sender);
         let mut out = Vec::new();
-        let mut server = Server {
+        let mut server = DemoServer {
             notes: notes.path().to_owned(),
             inbox,
             waiting: VecDeque::new(),

@@ -16,7 +16,7 @@ use nix::unistd::{Pid, User, getuid};
 use serde_json::{Value, json};
 
 use super::super::connect::own_path;
-use super::super::context::Context;
+use super::super::context::CommandContext;
 use super::super::signals::on_signals;
 use super::daemon;
 use crate::connection::DaemonConnection;
@@ -98,7 +98,7 @@ pub(super) const JAIL: &str = if cfg!(target_os = "freebsd") {
 
 /// Where the demo's server runs.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum DemoPlace {
     /// Confined by the helper, as the registry's own entry for it says.
     Jail,
     /// As a process of this user's.
@@ -108,13 +108,13 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl DemoPlace {
     /// In a jail wherever root has prepared one: the helper does only what registry and policy at their fixed paths
     /// both say, for the service's user and for root.
-    fn find(ids: &[&str]) -> Place {
+    fn find(ids: &[&str]) -> DemoPlace {
         match confined(ids) {
-            Ok(()) => Place::Jail,
-            Err(why) => Place::Host { why },
+            Ok(()) => DemoPlace::Jail,
+            Err(why) => DemoPlace::Host { why },
         }
     }
 }
@@ -156,7 +156,7 @@ fn confined(ids: &[&str]) -> Result<(), String> {
 /// All that the demo has started or made, and must take away again.
 #[derive(Debug)]
 pub(super) struct Stage {
-    pub place: Place,
+    pub place: DemoPlace,
     /// The daemon's.
     program: PathBuf,
     pub directory: Option<PathBuf>,
@@ -174,7 +174,7 @@ pub(super) fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
 impl Stage {
     fn new(program: PathBuf, ids: &[&str]) -> Stage {
         Stage {
-            place: Place::find(ids),
+            place: DemoPlace::find(ids),
             program,
             directory: None,
             daemon: None,
@@ -185,7 +185,7 @@ impl Stage {
 
     /// Makes a private directory and starts the daemon in it. With agents its write gate is open: who has one run
     /// changes something.
-    pub(super) fn start(&mut self, agents: &Value) -> Result<Context, CommandError> {
+    pub(super) fn start(&mut self, agents: &Value) -> Result<CommandContext, CommandError> {
         let machine = |what: &str| {
             let what = what.to_owned();
             move |error: io::Error| CommandError::Machine(format!("{what}: {error}"))
@@ -203,13 +203,13 @@ impl Stage {
         let entry = json!({ "command": program, "args": ["demo-server", "--notes", notes] });
         // What else stands in the machine's registry is none of the demo's business.
         let rule = json!({ "gates": ["write", "external-call"], "servers": { SERVER: ["*"] },
-            "operator": matches!(self.place, Place::Host { .. }) });
+            "operator": matches!(self.place, DemoPlace::Host { .. }) });
         let clients = json!({ "users": { getuid().to_string(): rule } });
         write_private(&directory.join("clients.json"), &clients.to_string())
             .map_err(machine("cannot write the demo's rules"))?;
         let registry = match self.place {
-            Place::Jail => PathBuf::from(REGISTRY),
-            Place::Host { .. } => {
+            DemoPlace::Jail => PathBuf::from(REGISTRY),
+            DemoPlace::Host { .. } => {
                 let registry = directory.join("external-mcp.json");
                 let both = json!({ "servers": { SERVER: entry }, "agents": agents });
                 write_private(&registry, &both.to_string()).map_err(machine("cannot write the demo's registry"))?;
@@ -221,7 +221,7 @@ impl Stage {
         let with_agents = agents.as_object().is_some_and(|agents| !agents.is_empty());
         // An agent's jail is shown its door from where the service has it, and if it is the service's user's.
         let service = match self.place {
-            Place::Jail if with_agents => Some(service_user()?),
+            DemoPlace::Jail if with_agents => Some(service_user()?),
             _ => None,
         };
         let socket = match (&service, Path::new(paths::SERVICE_SOCKET).parent()) {
@@ -250,7 +250,7 @@ impl Stage {
         ] {
             arguments.extend([flag.into(), path.into()]);
         }
-        if matches!(self.place, Place::Jail) {
+        if matches!(self.place, DemoPlace::Jail) {
             arguments.push("--require-jail".into());
         }
         if with_agents {
@@ -283,7 +283,7 @@ impl Stage {
             .spawn()
             .map_err(machine("cannot start the daemon"))?;
         self.daemon = Some(daemon);
-        Ok(Context {
+        Ok(CommandContext {
             place: socket.into(),
             chosen: None,
             read_only: false,
@@ -375,7 +375,10 @@ pub(super) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Connects as soon as the daemon listens. If it ends instead, its log says why.
-pub(super) fn wait_for_daemon(stage: &Mutex<Stage>, context: &Context) -> Result<DaemonConnection, CommandError> {
+pub(super) fn wait_for_daemon(
+    stage: &Mutex<Stage>,
+    context: &CommandContext,
+) -> Result<DaemonConnection, CommandError> {
     let mut connection = Err(CommandError::Machine(String::new()));
     let mut ended = false;
     until(PATIENCE, || {

@@ -2,7 +2,7 @@
 
 use nix::unistd::{Group, User};
 
-use super::fact::{Amiss, Outcome};
+use super::fact::{Amiss, CheckOutcome};
 
 /// The daemon's user and group.
 pub(super) const DAEMON: &str = "colibri";
@@ -70,7 +70,7 @@ pub(super) fn daemon_group() -> Result<String, String> {
     Err(format!("members besides the daemon: {}", others.join(", ")))
 }
 
-pub(super) fn people() -> Outcome {
+pub(super) fn people() -> CheckOutcome {
     let group = group(PEOPLE)?;
     let members = members(&group);
     if members.iter().any(|name| name == DAEMON) {

@@ -3,7 +3,7 @@
 
 /// What a dynamically linked program asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Needs {
+pub(super) struct DynamicNeeds {
     /// The dynamic linker.
     pub interpreter: Option<String>,
     /// Names of libraries.
@@ -21,7 +21,7 @@ const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
 /// Reads a 64-bit little-endian ELF file; `None` for anything else.
-pub(super) fn needs(file: &[u8]) -> Option<Needs> {
+pub(super) fn needs(file: &[u8]) -> Option<DynamicNeeds> {
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
@@ -30,14 +30,14 @@ pub(super) fn needs(file: &[u8]) -> Option<Needs> {
     let mut segments = Vec::new();
     for index in 0..count {
         let at = table.checked_add(index.checked_mul(size)?)?;
-        segments.push(Segment {
+        segments.push(ElfSegment {
             kind: u32::try_from(number(file, at, 4)?).ok()?,
             offset: number(file, at.checked_add(8)?, 8)?,
             address: number(file, at.checked_add(16)?, 8)?,
             length: number(file, at.checked_add(32)?, 8)?,
         });
     }
-    let mut needs = Needs::default();
+    let mut needs = DynamicNeeds::default();
     if let Some(segment) = segments.iter().find(|segment| segment.kind == PT_INTERP) {
         needs.interpreter = text(file, segment.offset);
     }
@@ -77,7 +77,7 @@ pub(super) fn needs(file: &[u8]) -> Option<Needs> {
     Some(needs)
 }
 
-struct Segment {
+struct ElfSegment {
     kind: u32,
     offset: u64,
     address: u64,

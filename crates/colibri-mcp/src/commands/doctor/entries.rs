@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use colibri_jail_helper::POLICY;
 use colibri_jail_helper::policy::Policy;
-use colibri_registry::{Command, Jail, Registry};
+use colibri_registry::{Jail, Registry, StdioCommand};
 
 use super::accounts::DAEMON;
-use super::fact::{Amiss, Host, Outcome};
-use super::ownership::{Wanted, is_as, is_roots_alone};
+use super::fact::{Amiss, CheckOutcome, ExaminedHost};
+use super::ownership::{RequiredOwnership, is_as, is_roots_alone};
 use super::system::{kernel, mount_points, run};
 use colibri_text::counted;
 
-pub(super) fn read_registry(host: &Host) -> Result<Registry, Amiss> {
+pub(super) fn read_registry(host: &ExaminedHost) -> Result<Registry, Amiss> {
     let path = host.registry.display();
     let bytes = std::fs::read(&host.registry).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Amiss::Note(format!("there is no {path}: no external servers")),
@@ -23,7 +23,7 @@ pub(super) fn read_registry(host: &Host) -> Result<Registry, Amiss> {
     Registry::parse(&bytes, &path.to_string()).map_err(|error| Amiss::Bad(error.to_string()))
 }
 
-pub(super) fn registry(host: &Host) -> Outcome {
+pub(super) fn registry(host: &ExaminedHost) -> CheckOutcome {
     if host.registry.exists() {
         is_roots_alone(&host.registry)?;
     }
@@ -35,12 +35,12 @@ pub(super) fn registry(host: &Host) -> Outcome {
     Ok(format!("{}: {seen}", host.registry.display()))
 }
 
-fn policy_path(host: &Host) -> PathBuf {
+fn policy_path(host: &ExaminedHost) -> PathBuf {
     let name = Path::new(POLICY).file_name().unwrap_or_default();
     host.registry.with_file_name(name)
 }
 
-pub(super) fn policy(host: &Host) -> Outcome {
+pub(super) fn policy(host: &ExaminedHost) -> CheckOutcome {
     let path = policy_path(host);
     if !path.exists() {
         let missing = format!("there is no {}", path.display());
@@ -75,7 +75,7 @@ fn read_policy(path: &Path) -> Result<Policy, String> {
 }
 
 /// The mounts whose risk the policy takes by name; the helper refuses all others that are no file systems of their own.
-pub(super) fn unbounded_mounts(host: &Host) -> Outcome {
+pub(super) fn unbounded_mounts(host: &ExaminedHost) -> CheckOutcome {
     let path = policy_path(host);
     if !path.exists() {
         return Ok("no policy".to_owned());
@@ -92,13 +92,13 @@ pub(super) fn unbounded_mounts(host: &Host) -> Outcome {
     Err(Amiss::Note(format!("\"bounded\": false for {}", unbounded.join(", "))))
 }
 
-pub(super) fn secrets(host: &Host) -> Result<String, String> {
+pub(super) fn secrets(host: &ExaminedHost) -> Result<String, String> {
     let directory = host.registry.with_file_name("secrets");
     if !directory.exists() {
         return Ok("none".to_owned());
     }
     is_roots_alone(&directory)?;
-    let wanted = |mode| Wanted {
+    let wanted = |mode| RequiredOwnership {
         uid: 0,
         group: None,
         mode,
@@ -116,7 +116,7 @@ pub(super) fn secrets(host: &Host) -> Result<String, String> {
     Ok(format!("{}: {count}", directory.display()))
 }
 
-pub(super) fn helper_check(host: &Host) -> Result<String, String> {
+pub(super) fn helper_check(host: &ExaminedHost) -> Result<String, String> {
     let ran = run(&host.helper.to_string_lossy(), &["check"])?;
     match ran.status {
         Some(0) => Ok(ran.out.lines().collect::<Vec<_>>().join("; ")),
@@ -132,7 +132,7 @@ pub(super) fn helper_check(host: &Host) -> Result<String, String> {
 }
 
 /// The entries with a jail that are not disabled: of servers, and of agents.
-fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)> {
+fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &StdioCommand, &Jail)> {
     let servers = registry.servers.iter().filter(|(_, entry)| !entry.disabled);
     let servers = servers.filter_map(|(id, entry)| Some((id, entry.command.as_deref()?)));
     let agents = registry.agents.iter().filter(|(_, agent)| !agent.disabled);
@@ -144,10 +144,10 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)
 /// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about
 /// that kind of jail, which is called so.
 fn each_jail(
-    host: &Host,
+    host: &ExaminedHost,
     kind: &str,
-    check: impl Fn(&str, &Command, &Jail) -> Option<Result<String, String>>,
-) -> Outcome {
+    check: impl Fn(&str, &StdioCommand, &Jail) -> Option<Result<String, String>>,
+) -> CheckOutcome {
     let registry = read_registry(host)?;
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (id, command, jail) in jails(&registry) {
@@ -165,7 +165,7 @@ fn each_jail(
 }
 
 /// Applies a check to the root of every ephemeral jail.
-pub(super) fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
+pub(super) fn each_root(host: &ExaminedHost, check: fn(&StdioCommand, &Path) -> Result<(), String>) -> CheckOutcome {
     each_jail(host, "an ephemeral", |id, command, jail| {
         match (&jail.name, &jail.path) {
             (None, Some(root)) => Some(check(command, root).map(|()| id.to_owned())),
@@ -174,7 +174,7 @@ pub(super) fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), St
     })
 }
 
-pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
+pub(super) fn root_is_complete(_command: &StdioCommand, root: &Path) -> Result<(), String> {
     is_roots_alone(root)?;
     for name in ["dev", "tmp"] {
         let point = root.join(name);
@@ -202,7 +202,7 @@ pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), St
 }
 
 /// The agents that may use any model whose name does not say that it searches by itself.
-pub(super) fn agent_models(host: &Host) -> Outcome {
+pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
     let Ok(registry) = read_registry(host) else {
         return Err(Amiss::Skipped("the registry was not read".to_owned()));
     };
@@ -229,7 +229,7 @@ pub(super) fn agent_models(host: &Host) -> Outcome {
 const DOOR: &str = "var/run/colibri";
 
 /// Whether the roots of agents have a place for their doors.
-pub(super) fn agent_roots(host: &Host) -> Outcome {
+pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
     let registry = read_registry(host)?;
     each_jail(host, "an agent's", |id, _, jail| {
         let root = jail.path.as_deref().filter(|_| registry.agents.contains_key(id))?;
@@ -250,7 +250,7 @@ fn has_place_for_a_door(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn persistent_jails(host: &Host) -> Outcome {
+pub(super) fn persistent_jails(host: &ExaminedHost) -> CheckOutcome {
     each_jail(host, "a persistent", |id, _, jail| {
         let name = jail.name.as_ref()?;
         Some(persistent_jail(name, jail.root_path.as_deref()).map(|()| format!("{id} in {name}")))
@@ -274,7 +274,7 @@ fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
 }
 
 /// Memory in large pages is wired, and the kernel counts it for no user and no jail.
-pub(super) fn large_pages(host: &Host) -> Outcome {
+pub(super) fn large_pages(host: &ExaminedHost) -> CheckOutcome {
     if jails(&read_registry(host)?).next().is_none() {
         return Err(Amiss::Skipped("no entry has a jail".to_owned()));
     }
@@ -286,7 +286,7 @@ pub(super) fn large_pages(host: &Host) -> Outcome {
     }
 }
 
-pub(super) fn resource_accounting(host: &Host) -> Outcome {
+pub(super) fn resource_accounting(host: &ExaminedHost) -> CheckOutcome {
     if kernel("kern.racct.enable").as_deref() == Some("1") {
         return Ok("kern.racct.enable is 1".to_owned());
     }
@@ -321,17 +321,17 @@ mod tests {
     struct Etc(tempfile::TempDir);
 
     impl Etc {
-        fn with(registry: &str) -> (Etc, Host) {
+        fn with(registry: &str) -> (Etc, ExaminedHost) {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("external-mcp.json");
             std::fs::write(&path, registry).unwrap();
-            let host = Host::here(
+            let host = ExaminedHost::here(
                 &Path::new("/s").to_owned().into(),
                 Some("/d".into()),
                 PrivMode::Helper,
                 false,
             );
-            let host = Host { registry: path, ..host };
+            let host = ExaminedHost { registry: path, ..host };
             (Etc(directory), host)
         }
 

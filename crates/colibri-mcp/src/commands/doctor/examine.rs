@@ -5,7 +5,7 @@ use super::entries::{
     agent_models, agent_roots, each_root, helper_check, large_pages, persistent_jails, policy, registry,
     resource_accounting, root_is_complete, secrets, unbounded_mounts,
 };
-use super::fact::{Fact, Found, Host, Sight, found};
+use super::fact::{CheckedFact, DoctorCheck, ExaminedHost, Sight, found};
 use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
 use super::own;
 use super::ownership::is_roots_alone;
@@ -24,16 +24,16 @@ const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static st
     if cfg!(target_os = "freebsd") { there } else { elsewhere }
 }
 
-const TABLE: &[Fact] = &[
+const TABLE: &[DoctorCheck] = &[
     SYSTEM,
-    Fact {
+    DoctorCheck {
         name: "no security advisory about jails is open for this release",
         sight: Sight::FreeBsd,
         check: |_| advisories(&kernel("kern.osrelease").unwrap_or_default(), today()),
         remedy: "update the kernel (freebsd-update fetch install, or pkg upgrade -r FreeBSD-base) and reboot; then ask \
                  freebsd-version -ku and pkg audit",
     },
-    Fact {
+    DoctorCheck {
         name: "the user of the daemon is there",
         sight: Sight::Everywhere,
         check: |_| Ok(daemon_user()?),
@@ -43,7 +43,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "the daemon's group has no other member",
         sight: Sight::Everywhere,
         check: |_| Ok(daemon_group()?),
@@ -52,7 +52,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "the people's group is another one, with members",
         sight: Sight::Everywhere,
         check: |_| people(),
@@ -62,7 +62,7 @@ const TABLE: &[Fact] = &[
         ),
     },
     SANDBOX,
-    Fact {
+    DoctorCheck {
         name: "the daemon answers",
         sight: Sight::Everywhere,
         check: |host| Ok(daemon_answers(host)?),
@@ -71,13 +71,13 @@ const TABLE: &[Fact] = &[
             "start it: colibri-mcpd; or name its socket with --socket",
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "the socket is the daemon's and open to the people's group alone",
         sight: Sight::FreeBsdRoot,
         check: |host| Ok(socket(host)?),
         remedy: "stop the service, remove the directory of the socket, start the service: it makes it as it must be",
     },
-    Fact {
+    DoctorCheck {
         name: "the state directory is the daemon's, and outlives a boot",
         sight: Sight::Everywhere,
         check: state_directory,
@@ -87,7 +87,7 @@ const TABLE: &[Fact] = &[
         ),
     },
     ROOM,
-    Fact {
+    DoctorCheck {
         name: "the helper is installed",
         sight: Sight::Helper,
         check: |host| {
@@ -99,7 +99,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "the helper may be executed by the daemon alone",
         sight: Sight::Helper,
         check: helper_mode,
@@ -108,7 +108,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "the helper's file system lets it become root",
         sight: Sight::Helper,
         check: helper_mount,
@@ -117,7 +117,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "helper and this version speak of the same things",
         sight: Sight::HelperRoot,
         check: |host| Ok(contract(host)?),
@@ -126,20 +126,20 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "priv mode: the daemon's user reaches root through the helper",
         sight: Sight::FreeBsdRoot,
         check: reaches_root,
         remedy: "see the facts about the helper; for sudo and mdo install the rule of /usr/local/share/examples/colibri",
     },
-    Fact {
+    DoctorCheck {
         name: "priv mode mdo: the module is there, with a rule for the daemon",
         sight: Sight::FreeBsd,
         check: mdo_rule,
         remedy: "mac_do_load=\"YES\" in /boot/loader.conf, and in /etc/sysctl.conf the rule of \
                  /usr/local/share/examples/colibri/mdo-15.conf (mdo-14.conf)",
     },
-    Fact {
+    DoctorCheck {
         name: "the registry is root's, and right",
         sight: Sight::Everywhere,
         check: registry,
@@ -148,14 +148,14 @@ const TABLE: &[Fact] = &[
             "correct what is named, then: colibri-mcp reload",
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "entries of agents name the models that they may use",
         sight: Sight::Everywhere,
         check: agent_models,
         remedy: "\"models\" in the \"model\" of each, as etc/agents has it: without it the agent chooses, the dearest as well; \
                  external-mcp.json(5)",
     },
-    Fact {
+    DoctorCheck {
         name: "the policy is root's, and right",
         sight: Sight::Root,
         check: policy,
@@ -164,7 +164,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "secrets are root's alone",
         sight: Sight::Root,
         check: |host| Ok(secrets(host)?),
@@ -173,13 +173,13 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "the helper would start every jailed server",
         sight: Sight::FreeBsdRoot,
         check: |host| Ok(helper_check(host)?),
         remedy: "correct what the helper names: external-mcp.json(5), jail-policy.json(5)",
     },
-    Fact {
+    DoctorCheck {
         name: "roots of ephemeral jails are root's, with dev and tmp, and nothing mounted in them",
         sight: Sight::Root,
         check: |host| each_root(host, root_is_complete),
@@ -188,7 +188,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "nobody but root can make a directory in the roots of ephemeral jails",
         sight: Sight::Root,
         check: |host| each_root(host, |_, root| roots::is_owners_alone(root, 0)),
@@ -198,7 +198,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "commands start in the roots of their jails",
         sight: Sight::Root,
         check: |host| each_root(host, |command, root| roots::can_start(root, &command.program)),
@@ -207,50 +207,50 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "roots of agents have a directory for their doors",
         sight: Sight::Root,
         check: agent_roots,
         remedy: "mkdir -p ROOT/var/run/colibri, all of it directories and no links; make-root.sh -a makes it",
     },
-    Fact {
+    DoctorCheck {
         name: "what jails are shown of the host are file systems of its own",
         sight: Sight::Root,
         check: unbounded_mounts,
         remedy: "whoever renames a directory in such a place lets the jail out of it; make-root.sh -w makes a better one",
     },
-    Fact {
+    DoctorCheck {
         name: "persistent jails run, at the path the entry says, without mdo rules of the host",
         sight: Sight::FreeBsd,
         check: persistent_jails,
         remedy: "service jail start NAME; make root_path what jls -d shows; set mac.do=disable in jail.conf(5)",
     },
-    Fact {
+    DoctorCheck {
         name: "file systems for jails are loaded, or can be",
         sight: Sight::FreeBsd,
         check: |_| Ok(modules()?),
         remedy: "nullfs_load=\"YES\" and tmpfs_load=\"YES\" in /boot/loader.conf: nothing is loaded once securelevel is up",
     },
-    Fact {
+    DoctorCheck {
         name: "resource limits that entries ask for can be kept",
         sight: Sight::FreeBsd,
         check: resource_accounting,
         remedy: "kern.racct.enable=1 in /boot/loader.conf, and reboot; or leave memory and processes to the policy",
     },
-    Fact {
+    DoctorCheck {
         name: "jailed servers have no large pages of memory, which no limit counts",
         sight: Sight::FreeBsd,
         check: large_pages,
         remedy: "vm.pmap.pg_ps_enabled=0 in /boot/loader.conf, and reboot, which takes them from the whole host; or trust \
                  the servers with its memory",
     },
-    Fact {
+    DoctorCheck {
         name: "jails can be made here",
         sight: Sight::FreeBsd,
         check: |_| can_make_jails(),
         remedy: "run the service on the host, or raise children.max of the jail it is in",
     },
-    Fact {
+    DoctorCheck {
         name: "the audit log takes lines",
         sight: Sight::Everywhere,
         check: |_| audit(),
@@ -259,7 +259,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
+    DoctorCheck {
         name: "nothing is left of servers that have ended",
         sight: Sight::FreeBsdRoot,
         check: |_| Ok(leftovers()?),
@@ -268,7 +268,7 @@ const TABLE: &[Fact] = &[
 ];
 
 /// Checks every fact of the service, or of a user's own daemon, in the order of the table.
-pub(super) fn examine(host: &Host) -> Vec<Found> {
+pub(super) fn examine(host: &ExaminedHost) -> Vec<CheckedFact> {
     let table = if host.private.is_some() { own::TABLE } else { TABLE };
     table.iter().map(|fact| found(fact, host)).collect()
 }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn advice_for_a_service_is_given_where_there_is_one() {
-        let advice = |fact: &&Fact| !matches!(fact.sight, Sight::FreeBsd | Sight::FreeBsdRoot);
+        let advice = |fact: &&DoctorCheck| !matches!(fact.sight, Sight::FreeBsd | Sight::FreeBsdRoot);
         for fact in TABLE.iter().filter(advice) {
             for word in ["pw group", "service ", "loader.conf", "chown"] {
                 assert!(
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_machine_without_anything_is_examined_to_the_end() {
         let nowhere = std::path::Path::new("/nonexistent/colibri");
-        let host = Host {
+        let host = ExaminedHost {
             private: None,
             helper: nowhere.join("helper"),
             registry: nowhere.join("external-mcp.json"),

@@ -11,7 +11,7 @@ use colibri_registry::PATH as REGISTRY;
 
 /// What is examined: the paths of the service, or of a user's own daemon; tests have their own.
 #[derive(Debug, Clone)]
-pub(super) struct Host {
+pub(super) struct ExaminedHost {
     /// There is no service: what is examined belongs to one user, and these are that user's paths.
     pub private: Option<Private>,
     /// The helper.
@@ -28,11 +28,16 @@ pub(super) struct Host {
     pub as_root: bool,
 }
 
-impl Host {
+impl ExaminedHost {
     /// This machine.
-    pub(super) fn here(place: &DaemonAddress, state_dir: Option<PathBuf>, priv_mode: PrivMode, as_root: bool) -> Host {
+    pub(super) fn here(
+        place: &DaemonAddress,
+        state_dir: Option<PathBuf>,
+        priv_mode: PrivMode,
+        as_root: bool,
+    ) -> ExaminedHost {
         let private = (place.private && !as_root).then(paths::private);
-        Host {
+        ExaminedHost {
             helper: HELPER.into(),
             registry: match &private {
                 Some(own) => own.registry.clone(),
@@ -60,7 +65,7 @@ impl Host {
 }
 
 /// What a check saw: the fact holds, or what is amiss.
-pub(super) type Outcome = Result<String, Amiss>;
+pub(super) type CheckOutcome = Result<String, Amiss>;
 
 /// Why a fact is not said to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,16 +101,16 @@ pub(super) enum Sight {
     FreeBsdRoot,
 }
 
-pub(super) struct Fact {
+pub(super) struct DoctorCheck {
     pub name: &'static str,
     pub sight: Sight,
-    pub check: fn(&Host) -> Outcome,
+    pub check: fn(&ExaminedHost) -> CheckOutcome,
     pub remedy: &'static str,
 }
 
 /// A fact as it was found.
 #[derive(Debug, Serialize, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct CheckedFact {
     /// What must hold.
     pub fact: &'static str,
     /// `good`, `bad`, `note` or `skipped`.
@@ -118,7 +123,7 @@ pub(super) struct Found {
 }
 
 /// Checks one fact.
-pub(super) fn found(fact: &Fact, host: &Host) -> Found {
+pub(super) fn found(fact: &DoctorCheck, host: &ExaminedHost) -> CheckedFact {
     let freebsd = cfg!(target_os = "freebsd");
     let outcome = match fact.sight {
         Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Err(Amiss::Skipped("FreeBSD only".to_owned())),
@@ -137,7 +142,7 @@ pub(super) fn found(fact: &Fact, host: &Host) -> Found {
         Err(Amiss::Note(seen)) => ("note", seen, Some(fact.remedy)),
         Err(Amiss::Skipped(why)) => ("skipped", why, None),
     };
-    Found {
+    CheckedFact {
         fact: fact.name,
         outcome: word,
         seen,
@@ -149,8 +154,8 @@ pub(super) fn found(fact: &Fact, host: &Host) -> Found {
 mod tests {
     use super::*;
 
-    fn fact(sight: Sight, check: fn(&Host) -> Outcome) -> Fact {
-        Fact {
+    fn fact(sight: Sight, check: fn(&ExaminedHost) -> CheckOutcome) -> DoctorCheck {
+        DoctorCheck {
             name: "the moon is up",
             sight,
             check,
@@ -158,8 +163,8 @@ mod tests {
         }
     }
 
-    fn host(as_root: bool) -> Host {
-        Host::here(
+    fn host(as_root: bool) -> ExaminedHost {
+        ExaminedHost::here(
             &PathBuf::from("/s").into(),
             Some("/d".into()),
             PrivMode::Helper,
@@ -183,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_seen_is_not_checked() {
-        let never = |_: &Host| -> Outcome { panic!("checked") };
+        let never = |_: &ExaminedHost| -> CheckOutcome { panic!("checked") };
         let root = found(&fact(Sight::Root, never), &host(false));
         assert!(root.outcome == "skipped" && root.seen.contains("--root"), "{root:?}");
         if !cfg!(target_os = "freebsd") {

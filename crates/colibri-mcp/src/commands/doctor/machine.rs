@@ -6,12 +6,12 @@ use std::path::Path;
 use colibri_jail_helper::STATE_DIR;
 use nix::unistd::getuid;
 
-use super::fact::{Amiss, Fact, Outcome, Sight};
+use super::fact::{Amiss, CheckOutcome, DoctorCheck, Sight};
 use super::system::{kernel, mount_points, run};
 use crate::sandbox;
 
 /// Where this runs.
-pub(super) const SYSTEM: Fact = Fact {
+pub(super) const SYSTEM: DoctorCheck = DoctorCheck {
     name: "the system is FreeBSD",
     sight: Sight::Everywhere,
     check: |_| match cfg!(target_os = "freebsd") {
@@ -29,7 +29,7 @@ pub(super) const SYSTEM: Fact = Fact {
 };
 
 /// Whether this command may reach the daemon at all.
-pub(super) const SANDBOX: Fact = Fact {
+pub(super) const SANDBOX: DoctorCheck = DoctorCheck {
     name: "no agent's sandbox is around this command",
     sight: Sight::Everywhere,
     check: |_| match sandbox::around_this() {
@@ -62,7 +62,7 @@ pub(super) fn modules() -> Result<String, String> {
     ))
 }
 
-pub(super) fn can_make_jails() -> Outcome {
+pub(super) fn can_make_jails() -> CheckOutcome {
     let number = |name: &str| kernel(name).and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
     if number("security.jail.jailed") == 0 {
         return Ok("this is no jail itself".to_owned());
@@ -82,7 +82,7 @@ pub(super) fn can_make_jails() -> Outcome {
     )))
 }
 
-pub(super) fn audit() -> Outcome {
+pub(super) fn audit() -> CheckOutcome {
     let path = if cfg!(target_os = "freebsd") {
         "/var/run/log"
     } else {

@@ -20,16 +20,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{self, Style, TextTable};
 use colibri_api::PrivMode;
 use examine::examine;
-use fact::{Found, Host};
+use fact::{CheckedFact, ExaminedHost};
 
 /// What `doctor` can be told.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DoctorArguments {
     /// Checks also what only root can see; must be run as root
     #[arg(long)]
     root: bool,
@@ -42,11 +42,11 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the command. The exit status is 1 if a fact does not hold.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &DoctorArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     if arguments.root && !nix::unistd::geteuid().is_root() {
         return Err(CommandError::NotRoot);
     }
-    let host = Host::here(
+    let host = ExaminedHost::here(
         &context.place,
         context.state_dir(arguments.state_dir.clone()).ok(),
         arguments.priv_mode,
@@ -72,7 +72,7 @@ fn word(outcome: &str) -> &str {
     }
 }
 
-fn show(found: &[Found]) -> String {
+fn show(found: &[CheckedFact]) -> String {
     let mut table = TextTable::new(&["", "fact", "seen"]);
     for found in found {
         let style = match found.outcome {
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_followed_by_what_to_do() {
         let found = [
-            Found {
+            CheckedFact {
                 fact: "the moon is up",
                 outcome: "bad",
                 seen: "clouds\x1b[31m".to_owned(),
                 remedy: Some("wait for the wind"),
             },
-            Found {
+            CheckedFact {
                 fact: "the sea is wet",
                 outcome: "good",
                 seen: "it is".to_owned(),

@@ -7,48 +7,48 @@ use nix::unistd::geteuid;
 use serde::Deserialize;
 
 use super::entries::read_registry;
-use super::fact::{Amiss, Fact, Host, Outcome, Sight};
+use super::fact::{Amiss, CheckOutcome, DoctorCheck, ExaminedHost, Sight};
 use super::machine::{SANDBOX, SYSTEM};
 use super::service::{ROOM, daemon_answers, state_directory};
 use crate::private;
 use colibri_text::counted;
 
 /// Every fact of a user's own daemon.
-pub(super) const TABLE: &[Fact] = &[
+pub(super) const TABLE: &[DoctorCheck] = &[
     SYSTEM,
     SANDBOX,
-    Fact {
+    DoctorCheck {
         name: "the daemon's program is there",
         sight: Sight::Everywhere,
         check: |_| Ok(private::program()?.display().to_string()),
         remedy: "put colibri-mcpd beside colibri-mcp",
     },
-    Fact {
+    DoctorCheck {
         name: "the registry is yours, and right",
         sight: Sight::Everywhere,
         check: registry,
         remedy: "colibri-mcp add or import makes it; correct what is named; chmod go-w, if others may write to it",
     },
-    Fact {
+    DoctorCheck {
         name: "the programs of its servers are there",
         sight: Sight::Everywhere,
         check: programs,
         remedy: "colibri-mcp remove NAME, then add it again",
     },
-    Fact {
+    DoctorCheck {
         name: "you agreed to each of its servers as it stands there",
         sight: Sight::Everywhere,
         check: agreed,
         remedy: "look at the entry, then: colibri-mcp enable NAME; until then it is not served",
     },
-    Fact {
+    DoctorCheck {
         name: "the state directory is yours, and outlives a boot",
         sight: Sight::Everywhere,
         check: state,
         remedy: "chown it to yourself and chmod 700; set XDG_STATE_HOME to a directory on a disk",
     },
     ROOM,
-    Fact {
+    DoctorCheck {
         name: "the daemon answers, or can be started",
         sight: Sight::Everywhere,
         check: |host| match host.socket.exists() {
@@ -60,7 +60,7 @@ pub(super) const TABLE: &[Fact] = &[
     },
 ];
 
-fn state(host: &Host) -> Outcome {
+fn state(host: &ExaminedHost) -> CheckOutcome {
     // As a daemon that others could stand in for is refused.
     host.own()?.check()?;
     let state_dir = host.state_dir()?;
@@ -70,7 +70,7 @@ fn state(host: &Host) -> Outcome {
     }
 }
 
-fn registry(host: &Host) -> Outcome {
+fn registry(host: &ExaminedHost) -> CheckOutcome {
     let servers = counted(read_registry(host)?.servers.len() as u64, "server");
     let path = host.registry.display();
     let facts = host.registry.metadata().map_err(|error| format!("{path}: {error}"))?;
@@ -87,7 +87,7 @@ fn registry(host: &Host) -> Outcome {
 }
 
 /// Says for which enabled servers something is wrong.
-fn each(host: &Host, wrong: impl Fn(&str, &colibri_registry::Entry) -> Option<String>) -> Outcome {
+fn each(host: &ExaminedHost, wrong: impl Fn(&str, &colibri_registry::ServerEntry) -> Option<String>) -> CheckOutcome {
     let registry = match read_registry(host) {
         Ok(registry) => registry,
         // It has a fact of its own.
@@ -104,7 +104,7 @@ fn each(host: &Host, wrong: impl Fn(&str, &colibri_registry::Entry) -> Option<St
     }
 }
 
-fn programs(host: &Host) -> Outcome {
+fn programs(host: &ExaminedHost) -> CheckOutcome {
     each(host, |_, entry| {
         let command = entry.command.as_deref()?;
         let program = command.program.display();
@@ -118,15 +118,15 @@ fn programs(host: &Host) -> Outcome {
 
 /// The file of agreements, as the client writes it.
 #[derive(Default, Deserialize)]
-struct Consent {
+struct ConsentFile {
     servers: BTreeMap<String, String>,
 }
 
-fn agreed(host: &Host) -> Outcome {
+fn agreed(host: &ExaminedHost) -> CheckOutcome {
     let path = &host.own()?.consent;
-    let consent: Consent = match std::fs::read(path) {
+    let consent: ConsentFile = match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Consent::default(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ConsentFile::default(),
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
     each(host, |id, entry| match consent.servers.get(id) {
@@ -160,7 +160,7 @@ mod tests {
             servers: home.path().join("servers"),
         };
         fs::create_dir(home.path().join("config")).unwrap();
-        let host = Host {
+        let host = ExaminedHost {
             helper: "/nonexistent".into(),
             registry: own.registry.clone(),
             socket: own.socket.clone(),

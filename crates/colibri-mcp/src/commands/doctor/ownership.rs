@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// What a file must be like: owner, group (by name; `None`: any) and permission bits.
-pub(super) struct Wanted {
+pub(super) struct RequiredOwnership {
     /// Numeric user id.
     pub uid: u32,
     /// Group name.
@@ -15,7 +15,7 @@ pub(super) struct Wanted {
 }
 
 /// Checks owner, group and mode of one file.
-pub(super) fn is_as(path: &Path, wanted: &Wanted) -> Result<String, String> {
+pub(super) fn is_as(path: &Path, wanted: &RequiredOwnership) -> Result<String, String> {
     let facts = path
         .symlink_metadata()
         .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -88,7 +88,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         let uid = nix::unistd::getuid().as_raw();
-        let wanted = |uid, mode| Wanted { uid, group: None, mode };
+        let wanted = |uid, mode| RequiredOwnership { uid, group: None, mode };
         assert!(is_as(&file, &wanted(uid, 0o640)).is_ok());
         assert!(
             is_as(&file, &wanted(uid, 0o600))
@@ -96,7 +96,7 @@ mod tests {
                 .contains("0640, not 0600")
         );
         assert!(is_as(&file, &wanted(uid + 1, 0o640)).unwrap_err().contains("owner"));
-        let group = Wanted {
+        let group = RequiredOwnership {
             group: Some("no-such-group"),
             ..wanted(uid, 0o640)
         };

@@ -7,12 +7,12 @@ use colibri_jail_helper::CONTRACT;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::accounts::{DAEMON, DAEMON_PROGRAM, user};
-use super::fact::{Amiss, Host, Outcome};
-use super::ownership::{Wanted, is_as};
+use super::fact::{Amiss, CheckOutcome, ExaminedHost};
+use super::ownership::{RequiredOwnership, is_as};
 use super::release::parse_release;
 use super::system::{kernel, run};
 
-pub(super) fn helper_mode(host: &Host) -> Outcome {
+pub(super) fn helper_mode(host: &ExaminedHost) -> CheckOutcome {
     let bare = is_as(&host.helper, &wanted_helper(0o550));
     let setuid = is_as(&host.helper, &wanted_helper(0o4550));
     match (host.priv_mode, setuid, bare) {
@@ -22,15 +22,15 @@ pub(super) fn helper_mode(host: &Host) -> Outcome {
     }
 }
 
-fn wanted_helper(mode: u32) -> Wanted {
-    Wanted {
+fn wanted_helper(mode: u32) -> RequiredOwnership {
+    RequiredOwnership {
         uid: 0,
         group: Some(DAEMON),
         mode,
     }
 }
 
-pub(super) fn helper_mount(host: &Host) -> Outcome {
+pub(super) fn helper_mount(host: &ExaminedHost) -> CheckOutcome {
     let flags = match statvfs(&host.helper) {
         Ok(facts) => facts.flags(),
         Err(error) => return Err(Amiss::Skipped(format!("{}: {error}", host.helper.display()))),
@@ -44,7 +44,7 @@ pub(super) fn helper_mount(host: &Host) -> Outcome {
     }
 }
 
-pub(super) fn contract(host: &Host) -> Result<String, String> {
+pub(super) fn contract(host: &ExaminedHost) -> Result<String, String> {
     let ran = run(&host.helper.to_string_lossy(), &["--version"])?;
     let number = ran.out.rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
     match number {
@@ -55,7 +55,7 @@ pub(super) fn contract(host: &Host) -> Result<String, String> {
 
 /// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper reaches root it says
 /// something about the policy at worst; where it does not, it says that.
-pub(super) fn reaches_root(host: &Host) -> Outcome {
+pub(super) fn reaches_root(host: &ExaminedHost) -> CheckOutcome {
     let helper = host.helper.to_string_lossy();
     let before: &[&str] = match host.priv_mode {
         PrivMode::Helper => &[],
@@ -78,7 +78,7 @@ pub(super) fn reaches_root(host: &Host) -> Outcome {
     }
 }
 
-pub(super) fn mdo_rule(host: &Host) -> Outcome {
+pub(super) fn mdo_rule(host: &ExaminedHost) -> CheckOutcome {
     if host.priv_mode != PrivMode::Mdo {
         return Err(Amiss::Skipped(format!("priv mode is {}", host.priv_mode)));
     }

@@ -1,6 +1,6 @@
 //! Releases of FreeBSD, and what is known to be wrong with them.
 
-use super::fact::{Amiss, Outcome};
+use super::fact::{Amiss, CheckOutcome};
 
 /// A security advisory that bears on jails as the helper makes or enters them, or on the ways to root and to agents.
 struct Advisory {
@@ -64,7 +64,7 @@ const MAX_LIST_AGE: u64 = 45;
 const OLDEST: (u32, u32) = (14, 0);
 
 /// Compares the release of the running kernel with the advisories on a day, which is given in days since 1970.
-pub(super) fn advisories(release: &str, today: u64) -> Outcome {
+pub(super) fn advisories(release: &str, today: u64) -> CheckOutcome {
     let Some((major, minor, patch)) = parse_release(release) else {
         return Err(Amiss::Note(format!("release {release:?} is not understood")));
     };

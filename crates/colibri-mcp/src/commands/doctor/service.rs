@@ -7,15 +7,15 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 use super::accounts::{DAEMON, PEOPLE, user};
-use super::fact::{Amiss, Fact, Host, Outcome, Sight};
-use super::ownership::{Wanted, is_as};
+use super::fact::{Amiss, CheckOutcome, DoctorCheck, ExaminedHost, Sight};
+use super::ownership::{RequiredOwnership, is_as};
 use super::system::is_on_tmpfs;
 use crate::terminal::bytes;
 use colibri_trail::directory;
 use colibri_trail::reserve::{Reserve, Space, Use};
 
 /// Every daemon's, a service or a user's own.
-pub(super) const ROOM: Fact = Fact {
+pub(super) const ROOM: DoctorCheck = DoctorCheck {
     name: "the trail has room to be written",
     sight: Sight::Everywhere,
     check: room,
@@ -23,16 +23,16 @@ pub(super) const ROOM: Fact = Fact {
              of the trail dropped: colibri-mcp trail drop --keep-days N, as the daemon's user",
 };
 
-pub(super) fn daemon_answers(host: &Host) -> Result<String, String> {
+pub(super) fn daemon_answers(host: &ExaminedHost) -> Result<String, String> {
     UnixStream::connect(&host.socket)
         .map(|_| host.socket.display().to_string())
         .map_err(|error| format!("{}: {error}", host.socket.display()))
 }
 
-pub(super) fn socket(host: &Host) -> Result<String, String> {
+pub(super) fn socket(host: &ExaminedHost) -> Result<String, String> {
     let uid = user(DAEMON)?.uid.as_raw();
     let directory = host.socket.parent().unwrap_or(Path::new("/"));
-    let wanted = |mode| Wanted {
+    let wanted = |mode| RequiredOwnership {
         uid,
         group: Some(PEOPLE),
         mode,
@@ -42,7 +42,7 @@ pub(super) fn socket(host: &Host) -> Result<String, String> {
     Ok(format!("{directory}; {socket}"))
 }
 
-pub(super) fn state_directory(host: &Host) -> Outcome {
+pub(super) fn state_directory(host: &ExaminedHost) -> CheckOutcome {
     let path = host.state_dir()?;
     let facts = match path.symlink_metadata() {
         Ok(facts) => facts,
@@ -72,7 +72,7 @@ pub(super) fn state_directory(host: &Host) -> Outcome {
     }
 }
 
-fn room(host: &Host) -> Outcome {
+fn room(host: &ExaminedHost) -> CheckOutcome {
     let state_dir = host.state_dir()?;
     let mut seen = Err(Amiss::Skipped(format!("{} cannot be looked at", state_dir.display())));
     // The trail may have a file system of its own.
@@ -84,7 +84,7 @@ fn room(host: &Host) -> Outcome {
     seen
 }
 
-fn room_at(place: &Path, space: &Space) -> Outcome {
+fn room_at(place: &Path, space: &Space) -> CheckOutcome {
     let (free, reserved) = (bytes(space.free), bytes(space.reserved));
     let text = format!("{}: {free} free, {reserved} reserved for the trail", place.display());
     if space.free < space.kept_from(Use::Stored) {

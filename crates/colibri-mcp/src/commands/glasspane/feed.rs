@@ -5,13 +5,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::{
-    AgentEvent, AgentEventsAsked, Agents, OneAgent, Overview, OverviewAsked, Servers, SpawnAsked, StopAsked,
+    AgentEvent, AgentEventsRequest, AgentsResponse, OneAgent, Overview, OverviewRequest, Servers, SpawnAgentRequest,
+    StopAgentRequest,
 };
 use colibri_protocol::Code;
 use serde_json::json;
 
 use super::super::screen::News;
-use super::model::{Heard, Seen};
+use super::model::{FeedEvent, GlasspaneState};
 use crate::connection::{DaemonAddress, DaemonConnection, RequestError, read};
 use crate::failure::CommandError;
 
@@ -22,7 +23,7 @@ const EVENTS: u64 = 100;
 
 /// What a person wants of the daemon.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum FeedOrder {
     /// News now.
     Refresh,
     /// This instance's events too, from now on.
@@ -33,35 +34,35 @@ pub(super) enum Order {
     Stop(String),
 }
 
-pub(super) struct Feed {
+pub(super) struct GlasspaneFeed {
     pub place: DaemonAddress,
     pub read_only: bool,
     pub every: Duration,
-    pub orders: Receiver<Order>,
+    pub orders: Receiver<FeedOrder>,
     /// The instance whose events are wanted.
     pub detail: Option<String>,
 }
 
-impl Feed {
+impl GlasspaneFeed {
     /// Until the connection ends, which is a failure, or nobody wants news any more.
-    pub(super) fn listen(&mut self, news: &Sender<News<Heard>>) -> Result<(), CommandError> {
+    pub(super) fn listen(&mut self, news: &Sender<News<FeedEvent>>) -> Result<(), CommandError> {
         let mut connection = DaemonConnection::open(&self.place, self.read_only)?;
         loop {
             let seen = look(&mut connection, self.detail.as_deref())?;
-            if news.send(News::Heard(Heard::Seen(Box::new(seen)))).is_err() {
+            if news.send(News::Heard(FeedEvent::Seen(Box::new(seen)))).is_err() {
                 return Ok(());
             }
             let said = match self.orders.recv_timeout(self.every) {
-                Ok(Order::Spawn(agent)) => spawn(&mut connection, agent)?,
-                Ok(Order::Stop(id)) => stop(&mut connection, id)?,
-                Ok(Order::Detail(id)) => {
+                Ok(FeedOrder::Spawn(agent)) => spawn(&mut connection, agent)?,
+                Ok(FeedOrder::Stop(id)) => stop(&mut connection, id)?,
+                Ok(FeedOrder::Detail(id)) => {
                     self.detail = id;
                     continue;
                 }
-                Ok(Order::Refresh) | Err(RecvTimeoutError::Timeout) => continue,
+                Ok(FeedOrder::Refresh) | Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            if news.send(News::Heard(Heard::Said(said))).is_err() {
+            if news.send(News::Heard(FeedEvent::Said(said))).is_err() {
                 return Ok(());
             }
         }
@@ -69,10 +70,10 @@ impl Feed {
 }
 
 /// Looks at everything once, and at the events of one instance.
-pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> Result<Seen, CommandError> {
-    let (agents, _) = connection.ask::<Agents>("colibri/agents", &json!({}))?;
+pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> Result<GlasspaneState, CommandError> {
+    let (agents, _) = connection.ask::<AgentsResponse>("colibri/agents", &json!({}))?;
     let (servers, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
-    let asked = OverviewAsked {
+    let asked = OverviewRequest {
         every_ms: None,
         tail: TAIL,
     };
@@ -94,7 +95,7 @@ pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> R
         None => None,
     };
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Seen {
+    Ok(GlasspaneState {
         time: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         agents,
         servers: servers.servers,
@@ -104,7 +105,7 @@ pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> R
 }
 
 fn last_events(connection: &mut DaemonConnection, id: &str, count: u64) -> Result<Vec<AgentEvent>, CommandError> {
-    let asked = AgentEventsAsked {
+    let asked = AgentEventsRequest {
         id: id.to_owned(),
         from: count.saturating_sub(EVENTS) + 1,
         follow: false,
@@ -124,7 +125,7 @@ fn last_events(connection: &mut DaemonConnection, id: &str, count: u64) -> Resul
 }
 
 fn spawn(connection: &mut DaemonConnection, agent: String) -> Result<String, CommandError> {
-    let asked = SpawnAsked {
+    let asked = SpawnAgentRequest {
         agent,
         task: None,
         prompt: None,
@@ -134,7 +135,7 @@ fn spawn(connection: &mut DaemonConnection, agent: String) -> Result<String, Com
 }
 
 fn stop(connection: &mut DaemonConnection, id: String) -> Result<String, CommandError> {
-    let answer = connection.ask::<OneAgent>("colibri/stop-agent", &StopAsked { id });
+    let answer = connection.ask::<OneAgent>("colibri/stop-agent", &StopAgentRequest { id });
     said(answer.map(|(OneAgent { instance }, _)| format!("stopped {} {}", instance.agent, instance.id)))
 }
 

@@ -15,26 +15,26 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::Rect;
 use serde_json::value::to_raw_value;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::screen::{self, Screen};
 use crate::failure::CommandError;
-use feed::{Feed, Order, look};
-use model::{Heard, Model, Seen};
-use snapshot::Snapshot;
-use view::{Looking, View, draw, plain};
+use feed::{FeedOrder, GlasspaneFeed, look};
+use model::{FeedEvent, GlasspaneModel, GlasspaneState};
+use snapshot::GlasspaneSnapshot;
+use view::{GlasspaneView, Looking, draw, plain};
 
 /// How and where it is shown.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub(crate) struct Arguments {
+pub(crate) struct GlasspaneArguments {
     #[command(flatten)]
-    screen: screen::Arguments,
+    screen: screen::ScreenArguments,
     #[command(flatten)]
-    html: html::Arguments,
+    html: html::HtmlArguments,
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &GlasspaneArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     if let Some(file) = &arguments.html.html {
         return html::run(&arguments.html, file, context);
     }
@@ -43,73 +43,73 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
         return once(context).map(|()| ExitCode::SUCCESS);
     }
     let (orders, ordered) = channel();
-    let mut feed = Feed {
+    let mut feed = GlasspaneFeed {
         place: context.place.clone(),
         read_only: context.read_only,
         every: arguments.every(),
         orders: ordered,
         detail: None,
     };
-    let pane = Pane {
-        model: Model::default(),
-        view: View::new(arguments.has_colour(), true),
+    let pane = GlasspaneScreen {
+        model: GlasspaneModel::default(),
+        view: GlasspaneView::new(arguments.has_colour(), true),
         orders,
     };
     screen::show(pane, move |news| feed.listen(news))
 }
 
-fn once(context: &Context) -> Result<(), CommandError> {
+fn once(context: &CommandContext) -> Result<(), CommandError> {
     let seen = look(&mut context.connect()?, None)?;
-    let snapshot = to_raw_value(&Snapshot::of(&seen.agents, seen.time));
+    let snapshot = to_raw_value(&GlasspaneSnapshot::of(&seen.agents, seen.time));
     let snapshot = snapshot.map_err(|error| CommandError::Machine(error.to_string()))?;
     context.print(&snapshot, || drawn(seen))
 }
 
 /// How it looks now, as plain text.
-pub(crate) fn picture(context: &Context) -> Result<String, CommandError> {
+pub(crate) fn picture(context: &CommandContext) -> Result<String, CommandError> {
     Ok(drawn(look(&mut context.connect()?, None)?))
 }
 
-fn drawn(seen: Seen) -> String {
-    let mut model = Model::default();
-    model.update(Heard::Seen(Box::new(seen)));
+fn drawn(seen: GlasspaneState) -> String {
+    let mut model = GlasspaneModel::default();
+    model.update(FeedEvent::Seen(Box::new(seen)));
     plain(&model, screen::width())
 }
 
 /// What is known, how it is looked at, and where to what a person wants goes.
-struct Pane {
-    model: Model,
-    view: View,
-    orders: Sender<Order>,
+struct GlasspaneScreen {
+    model: GlasspaneModel,
+    view: GlasspaneView,
+    orders: Sender<FeedOrder>,
 }
 
-impl Pane {
-    fn order(&self, order: Order) {
+impl GlasspaneScreen {
+    fn order(&self, order: FeedOrder) {
         // Without its thread there is no news any more, which the screen says.
         let _ = self.orders.send(order);
     }
 
     /// Chooses something else. A closer look goes with it.
-    fn choose(&mut self, choose: impl FnOnce(&mut View, &Model)) {
+    fn choose(&mut self, choose: impl FnOnce(&mut GlasspaneView, &GlasspaneModel)) {
         choose(&mut self.view, &self.model);
         if self.view.looking == Looking::Detail {
-            self.order(Order::Detail(self.view.chosen.id().map(str::to_owned)));
+            self.order(FeedOrder::Detail(self.view.chosen.id().map(str::to_owned)));
         }
     }
 
     /// Goes back to where all are seen.
     fn back(&mut self) {
         if self.view.looking == Looking::Detail {
-            self.order(Order::Detail(None));
+            self.order(FeedOrder::Detail(None));
         }
         self.view.looking = Looking::List;
     }
 }
 
-impl Screen for Pane {
-    type Heard = Heard;
+impl Screen for GlasspaneScreen {
+    type Heard = FeedEvent;
 
-    fn update(&mut self, heard: Heard) {
+    fn update(&mut self, heard: FeedEvent) {
         self.model.update(heard);
     }
 
@@ -125,7 +125,7 @@ impl Screen for Pane {
         self.model.said = None;
         match (&self.view.looking, key) {
             (Looking::Stop(id), KeyCode::Char('y')) => {
-                self.order(Order::Stop(id.clone()));
+                self.order(FeedOrder::Stop(id.clone()));
                 self.back();
             }
             (Looking::Stop(_), _) => self.back(),
@@ -134,14 +134,14 @@ impl Screen for Pane {
             (Looking::Help, _) => {}
             (Looking::Spawn, KeyCode::Enter) => {
                 if let Some(agent) = self.view.spawn.id().map(str::to_owned) {
-                    self.order(Order::Spawn(agent));
+                    self.order(FeedOrder::Spawn(agent));
                     self.back();
                 }
             }
             (Looking::Spawn, KeyCode::Down | KeyCode::Char('j') | KeyCode::Tab) => self.view.spawn.step(1),
             (Looking::Spawn, KeyCode::Up | KeyCode::Char('k') | KeyCode::BackTab) => self.view.spawn.step(-1),
             (Looking::Spawn, _) => {}
-            (_, KeyCode::Char('r')) => self.order(Order::Refresh),
+            (_, KeyCode::Char('r')) => self.order(FeedOrder::Refresh),
             (Looking::List, KeyCode::Char('s')) => self.view.looking = Looking::Spawn,
             (_, KeyCode::Char('x')) => {
                 let runs = |id: &&str| self.model.instance(id).is_some_and(|one| one.ended_at.is_none());

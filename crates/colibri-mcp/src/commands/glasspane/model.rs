@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use colibri_api::{AgentEvent, AgentInstance, Agents, Overview, ServerFacts, TrailRow};
+use colibri_api::{AgentEvent, AgentInstance, AgentsResponse, Overview, ServerFacts, TrailRow};
 
 use crate::terminal;
 
@@ -10,20 +10,20 @@ use crate::terminal;
 const MAX_RECORDS: usize = 2000;
 
 /// What is heard of the daemon.
-pub(super) enum Heard {
+pub(super) enum FeedEvent {
     /// How everything is.
-    Seen(Box<Seen>),
+    Seen(Box<GlasspaneState>),
     /// What came of what the person asked for.
     Said(String),
 }
 
 /// Everything at one time.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct GlasspaneState {
     /// Milliseconds since the epoch.
     pub time: u64,
     /// The agents and their instances.
-    pub agents: Agents,
+    pub agents: AgentsResponse,
     /// The servers.
     pub servers: Vec<ServerFacts>,
     /// What operators see: the end of the trail, the calls that wait.
@@ -34,9 +34,9 @@ pub(super) struct Seen {
 
 /// All that is known.
 #[derive(Default)]
-pub(super) struct Model {
+pub(super) struct GlasspaneModel {
     /// How everything is.
-    pub now: Seen,
+    pub now: GlasspaneState,
     /// Why there is no news.
     pub trouble: Option<String>,
     /// What came of what the person asked for last.
@@ -46,12 +46,12 @@ pub(super) struct Model {
     users: HashMap<u32, String>,
 }
 
-impl Model {
+impl GlasspaneModel {
     /// Takes in what was heard.
-    pub(super) fn update(&mut self, heard: Heard) {
+    pub(super) fn update(&mut self, heard: FeedEvent) {
         let mut seen = match heard {
-            Heard::Seen(seen) => *seen,
-            Heard::Said(said) => {
+            FeedEvent::Seen(seen) => *seen,
+            FeedEvent::Said(said) => {
                 self.said = Some(said);
                 return;
             }
@@ -117,14 +117,14 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn seen(tail: Value) -> Heard {
+    fn seen(tail: Value) -> FeedEvent {
         let overview = serde_json::from_value(json!({
             "version": "1", "time": 1, "uptime_s": 1, "write_gate": false, "external_gate": true, "clients": 1,
             "in_flight": 0, "resident": null, "registry_error": null, "approvals": [], "servers": [],
             "trail": { "records": 9, "witnessed": 9, "failing": null, "tail": tail } }));
-        Heard::Seen(Box::new(Seen {
+        FeedEvent::Seen(Box::new(GlasspaneState {
             overview: Some(overview.unwrap()),
-            ..Seen::default()
+            ..GlasspaneState::default()
         }))
     }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_calls_end_belongs_to_the_agent_that_began_it_and_others_are_left_out() {
-        let mut model = Model::default();
+        let mut model = GlasspaneModel::default();
         model.update(seen(json!([
             row(1, json!({ "session": "a", "agent": "coder", "for": 1001 })),
             row(2, json!({})),
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut model = Model::default();
+        let mut model = GlasspaneModel::default();
         for piece in 0..3 {
             let rows = (0..1000).map(|n| row(piece * 1000 + n, json!({ "session": "a" })));
             model.update(seen(rows.collect()));

@@ -1,24 +1,24 @@
 //! What `glasspane --json` prints, for programs: `colibri.glasspane.snapshot.v1`.
 
-use colibri_api::{AgentInstance, AgentState, Agents};
+use colibri_api::{AgentInstance, AgentState, AgentsResponse};
 use serde::Serialize;
 
 /// The name of this form.
 const SCHEMA: &str = "colibri.glasspane.snapshot.v1";
 
 #[derive(Debug, Serialize)]
-pub(super) struct Snapshot<'a> {
+pub(super) struct GlasspaneSnapshot<'a> {
     schema: &'static str,
     /// The machine's name.
     host: String,
     /// Milliseconds since the epoch.
     time: u64,
-    panes: Vec<Pane<'a>>,
+    panes: Vec<AgentPane<'a>>,
 }
 
 /// An instance of an agent.
 #[derive(Debug, Serialize)]
-struct Pane<'a> {
+struct AgentPane<'a> {
     id: &'a str,
     agent: &'a str,
     state: AgentState,
@@ -37,10 +37,10 @@ struct Pane<'a> {
     jail: Option<&'a str>,
 }
 
-impl Snapshot<'_> {
-    pub(super) fn of(agents: &Agents, time: u64) -> Snapshot<'_> {
+impl GlasspaneSnapshot<'_> {
+    pub(super) fn of(agents: &AgentsResponse, time: u64) -> GlasspaneSnapshot<'_> {
         let host = nix::unistd::gethostname().unwrap_or_default();
-        Snapshot {
+        GlasspaneSnapshot {
             schema: SCHEMA,
             host: host.to_string_lossy().into_owned(),
             time,
@@ -49,8 +49,8 @@ impl Snapshot<'_> {
     }
 }
 
-fn pane(instance: &AgentInstance) -> Pane<'_> {
-    Pane {
+fn pane(instance: &AgentInstance) -> AgentPane<'_> {
+    AgentPane {
         id: &instance.id,
         agent: &instance.agent,
         state: instance.state,
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn a_pane_has_exactly_what_its_form_says() {
-        let agents: Agents = serde_json::from_value(json!({ "agents": [], "instances": [{
+        let agents: AgentsResponse = serde_json::from_value(json!({ "agents": [], "instances": [{
             "id": "0123456789abcdef", "agent": "coder", "uid": 1001, "task": 3, "state": "blocked", "stalled": false,
             "attention": true, "reason": null, "session_id": "s\u{1b}", "started_at": 1, "ended_at": null, "exit": null,
             "last_event_at": 7, "events": 2, "skipped_lines": 0, "calls": 5, "approvals": 1, "bytes": 10,
             "tokens_in": 40, "tokens_out": 2, "jail": "colibri-0123456789abcdef", "cwd": "/work" }] }))
         .unwrap();
-        let mut snapshot = serde_json::to_value(Snapshot::of(&agents, 9)).unwrap();
+        let mut snapshot = serde_json::to_value(GlasspaneSnapshot::of(&agents, 9)).unwrap();
         assert!(snapshot["host"].take().is_string());
         assert_eq!(
             snapshot,

@@ -30,7 +30,7 @@ fn instance(number: usize) -> Value {
 }
 
 /// So many instances, with a call of the first one and a call that is no agent's; `operator` sees those.
-fn seen(count: usize, operator: bool) -> Seen {
+fn seen(count: usize, operator: bool) -> GlasspaneState {
     let agents = json!({ "agents": [
         { "agent": "coder", "capabilities": ["rust", EVIL], "max": 2, "running": 1, "jailed": true, "model": true,
           "autospawn": true, "refusal": null },
@@ -68,7 +68,7 @@ fn seen(count: usize, operator: bool) -> Seen {
         json!({ "id": format!("{:016x}", 0), "n": n, "at": 1, "state": "working",
             "event": { "type": "assistant", "text": EVIL, "call": { "name": "Bash", "input": {} } } })
     };
-    Seen {
+    GlasspaneState {
         time: 1_000_000,
         agents: serde_json::from_value(agents).unwrap(),
         servers: serde_json::from_value(servers).unwrap(),
@@ -80,18 +80,18 @@ fn seen(count: usize, operator: bool) -> Seen {
     }
 }
 
-fn pane(count: usize) -> (Pane, Receiver<Order>) {
+fn pane(count: usize) -> (GlasspaneScreen, Receiver<FeedOrder>) {
     let (orders, ordered) = channel();
-    let mut pane = Pane {
-        model: Model::default(),
-        view: View::new(false, true),
+    let mut pane = GlasspaneScreen {
+        model: GlasspaneModel::default(),
+        view: GlasspaneView::new(false, true),
         orders,
     };
-    pane.update(Heard::Seen(Box::new(seen(count, true))));
+    pane.update(FeedEvent::Seen(Box::new(seen(count, true))));
     (pane, ordered)
 }
 
-fn screen(pane: &mut Pane, width: u16, height: u16) -> String {
+fn screen(pane: &mut GlasspaneScreen, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal
         .draw(|frame| pane.draw(frame.area(), frame.buffer_mut()))
@@ -105,7 +105,7 @@ fn screen(pane: &mut Pane, width: u16, height: u16) -> String {
     text
 }
 
-fn press(pane: &mut Pane, keys: &str) {
+fn press(pane: &mut GlasspaneScreen, keys: &str) {
     for key in keys.chars() {
         let code = match key {
             '\n' => KeyCode::Enter,
@@ -215,8 +215,8 @@ fn a_lost_connection_is_told_first_and_what_was_known_stays() {
 #[test]
 fn who_is_no_operator_sees_agents_and_not_the_trail() {
     let (mut pane, _orders) = pane(0);
-    pane.model = Model::default();
-    pane.update(Heard::Seen(Box::new(seen(2, false))));
+    pane.model = GlasspaneModel::default();
+    pane.update(FeedEvent::Seen(Box::new(seen(2, false))));
     let text = screen(&mut pane, 80, 24);
     has(&text, &["these are yours; operators see all", "coder 00000000"]);
     assert!(!text.contains("CALLS OF"), "{text}");
@@ -227,7 +227,7 @@ fn detail_has_everything_with_calls_and_events() {
     let (mut pane, orders) = pane(5);
     screen(&mut pane, 100, 40);
     press(&mut pane, "j\n");
-    assert_eq!(orders.try_recv(), Ok(Order::Detail(Some(format!("{:016x}", 0)))));
+    assert_eq!(orders.try_recv(), Ok(FeedOrder::Detail(Some(format!("{:016x}", 0)))));
     let text = screen(&mut pane, 100, 40);
     has(
         &text,
@@ -246,13 +246,13 @@ fn detail_has_everything_with_calls_and_events() {
     );
     // The next ones, and back; what is chosen there is looked at closely, too.
     press(&mut pane, "\t");
-    assert_eq!(orders.try_recv(), Ok(Order::Detail(Some(format!("{:016x}", 1)))));
+    assert_eq!(orders.try_recv(), Ok(FeedOrder::Detail(Some(format!("{:016x}", 1)))));
     has(
         &screen(&mut pane, 100, 40),
         &["blocked; task 11", "1 call waiting for a person"],
     );
     press(&mut pane, "\u{1b}");
-    assert_eq!(orders.try_recv(), Ok(Order::Detail(None)));
+    assert_eq!(orders.try_recv(), Ok(FeedOrder::Detail(None)));
     has(&screen(&mut pane, 100, 40), &[">! coder"]);
 }
 
@@ -278,7 +278,7 @@ fn keys_choose_and_filter() {
         "three and the facts:\n{text}"
     );
     press(&mut pane, "aar");
-    assert_eq!(orders.try_iter().collect::<Vec<_>>(), [Order::Refresh]);
+    assert_eq!(orders.try_iter().collect::<Vec<_>>(), [FeedOrder::Refresh]);
     press(&mut pane, "?");
     has(
         &screen(&mut pane, 80, 24),
@@ -300,8 +300,8 @@ fn nothing_is_stopped_without_a_yes() {
     press(&mut pane, "nx\nx\u{1b}xq");
     assert!(orders.try_recv().is_err());
     press(&mut pane, "xy");
-    assert_eq!(orders.try_recv(), Ok(Order::Stop(format!("{:016x}", 0))));
-    pane.update(Heard::Said(format!("stopped coder {EVIL}")));
+    assert_eq!(orders.try_recv(), Ok(FeedOrder::Stop(format!("{:016x}", 0))));
+    pane.update(FeedEvent::Said(format!("stopped coder {EVIL}")));
     has(&screen(&mut pane, 80, 24), &["stopped coder \\u{1b}"]);
     // One that has ended cannot be.
     press(&mut pane, "<x");
@@ -325,7 +325,7 @@ fn an_agent_is_chosen_to_be_started() {
     press(&mut pane, "\n");
     assert!(orders.try_recv().is_err(), "none was chosen");
     press(&mut pane, "jjk\n");
-    assert_eq!(orders.try_recv(), Ok(Order::Spawn("coder".to_owned())));
+    assert_eq!(orders.try_recv(), Ok(FeedOrder::Spawn("coder".to_owned())));
     has(&screen(&mut pane, 80, 24), &["q quit"]);
     press(&mut pane, "s\u{1b}");
     assert!(orders.try_recv().is_err());
@@ -335,7 +335,7 @@ fn an_agent_is_chosen_to_be_started() {
 fn without_colour_states_are_words_and_cells_have_none() {
     for colour in [false, true] {
         let (mut pane, _orders) = pane(5);
-        pane.view = View::new(colour, true);
+        pane.view = GlasspaneView::new(colour, true);
         let area = Rect::new(0, 0, 80, 24);
         let mut buffer = Buffer::empty(area);
         pane.draw(area, &mut buffer);

@@ -9,8 +9,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 use super::super::agent_event::describe_event;
-use super::super::screen::{BOLD, Chosen, Drawn, Palette, Rows, as_text, indented, said, text, to_the_right};
-use super::model::Model;
+use super::super::screen::{
+    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, indented, said, text, to_the_right,
+};
+use super::model::GlasspaneModel;
 use crate::terminal::duration;
 
 /// Lines of calls that are drawn where there is little space.
@@ -37,27 +39,27 @@ pub(super) enum Looking {
 
 /// How it is looked at.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct GlasspaneView {
     pub looking: Looking,
     /// Only instances that a person should look at.
     pub only_attention: bool,
     /// The chosen instance.
-    pub chosen: Chosen,
+    pub chosen: RowSelection,
     /// The agent chosen to be started.
-    pub spawn: Chosen,
+    pub spawn: RowSelection,
     /// Whether a person can press keys.
     keys: bool,
     palette: Palette,
 }
 
-impl View {
+impl GlasspaneView {
     /// A view with nothing chosen.
-    pub(super) fn new(colour: bool, keys: bool) -> View {
-        View {
+    pub(super) fn new(colour: bool, keys: bool) -> GlasspaneView {
+        GlasspaneView {
             looking: Looking::List,
             only_attention: false,
-            chosen: Chosen::default(),
-            spawn: Chosen::default(),
+            chosen: RowSelection::default(),
+            spawn: RowSelection::default(),
             keys,
             palette: Palette::new(colour),
         }
@@ -74,7 +76,7 @@ impl View {
 }
 
 /// Draws everything into `area`.
-pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, buffer: &mut Buffer) {
     let above = Rect {
         height: area.height.saturating_sub(u16::from(view.keys)),
         ..area
@@ -99,8 +101,8 @@ pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buff
 }
 
 /// Everything as plain text: as many lines as there is to say, so wide.
-pub(super) fn plain(model: &Model, width: u16) -> String {
-    let mut view = View::new(false, false);
+pub(super) fn plain(model: &GlasspaneModel, width: u16) -> String {
+    let mut view = GlasspaneView::new(false, false);
     let lines = head(model, &view, width).len()
         + instances(model, &mut view, width).lines.len()
         + model.now.servers.len()
@@ -112,13 +114,13 @@ pub(super) fn plain(model: &Model, width: u16) -> String {
     as_text(&buffer, area)
 }
 
-fn put(lines: &[Drawn], area: Rect, y: u16, buffer: &mut Buffer) {
+fn put(lines: &[StyledLine], area: Rect, y: u16, buffer: &mut Buffer) {
     for (line, y) in lines.iter().zip(y..area.height) {
         line.draw(area, y, buffer);
     }
 }
 
-fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
+fn head(model: &GlasspaneModel, view: &GlasspaneView, width: u16) -> Vec<StyledLine> {
     let palette = view.palette;
     let instances = &model.now.agents.instances;
     let count = |holds: fn(&AgentInstance) -> bool| instances.iter().filter(|one| holds(one)).count() as u64;
@@ -128,7 +130,7 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     if attention > 0 {
         first.push_str(&format!("; attention: {attention}"));
     }
-    let mut lines = vec![Drawn::new(
+    let mut lines = vec![StyledLine::new(
         first,
         if attention > 0 { palette.odd().patch(BOLD) } else { BOLD },
     )];
@@ -149,10 +151,10 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
                     "APPROVALS WAITING: {} (colibri-mcp approvals)",
                     overview.approvals.len()
                 );
-                lines.push(Drawn::new(waiting, palette.odd().patch(BOLD)));
+                lines.push(StyledLine::new(waiting, palette.odd().patch(BOLD)));
             }
         }
-        None => lines.push(Drawn::new(
+        None => lines.push(StyledLine::new(
             "these are yours; operators see all, and the calls",
             Style::new(),
         )),
@@ -163,7 +165,7 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     lines
 }
 
-fn list(model: &Model, view: &mut View, area: Rect, mut y: u16, buffer: &mut Buffer) {
+fn list(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u16, buffer: &mut Buffer) {
     let table = instances(model, view, area.width);
     let chosen = view.chosen.id().and_then(|id| model.instance(id));
     let mut below = Vec::new();
@@ -202,11 +204,16 @@ fn list(model: &Model, view: &mut View, area: Rect, mut y: u16, buffer: &mut Buf
     );
 }
 
-fn detail(model: &Model, view: &mut View, area: Rect, mut y: u16, buffer: &mut Buffer) {
+fn detail(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u16, buffer: &mut Buffer) {
     // The order of the instances is what Tab goes through.
     instances(model, view, area.width);
     let Some(instance) = view.chosen.id().and_then(|id| model.instance(id)) else {
-        return put(&[Drawn::new("it is not there any more", Style::new())], area, y, buffer);
+        return put(
+            &[StyledLine::new("it is not there any more", Style::new())],
+            area,
+            y,
+            buffer,
+        );
     };
     let session = Some(instance.id.as_str());
     let mut lines = facts(model, view, instance, area.width, usize::MAX);
@@ -220,11 +227,11 @@ fn detail(model: &Model, view: &mut View, area: Rect, mut y: u16, buffer: &mut B
     y += calls.len() as u16;
     let room = usize::from(area.height.saturating_sub(y));
     let events = model.events(&instance.id);
-    let mut lines = vec![Drawn::new(format!("EVENTS: {} (UTC)", instance.events), BOLD)];
+    let mut lines = vec![StyledLine::new(format!("EVENTS: {} (UTC)", instance.events), BOLD)];
     let skip = events.len().saturating_sub(room.saturating_sub(1));
     lines.extend(events.iter().skip(skip).map(|event| {
         let said = format!("  {:>6} {:<8} {}", event.n, event.state.name(), describe_event(event));
-        Drawn::new(text(&said), Style::new())
+        StyledLine::new(text(&said), Style::new())
     }));
     put(&lines, area, y, buffer);
 }
@@ -234,17 +241,17 @@ const COLUMNS: [(&str, usize); 5] = [("TASK", 6), ("CALLS", 7), ("TOKENS", 9), (
 const STATE: usize = 9;
 const PLACE: usize = 12;
 
-fn instances(model: &Model, view: &mut View, width: u16) -> Rows {
+fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Rows {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
     let name = usize::from(width)
         .saturating_sub(numbers + STATE + PLACE + 5)
         .clamp(14, 44);
     let state_at = name + 4;
     let place_at = state_at + STATE + numbers + 1;
-    let columns = |texts: [String; 5], style: Style, line: Drawn| {
+    let columns = |texts: [String; 5], style: Style, line: StyledLine| {
         to_the_right(line, state_at + STATE, COLUMNS.map(|(_, width)| width), texts, style)
     };
-    let head = Drawn::new("   AGENT", BOLD).and(state_at, "STATE", BOLD);
+    let head = StyledLine::new("   AGENT", BOLD).and(state_at, "STATE", BOLD);
     let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head).and(place_at, "WHERE", BOLD);
     let mut rows = Rows::new(head, "attention");
     let all = &model.now.agents.instances;
@@ -282,7 +289,7 @@ fn instances(model: &Model, view: &mut View, width: u16) -> Rows {
             },
             instance.last_event_at.map_or("-".to_owned(), |at| ago(model, at)),
         ];
-        let line = Drawn::new(marks, style)
+        let line = StyledLine::new(marks, style)
             .and(3, of, style)
             .and(state_at, state, view.of_state(instance));
         rows.lines
@@ -302,7 +309,7 @@ fn instances(model: &Model, view: &mut View, width: u16) -> Rows {
                 counted(agents, "agent")
             ),
         };
-        rows.lines.push(Drawn::new(why, Style::new()));
+        rows.lines.push(StyledLine::new(why, Style::new()));
     }
     rows
 }
@@ -329,12 +336,18 @@ fn short(number: u64) -> String {
     }
 }
 
-fn ago(model: &Model, at: u64) -> String {
+fn ago(model: &GlasspaneModel, at: u64) -> String {
     duration(Duration::from_millis(model.now.time.saturating_sub(at)).as_secs())
 }
 
 /// Everything about an instance, in at most so many lines.
-fn facts(model: &Model, view: &View, instance: &AgentInstance, width: u16, most: usize) -> Vec<Drawn> {
+fn facts(
+    model: &GlasspaneModel,
+    view: &GlasspaneView,
+    instance: &AgentInstance,
+    width: u16,
+    most: usize,
+) -> Vec<StyledLine> {
     let mut said = format!(
         "{} {} for {}: {}{}",
         text(&instance.agent),
@@ -393,15 +406,15 @@ fn facts(model: &Model, view: &View, instance: &AgentInstance, width: u16, most:
 }
 
 /// The servers that this instance called, or that any did, and the jails they run in.
-fn servers(model: &Model, view: &View, session: Option<&str>, most: usize) -> Vec<Drawn> {
+fn servers(model: &GlasspaneModel, view: &GlasspaneView, session: Option<&str>, most: usize) -> Vec<StyledLine> {
     let called: Vec<_> = model.servers(session).collect();
     if called.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![Drawn::new("SERVERS BEHIND THEM", BOLD)];
+    let mut lines = vec![StyledLine::new("SERVERS BEHIND THEM", BOLD)];
     lines.extend(called.iter().take(most).map(|server| server_line(view, server)));
     if called.len() > most {
-        lines.push(Drawn::new(
+        lines.push(StyledLine::new(
             format!("  {} {} more", view.palette.mark, called.len() - most),
             Style::new(),
         ));
@@ -409,7 +422,7 @@ fn servers(model: &Model, view: &View, session: Option<&str>, most: usize) -> Ve
     lines
 }
 
-fn server_line(view: &View, server: &ServerFacts) -> Drawn {
+fn server_line(view: &GlasspaneView, server: &ServerFacts) -> StyledLine {
     let style = match server.state {
         ServerState::Ready => view.palette.good(),
         ServerState::Starting | ServerState::BackingOff => view.palette.odd(),
@@ -432,13 +445,13 @@ fn server_line(view: &View, server: &ServerFacts) -> Drawn {
     if let Some(reason) = &server.reason {
         place.push_str(&format!("; {}", text(reason)));
     }
-    Drawn::new(format!("  {}", text(&server.id)), Style::new())
+    StyledLine::new(format!("  {}", text(&server.id)), Style::new())
         .and(20, server.state.name(), style)
         .and(33, place, Style::new())
 }
 
 /// The last calls of an instance, or of all, the newest last, in so many lines.
-fn calls(model: &Model, view: &View, session: Option<&str>, room: u16) -> Vec<Drawn> {
+fn calls(model: &GlasspaneModel, view: &GlasspaneView, session: Option<&str>, room: u16) -> Vec<StyledLine> {
     if model.now.overview.is_none() || room == 0 {
         return Vec::new();
     }
@@ -446,7 +459,7 @@ fn calls(model: &Model, view: &View, session: Option<&str>, room: u16) -> Vec<Dr
         Some(instance) => format!("CALLS OF {} (UTC)", name_of(instance)),
         None => "CALLS OF AGENTS (UTC)".to_owned(),
     };
-    let mut lines = vec![Drawn::new(head, BOLD)];
+    let mut lines = vec![StyledLine::new(head, BOLD)];
     let mut rows: Vec<_> = model.records(session).rev().take(usize::from(room - 1)).collect();
     rows.reverse();
     lines.extend(rows.into_iter().map(|(session, row)| {
@@ -456,14 +469,14 @@ fn calls(model: &Model, view: &View, session: Option<&str>, room: u16) -> Vec<Dr
         };
         let agent = model.instance(session).map(|instance| instance.agent.as_str());
         let whose = agent.or(row.agent.as_deref()).unwrap_or("-");
-        Drawn::new(said(row, whose), style)
+        StyledLine::new(said(row, whose), style)
     }));
     lines
 }
 
 /// The agents that can be started.
-fn agents(model: &Model, view: &mut View) -> Rows {
-    let head = Drawn::new("   START WHICH AGENT?", BOLD)
+fn agents(model: &GlasspaneModel, view: &mut GlasspaneView) -> Rows {
+    let head = StyledLine::new("   START WHICH AGENT?", BOLD)
         .and(24, "RUNNING", BOLD)
         .and(34, "WHAT IT IS", BOLD);
     let mut rows = Rows::new(head, "refused");
@@ -472,7 +485,7 @@ fn agents(model: &Model, view: &mut View) -> Rows {
     for agent in all {
         let chosen = view.spawn.is(&agent.agent);
         let style = if chosen { BOLD } else { Style::new() };
-        let line = Drawn::new(
+        let line = StyledLine::new(
             format!("{}  {}", if chosen { ">" } else { " " }, text(&agent.agent)),
             style,
         )
@@ -486,7 +499,7 @@ fn agents(model: &Model, view: &mut View) -> Rows {
         }
     }
     if all.is_empty() {
-        rows.lines.push(Drawn::new(
+        rows.lines.push(StyledLine::new(
             "   the registry has none that you may have run",
             Style::new(),
         ));
@@ -508,7 +521,7 @@ fn kind(agent: &AgentFacts) -> String {
     said
 }
 
-fn help() -> Vec<Drawn> {
+fn help() -> Vec<StyledLine> {
     let keys = [
         ("j k, up down", "the agent below, above"),
         ("Tab, Shift-Tab", "the next agent, the one before, in a circle"),
@@ -526,18 +539,18 @@ fn help() -> Vec<Drawn> {
     ];
     let mut lines: Vec<_> = keys
         .iter()
-        .map(|(key, what)| Drawn::new(format!("  {key}"), BOLD).and(20, *what, Style::new()))
+        .map(|(key, what)| StyledLine::new(format!("  {key}"), BOLD).and(20, *what, Style::new()))
         .collect();
-    lines.push(Drawn::new(
+    lines.push(StyledLine::new(
         "  colibri-mcp agent run NAME PROMPT starts one with something to do",
         Style::new(),
     ));
     lines
 }
 
-fn keys(model: &Model, view: &View) -> Drawn {
+fn keys(model: &GlasspaneModel, view: &GlasspaneView) -> StyledLine {
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    Drawn::new(
+    StyledLine::new(
         match &view.looking {
             Looking::List if view.only_attention => {
                 "q quit  r refresh  s spawn  x stop  Enter detail  Tab next  a all  ? help".to_owned()

@@ -52,18 +52,18 @@ impl Palette {
 }
 
 /// A line to draw: pieces of text, each with its column and style.
-pub(crate) struct Drawn {
+pub(crate) struct StyledLine {
     pieces: Vec<(usize, Cow<'static, str>, Style)>,
 }
 
-impl Drawn {
-    pub(crate) fn new(text: impl Into<Cow<'static, str>>, style: Style) -> Drawn {
-        Drawn {
+impl StyledLine {
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>, style: Style) -> StyledLine {
+        StyledLine {
             pieces: vec![(0, text.into(), style)],
         }
     }
 
-    pub(crate) fn and(mut self, column: usize, text: impl Into<Cow<'static, str>>, style: Style) -> Drawn {
+    pub(crate) fn and(mut self, column: usize, text: impl Into<Cow<'static, str>>, style: Style) -> StyledLine {
         self.pieces.push((column, text.into(), style));
         self
     }
@@ -165,12 +165,12 @@ pub(crate) fn indented(
     style: Style,
     width: u16,
     most: usize,
-) -> impl Iterator<Item = Drawn> {
+) -> impl Iterator<Item = StyledLine> {
     let lines = wrapped(text, usize::from(width).saturating_sub(indent));
     lines
         .into_iter()
         .take(most)
-        .map(move |line| Drawn::new(format!("{:indent$}{line}", ""), style))
+        .map(move |line| StyledLine::new(format!("{:indent$}{line}", ""), style))
 }
 
 /// A buffer as lines of text.

@@ -25,9 +25,9 @@ use crate::connection::RequestError;
 use crate::failure::CommandError;
 use crate::terminal::columns;
 
-pub(crate) use drawn::{BOLD, Drawn, Palette, as_text, indented, text};
+pub(crate) use drawn::{BOLD, Palette, StyledLine, as_text, indented, text};
 pub(crate) use record::said;
-pub(crate) use rows::{Chosen, Rows, to_the_right};
+pub(crate) use rows::{RowSelection, Rows, to_the_right};
 
 /// How long the screen stays as it is when no key is pressed.
 const TICK: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ pub(crate) trait Screen {
 
 /// How a screen is shown.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ScreenArguments {
     /// Prints everything once, as plain text; so also where standard output is no terminal
     #[arg(long)]
     once: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Arguments {
     interval: u16,
 }
 
-impl Arguments {
+impl ScreenArguments {
     /// Whether everything is printed once, as plain text.
     pub(crate) fn prints_once(&self) -> bool {
         self.once || !io::stdout().is_terminal()
@@ -134,7 +134,7 @@ pub(crate) fn show<S: Screen>(
         Err(_) => return Err(CommandError::Machine("the thread that listens has ended".to_owned())),
     }
     {
-        let _restored = Restored::at_the_end();
+        let _restored = TerminalGuard::at_the_end();
         let terminal = ratatui::try_init()?;
         watch(terminal, screen, &news, &told)?;
     }
@@ -152,20 +152,20 @@ fn restore() {
 }
 
 /// Restores the terminal when it is dropped; a panic, which drops nothing where it aborts, does so before it speaks.
-struct Restored;
+struct TerminalGuard;
 
-impl Restored {
-    fn at_the_end() -> Restored {
+impl TerminalGuard {
+    fn at_the_end() -> TerminalGuard {
         let speak = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
             speak(panic);
         }));
-        Restored
+        TerminalGuard
     }
 }
 
-impl Drop for Restored {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         restore();
     }

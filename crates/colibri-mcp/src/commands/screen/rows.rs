@@ -4,16 +4,16 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::drawn::{Drawn, Palette};
+use super::drawn::{Palette, StyledLine};
 
 /// The chosen one of the rows that were drawn last, by their ids.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Chosen {
+pub(crate) struct RowSelection {
     id: Option<String>,
     order: Vec<String>,
 }
 
-impl Chosen {
+impl RowSelection {
     /// These are the rows now, in their order.
     pub(crate) fn rows(&mut self, order: impl IntoIterator<Item = String>) {
         self.order = order.into_iter().collect();
@@ -61,9 +61,9 @@ impl Chosen {
 /// A table.
 pub(crate) struct Rows {
     /// The names of the columns.
-    pub head: Drawn,
+    pub head: StyledLine,
     /// The lines below; a row may have several.
-    pub lines: Vec<Drawn>,
+    pub lines: Vec<StyledLine>,
     /// The last line of the chosen row.
     pub selected: Option<usize>,
     /// Rows to look at, each with its first line.
@@ -74,7 +74,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// A table without rows.
-    pub(crate) fn new(head: Drawn, unwell_are: &'static str) -> Rows {
+    pub(crate) fn new(head: StyledLine, unwell_are: &'static str) -> Rows {
         Rows {
             head,
             lines: Vec::new(),
@@ -100,7 +100,7 @@ impl Rows {
 
     /// Which lines are shown in so much room, and what is said of the others: which line is the first, how many there
     /// are, and the mark.
-    fn part(&self, room: usize, palette: Palette) -> (usize, usize, Option<Drawn>) {
+    fn part(&self, room: usize, palette: Palette) -> (usize, usize, Option<StyledLine>) {
         if self.lines.len() <= room {
             return (0, room, None);
         }
@@ -115,18 +115,18 @@ impl Rows {
         if !ids.is_empty() {
             more.push_str(&format!("; {}: {}", self.unwell_are, ids.join(", ")));
         }
-        (first, shown, Some(Drawn::new(more, palette.bad())))
+        (first, shown, Some(StyledLine::new(more, palette.bad())))
     }
 }
 
 /// Adds texts that end where their columns end; `widths` are those of the columns, the first of which begins at `at`.
 pub(crate) fn to_the_right(
-    mut line: Drawn,
+    mut line: StyledLine,
     mut at: usize,
     widths: impl IntoIterator<Item = usize>,
     texts: impl IntoIterator<Item = String>,
     style: Style,
-) -> Drawn {
+) -> StyledLine {
     for (width, text) in widths.into_iter().zip(texts) {
         let pad = width.saturating_sub(text.chars().count());
         line = line.and(at + pad, text, style);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_next_that_holds_is_found_in_a_circle() {
-        let mut chosen = Chosen::default();
+        let mut chosen = RowSelection::default();
         chosen.next(true, |_| true);
         assert_eq!(chosen.id(), None, "there is none");
         chosen.rows(["a", "b", "c", "d"].map(str::to_owned));
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(seen, ["b", "d", "b", "d", "b"]);
         chosen.next(true, |_| false);
         assert_eq!(chosen.id(), Some("b"), "nothing else to choose");
-        let mut chosen = Chosen { id: None, ..chosen };
+        let mut chosen = RowSelection { id: None, ..chosen };
         chosen.next(false, |_| true);
         assert_eq!(chosen.id(), Some("d"));
     }

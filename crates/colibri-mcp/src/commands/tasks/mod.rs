@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use self::shown::{line, note, origin, put, text_of};
-use super::context::Context;
+use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
 use colibri_api::{CreatedTask, NextTask, OneTask, TaskStatus, Tasks};
@@ -17,16 +17,16 @@ use colibri_text::visible;
 /// Which tasks to list, or what to do with one.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Arguments {
+pub(crate) struct TasksArguments {
     #[command(subcommand)]
-    order: Option<Order>,
+    order: Option<TaskOrder>,
     #[command(flatten)]
-    list: List,
+    list: ListTasksArguments,
 }
 
 /// Which tasks to list.
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListTasksArguments {
     /// Only tasks in this state: intake, queued, claimed, started, done, failed, cancelled
     #[arg(long)]
     status: Option<String>,
@@ -42,20 +42,20 @@ struct List {
 }
 
 #[derive(Debug, Subcommand)]
-enum Order {
+enum TaskOrder {
     /// Lists the tasks
-    List(List),
+    List(ListTasksArguments),
     /// Creates a task
-    Create(Create),
+    Create(CreateTaskArguments),
     /// Takes a request in free text in, to be looked at later
     Intake {
         /// The request; its first line becomes the title; `-` reads it from standard input
         text: String,
         #[command(flatten)]
-        needs: Needs,
+        needs: TaskNeeds,
     },
     /// Shows a task and its result
-    Show(Which),
+    Show(TaskArguments),
     /// Claims the next task, or one that is named
     Next {
         /// This task
@@ -68,11 +68,11 @@ enum Order {
         capabilities: Option<Vec<String>>,
     },
     /// Says that work on a claimed task begins, or goes on
-    Start(Claimed),
+    Start(ClaimedTaskArguments),
     /// Ends a claimed task with its result
     Finish {
         #[command(flatten)]
-        claimed: Claimed,
+        claimed: ClaimedTaskArguments,
         /// What came of it; `-` reads it from standard input
         result: String,
         /// The result is JSON, not text
@@ -82,7 +82,7 @@ enum Order {
     /// Ends a claimed task that cannot be done
     Fail {
         #[command(flatten)]
-        claimed: Claimed,
+        claimed: ClaimedTaskArguments,
         /// Why
         reason: String,
     },
@@ -105,15 +105,15 @@ enum Order {
         reason: Option<String>,
     },
     /// Creates a task, or calls a tool, at given times
-    Schedule(schedule::Create),
+    Schedule(schedule::CreateScheduleArguments),
     /// Shows your schedules, or deletes one; operators see all
-    Schedules(schedule::List),
+    Schedules(schedule::ListSchedulesArguments),
     /// Shows changes of your tasks as they are made; operators see all
-    Watch(watch::Arguments),
+    Watch(watch::WatchArguments),
 }
 
 #[derive(Debug, clap::Args)]
-struct Create {
+struct CreateTaskArguments {
     /// What is to be done, in one line
     title: String,
     /// All that somebody needs to know to do it; `-` reads it from standard input
@@ -126,11 +126,11 @@ struct Create {
     #[arg(long, value_name = "GROUP")]
     share: Option<String>,
     #[command(flatten)]
-    needs: Needs,
+    needs: TaskNeeds,
 }
 
 #[derive(Debug, clap::Args)]
-struct Needs {
+struct TaskNeeds {
     /// What somebody must be able to do to take it, for example rust
     #[arg(long, value_delimiter = ',', value_name = "CAPABILITY")]
     capabilities: Option<Vec<String>>,
@@ -140,13 +140,13 @@ struct Needs {
 }
 
 #[derive(Debug, clap::Args)]
-struct Which {
+struct TaskArguments {
     /// The task's number
     task: u64,
 }
 
 #[derive(Debug, clap::Args)]
-struct Claimed {
+struct ClaimedTaskArguments {
     /// The task's number
     task: u64,
     /// The claim's number, as `next` showed it
@@ -154,27 +154,27 @@ struct Claimed {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Result<(), CommandError> {
     let Some(order) = &arguments.order else {
         return list(&arguments.list, context);
     };
     let one = |tool, given: &Value| context.show::<OneTask>(tool, given, show_one);
     match order {
-        Order::List(which) => list(which, context),
+        TaskOrder::List(which) => list(which, context),
         // Not by the tool, which models call: what a person shares here is shared without asking anybody.
-        Order::Create(create) => {
+        TaskOrder::Create(create) => {
             let (created, raw) = context.ask::<CreatedTask>("colibri/create-task", &create.arguments()?)?;
             context.print(&raw, || format!("Created task {}.", line(&created.task)))
         }
-        Order::Intake { text, needs } => {
+        TaskOrder::Intake { text, needs } => {
             let mut given = json!({ "text": text_of(text)? });
             put(&mut given, "capabilities", &needs.capabilities);
             put(&mut given, "source", &needs.source);
             let taken = |taken: &CreatedTask| format!("Took in task {}.", line(&taken.task));
             context.show("colibri_intake_task", &given, taken)
         }
-        Order::Show(Which { task }) => one("colibri_get_task", &json!({ "task": task })),
-        Order::Next {
+        TaskOrder::Show(TaskArguments { task }) => one("colibri_get_task", &json!({ "task": task })),
+        TaskOrder::Next {
             task,
             shared,
             capabilities,
@@ -184,8 +184,8 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Comman
             put(&mut given, "capabilities", capabilities);
             context.show("colibri_next_task", &given, show_next)
         }
-        Order::Start(claimed) => one("colibri_start_task", &claimed.arguments()),
-        Order::Finish {
+        TaskOrder::Start(claimed) => one("colibri_start_task", &claimed.arguments()),
+        TaskOrder::Finish {
             claimed,
             result,
             as_json,
@@ -199,29 +199,29 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Comman
             };
             one("colibri_finish_task", &given)
         }
-        Order::Fail { claimed, reason } => {
+        TaskOrder::Fail { claimed, reason } => {
             let mut given = claimed.arguments();
             given["reason"] = json!(reason);
             one("colibri_fail_task", &given)
         }
-        Order::Release { task, claim, reason } => {
+        TaskOrder::Release { task, claim, reason } => {
             let mut given = json!({ "task": task });
             put(&mut given, "claim", claim);
             put(&mut given, "reason", reason);
             one("colibri_release_task", &given)
         }
-        Order::Cancel { task, reason } => {
+        TaskOrder::Cancel { task, reason } => {
             let mut given = json!({ "task": task });
             put(&mut given, "reason", reason);
             one("colibri_cancel_task", &given)
         }
-        Order::Schedule(create) => schedule::create(create, context),
-        Order::Schedules(which) => schedule::list(which, context),
-        Order::Watch(arguments) => watch::run(arguments, context),
+        TaskOrder::Schedule(create) => schedule::create(create, context),
+        TaskOrder::Schedules(which) => schedule::list(which, context),
+        TaskOrder::Watch(arguments) => watch::run(arguments, context),
     }
 }
 
-impl Create {
+impl CreateTaskArguments {
     fn arguments(&self) -> Result<Value, CommandError> {
         let mut given = json!({ "title": self.title });
         if let Some(description) = &self.description {
@@ -235,13 +235,13 @@ impl Create {
     }
 }
 
-impl Claimed {
+impl ClaimedTaskArguments {
     fn arguments(&self) -> Value {
         json!({ "task": self.task, "claim": self.claim })
     }
 }
 
-fn list(which: &List, context: &Context) -> Result<(), CommandError> {
+fn list(which: &ListTasksArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut query = json!({ "limit": which.limit });
     put(&mut query, "status", &which.status);
     put(&mut query, "source", &which.source);

@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 use super::shown::{put, text_of};
-use crate::commands::context::Context;
+use crate::commands::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
 use colibri_api::{Schedule, Schedules};
 
 /// When, and what.
 #[derive(Debug, clap::Args)]
-pub(super) struct Create {
+pub(super) struct CreateScheduleArguments {
     #[command(flatten)]
     when: When,
     #[command(flatten)]
-    what: What,
+    what: ScheduledTask,
     /// All that somebody needs to know to do the task; `-` reads it from standard input
     #[arg(long, requires = "title")]
     description: Option<String>,
@@ -45,7 +45,7 @@ struct When {
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct What {
+struct ScheduledTask {
     /// What is to be done: the title of the task to create
     title: Option<String>,
     /// The tool to call, by the name that you see
@@ -55,14 +55,14 @@ struct What {
 
 /// Which schedules.
 #[derive(Debug, clap::Args)]
-pub(super) struct List {
+pub(super) struct ListSchedulesArguments {
     /// Deletes this one
     #[arg(long, value_name = "ID")]
     delete: Option<u64>,
 }
 
 /// Creates one.
-pub(super) fn create(create: &Create, context: &Context) -> Result<(), CommandError> {
+pub(super) fn create(create: &CreateScheduleArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut given = json!({ "action": "create" });
     put(&mut given, "cron", &create.when.cron);
     put(&mut given, "every_s", &create.when.every);
@@ -83,7 +83,7 @@ pub(super) fn create(create: &Create, context: &Context) -> Result<(), CommandEr
 }
 
 /// Lists them, or deletes one.
-pub(super) fn list(which: &List, context: &Context) -> Result<(), CommandError> {
+pub(super) fn list(which: &ListSchedulesArguments, context: &CommandContext) -> Result<(), CommandError> {
     let given = match which.delete {
         Some(id) => json!({ "action": "delete", "schedule": id }),
         None => json!({ "action": "list" }),

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use colibri_api::{StreamEnded, Task, TaskChanged, TaskStatus, TasksDropped, WatchTasksAsked, WatchingTasks};
+use colibri_api::{StreamEnded, Task, TaskChanged, TaskStatus, TasksLagged, TasksSubscribed, WatchTasksRequest};
 use serde_json::value::RawValue;
 
 use super::shown::{line, note};
-use crate::commands::context::Context;
+use crate::commands::context::CommandContext;
 use crate::connection::read;
 use crate::failure::CommandError;
 use crate::terminal;
@@ -14,15 +14,15 @@ use colibri_text::visible;
 
 /// What to watch.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct WatchArguments {
     /// Only this task, until it has ended
     task: Option<u64>,
 }
 
 /// Runs the command until it is interrupted, or the one task has ended.
-pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), CommandError> {
+pub(super) fn run(arguments: &WatchArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
-    let asked = WatchTasksAsked { task: arguments.task };
+    let asked = WatchTasksRequest { task: arguments.task };
     let ended = connection.listen("colibri/watch-tasks", &asked, |_, name, params| {
         let told = tell(name, params, context.json)?;
         let is_over = asked.task.is_some() && told.is_some_and(TaskStatus::has_ended);
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Comman
 fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>, CommandError> {
     let (text, status) = match name {
         "colibri/watching-tasks" => {
-            let WatchingTasks { task, .. } = read(name, params)?;
+            let TasksSubscribed { task, .. } = read(name, params)?;
             let Some(task) = task else { return Ok(None) };
             (shown(None, &task), Some(task.said.status))
         }
@@ -51,7 +51,7 @@ fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>,
             (shown(from, &task), Some(task.said.status))
         }
         "colibri/tasks-dropped" => {
-            let TasksDropped { changes, .. } = read(name, params)?;
+            let TasksLagged { changes, .. } = read(name, params)?;
             let count = changes.map_or_else(String::new, |changes| format!("{changes} "));
             (
                 format!("-- {count}changes were made faster than they could be shown"),

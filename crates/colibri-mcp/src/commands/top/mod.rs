@@ -12,14 +12,14 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::Rect;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::screen::{self, News, Screen};
 use crate::connection::{DaemonAddress, DaemonConnection, RequestError, read};
 use crate::failure::CommandError;
-use colibri_api::{Overview, OverviewAsked, StreamEnded};
+use colibri_api::{Overview, OverviewRequest, StreamEnded};
 use colibri_protocol::Code;
-use model::Model;
-use view::{View, draw, plain};
+use model::TopModel;
+use view::{TopView, draw, plain};
 
 /// Records of the trail that are asked for: more than a screen has lines.
 const TAIL: u64 = 60;
@@ -27,29 +27,29 @@ const TAIL: u64 = 60;
 const TAIL_ONCE: u64 = 10;
 
 /// Runs the command.
-pub(crate) fn run(arguments: &screen::Arguments, context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &screen::ScreenArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     if context.json || arguments.prints_once() {
         return once(context).map(|()| ExitCode::SUCCESS);
     }
-    let feed = Feed {
+    let feed = TopFeed {
         place: context.place.clone(),
         read_only: context.read_only,
         every: arguments.every(),
     };
-    let top = Top {
-        model: Model::default(),
-        view: View::new(arguments.has_colour(), true),
+    let top = TopScreen {
+        model: TopModel::default(),
+        view: TopView::new(arguments.has_colour(), true),
     };
     screen::show(top, move |news| feed.listen(news)).map_err(explained)
 }
 
 /// What is known, and how it is looked at.
-struct Top {
-    model: Model,
-    view: View,
+struct TopScreen {
+    model: TopModel,
+    view: TopView,
 }
 
-impl Screen for Top {
+impl Screen for TopScreen {
     type Heard = Box<Overview>;
 
     fn update(&mut self, overview: Box<Overview>) {
@@ -77,18 +77,18 @@ impl Screen for Top {
 }
 
 /// Listens to the daemon.
-struct Feed {
+struct TopFeed {
     place: DaemonAddress,
     read_only: bool,
     every: Duration,
 }
 
-impl Feed {
+impl TopFeed {
     /// Until the connection ends, which is a failure, or nobody wants news any more.
     fn listen(&self, news: &Sender<News<Box<Overview>>>) -> Result<(), CommandError> {
         let mut connection = DaemonConnection::open(&self.place, self.read_only)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
-        let params = OverviewAsked {
+        let params = OverviewRequest {
             every_ms: Some(every_ms),
             tail: TAIL,
         };
@@ -117,14 +117,14 @@ fn explained(failure: CommandError) -> CommandError {
     }
 }
 
-fn once(context: &Context) -> Result<(), CommandError> {
-    let asked = OverviewAsked {
+fn once(context: &CommandContext) -> Result<(), CommandError> {
+    let asked = OverviewRequest {
         every_ms: None,
         tail: TAIL_ONCE,
     };
     let (overview, raw) = context.ask("colibri/overview", &asked).map_err(explained)?;
     context.print(&raw, || {
-        let mut model = Model::default();
+        let mut model = TopModel::default();
         model.update(overview);
         plain(&model, screen::width())
     })
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn keys_are_as_the_last_line_says() {
-        let mut top = Top {
-            model: Model::default(),
-            view: View::new(false, true),
+        let mut top = TopScreen {
+            model: TopModel::default(),
+            view: TopView::new(false, true),
         };
         assert!(top.press(KeyCode::Char('q')).is_break() && top.press(KeyCode::Esc).is_break());
         for code in [

@@ -47,7 +47,7 @@ impl Sort {
 
 /// One server's line.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct ServerLine {
     pub(super) server: OverviewServer,
     pub(super) rate: f64,
     pub(super) p50: Option<Latency>,
@@ -66,7 +66,7 @@ pub(super) enum Latency {
 
 /// All that is known, and what happened before.
 #[derive(Debug, Default)]
-pub(super) struct Model {
+pub(super) struct TopModel {
     pub(super) now: Option<Overview>,
     /// Earlier counters: the time, and what was counted by server.
     pub(super) before: VecDeque<(u64, BTreeMap<String, CallCounts>)>,
@@ -75,7 +75,7 @@ pub(super) struct Model {
     users: HashMap<u32, String>,
 }
 
-impl Model {
+impl TopModel {
     /// Takes a new overview in.
     pub(super) fn update(&mut self, overview: Overview) {
         if let Some(old) = self.now.take() {
@@ -126,14 +126,14 @@ impl Model {
         }
     }
 
-    pub(super) fn lines(&self, now: &Overview, sort: Sort) -> Vec<Line> {
-        let mut lines: Vec<Line> = now
+    pub(super) fn lines(&self, now: &Overview, sort: Sort) -> Vec<ServerLine> {
+        let mut lines: Vec<ServerLine> = now
             .servers
             .iter()
             .map(|server| {
                 let (recent, seconds) = self.counted_in(now, server, RATE_WINDOW);
                 let (latencies, _) = self.counted_in(now, server, LATENCY_WINDOW);
-                Line {
+                ServerLine {
                     server: server.clone(),
                     rate: recent.finished as f64 / seconds,
                     p50: quantile(&latencies, 0.5),
@@ -147,7 +147,7 @@ impl Model {
             Sort::Name => {}
             Sort::Calls => lines.sort_by(|a, b| b.rate.total_cmp(&a.rate)),
             Sort::Latency => {
-                let key = |line: &Line| match line.p95 {
+                let key = |line: &ServerLine| match line.p95 {
                     None => -1.0,
                     Some(Latency::Within(seconds)) => seconds,
                     Some(Latency::Beyond(_)) => f64::INFINITY,
@@ -216,13 +216,13 @@ mod tests {
         .unwrap()
     }
 
-    fn line(model: &Model) -> Line {
+    fn line(model: &TopModel) -> ServerLine {
         model.lines(model.now.as_ref().unwrap(), Sort::Name).remove(0)
     }
 
     #[test]
     fn rates_and_latencies_are_of_the_last_while() {
-        let mut model = Model::default();
+        let mut model = TopModel::default();
         model.update(overview(100_000, 100, json!([[0.001, 50], [1.0, 0], [null, 0]])));
         let first = line(&model);
         assert_eq!((first.rate, first.p95), (0.5, Some(Latency::Within(0.001))));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn counters_that_begin_anew_are_no_trouble() {
-        let mut model = Model::default();
+        let mut model = TopModel::default();
         model.update(overview(100_000, 100, json!([[0.001, 50], [null, 0]])));
         model.update(overview(101_000, 101, json!([[0.001, 3], [null, 0]])));
         assert_eq!(line(&model).rate, 3.0);

@@ -4,8 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use super::super::screen::{BOLD, Chosen, Drawn, Palette, Rows, as_text, indented, said, text, to_the_right};
-use super::model::{Latency, Line, Model, Sort};
+use super::super::screen::{
+    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, indented, said, text, to_the_right,
+};
+use super::model::{Latency, ServerLine, Sort, TopModel};
 use crate::terminal::{bytes, duration};
 use colibri_api::{ServerState, others};
 use colibri_text::counted;
@@ -23,23 +25,23 @@ const MAX_TOLD: usize = 4;
 
 /// What is chosen, by the person or by the terminal.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct TopView {
     /// How servers are ordered.
     pub sort: Sort,
     /// Whether a person can press keys.
     pub keys: bool,
     /// The chosen server.
-    pub chosen: Chosen,
+    pub chosen: RowSelection,
     palette: Palette,
 }
 
-impl View {
+impl TopView {
     /// A view with nothing chosen.
-    pub(super) fn new(colour: bool, keys: bool) -> View {
-        View {
+    pub(super) fn new(colour: bool, keys: bool) -> TopView {
+        TopView {
             sort: Sort::Name,
             keys,
-            chosen: Chosen::default(),
+            chosen: RowSelection::default(),
             palette: Palette::new(colour),
         }
     }
@@ -55,7 +57,7 @@ impl View {
 }
 
 /// Draws everything into `area`.
-pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(model: &TopModel, view: &mut TopView, area: Rect, buffer: &mut Buffer) {
     let head = head(model, view, area.width);
     let servers = servers(model, view, area.width);
     let approvals = approvals(
@@ -99,7 +101,7 @@ pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buff
                 view.palette.mark,
                 rest - at
             );
-            Drawn::new(more, view.palette.bad()).draw(area, y, buffer);
+            StyledLine::new(more, view.palette.bad()).draw(area, y, buffer);
         } else if y < height {
             line.draw(area, y, buffer);
         }
@@ -116,8 +118,8 @@ pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buff
 }
 
 /// Everything as plain text: as many lines as there is to say, so wide.
-pub(super) fn plain(model: &Model, width: u16) -> String {
-    let mut view = View::new(false, false);
+pub(super) fn plain(model: &TopModel, width: u16) -> String {
+    let mut view = TopView::new(false, false);
     let records = model
         .now
         .as_ref()
@@ -135,15 +137,16 @@ pub(super) fn plain(model: &Model, width: u16) -> String {
     as_text(&buffer, area)
 }
 
-fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
+fn head(model: &TopModel, view: &TopView, width: u16) -> Vec<StyledLine> {
     let mut lines = Vec::new();
-    let bad =
-        |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.palette.bad(), width, MAX_TOLD));
+    let bad = |lines: &mut Vec<StyledLine>, what: String| {
+        lines.extend(indented(&what, 0, view.palette.bad(), width, MAX_TOLD))
+    };
     if let Some(now) = &model.now {
         let memory = now
             .resident
             .map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
-        lines.push(Drawn::new(
+        lines.push(StyledLine::new(
             format!(
                 "colibri-mcpd {}, up {}: {}, {} in flight{memory}",
                 text(&now.version),
@@ -163,7 +166,7 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
             let behind = trail.records.saturating_sub(trail.witnessed);
             second.push_str(&format!("; trail: {} records, {behind} not witnessed", trail.records));
         }
-        lines.push(Drawn::new(second, Style::new()));
+        lines.push(StyledLine::new(second, Style::new()));
         if let Some(why) = now.trail.as_ref().and_then(|trail| trail.failing.as_ref()) {
             bad(&mut lines, format!("TRAIL FAILING, calls are refused: {}", text(why)));
         }
@@ -189,22 +192,22 @@ const COLUMNS: [(&str, usize); 7] = [
 ];
 const STATE: usize = 12;
 
-fn servers(model: &Model, view: &mut View, width: u16) -> Rows {
+fn servers(model: &TopModel, view: &mut TopView, width: u16) -> Rows {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
     let name = usize::from(width).saturating_sub(numbers + STATE + 3).clamp(8, 36);
     let state_at = name + 3;
-    let columns = |texts: [String; 7], style: Style, line: Drawn| {
+    let columns = |texts: [String; 7], style: Style, line: StyledLine| {
         let widths = COLUMNS.map(|(_, width)| width);
         to_the_right(line, state_at + STATE, widths, texts, style)
     };
-    let head = Drawn::new("  SERVER", BOLD).and(state_at, "STATE", BOLD);
+    let head = StyledLine::new("  SERVER", BOLD).and(state_at, "STATE", BOLD);
     let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head);
     let mut servers = Rows::new(head, "not well");
     let Some(now) = &model.now else { return servers };
     let lines = model.lines(now, view.sort);
     view.chosen.rows(lines.iter().map(|line| line.server.id.clone()));
     for line in &lines {
-        let Line { server, .. } = line;
+        let ServerLine { server, .. } = line;
         let selected = view.chosen.is(&server.id);
         let style = Style::new().add_modifier(if selected { Modifier::BOLD } else { Modifier::empty() });
         let mark = if selected { ">" } else { " " };
@@ -213,7 +216,7 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Rows {
         if trouble || server.blocked > 0 || server.instructions_blocked {
             servers.unwell.push((servers.lines.len(), text(&server.id)));
         }
-        let drawn = Drawn::new(format!("{mark} {}", text(&server.id)), style);
+        let drawn = StyledLine::new(format!("{mark} {}", text(&server.id)), style);
         let drawn = drawn.and(state_at, state, view.of_state(server.state));
         servers.lines.push(columns(numbers_of(line), style, drawn));
         if server.blocked + server.others_blocked > 0 || server.instructions_blocked {
@@ -228,13 +231,13 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Rows {
                 count => format!(", prompts and resources {count}"),
             };
             let said = format!("    not as approved: tools {blocked}{others}{instructions}; colibri-mcp pin diff {id}");
-            servers.lines.push(Drawn::new(said, Style::new()));
+            servers.lines.push(StyledLine::new(said, Style::new()));
         }
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
             if view.keys {
                 // All of it is shown for the chosen one.
                 let line = format!("    {}", text(reason));
-                servers.lines.push(Drawn::new(line, Style::new()));
+                servers.lines.push(StyledLine::new(line, Style::new()));
             } else {
                 servers
                     .lines
@@ -248,12 +251,12 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Rows {
     if lines.len() <= 1 {
         servers
             .lines
-            .push(Drawn::new("  no servers: the registry is empty", Style::new()));
+            .push(StyledLine::new("  no servers: the registry is empty", Style::new()));
     }
     servers
 }
 
-fn numbers_of(line: &Line) -> [String; 7] {
+fn numbers_of(line: &ServerLine) -> [String; 7] {
     let hosted = |number: u64| {
         line.server
             .state
@@ -299,7 +302,7 @@ fn latency(latency: Option<Latency>) -> String {
 }
 
 /// More about the chosen server; without a choice, what the numbers mean.
-fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
+fn detail(model: &TopModel, view: &TopView, width: u16) -> Vec<StyledLine> {
     let Some(now) = &model.now else { return Vec::new() };
     let server = now.servers.iter().find(|server| view.chosen.is(&server.id));
     let said = match server {
@@ -337,20 +340,20 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
         }
     };
     let style = Style::new().add_modifier(Modifier::DIM);
-    let mut lines = vec![Drawn::new(said, style)];
+    let mut lines = vec![StyledLine::new(said, style)];
     if let Some(reason) = server.and_then(|server| server.reason.as_deref()) {
         lines.extend(indented(&text(reason), 4, style, width, MAX_TOLD));
     }
     lines
 }
 
-fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> {
+fn approvals(model: &TopModel, view: &TopView, width: u16, most: usize) -> Vec<StyledLine> {
     let Some(now) = &model.now else { return Vec::new() };
     if now.approvals.is_empty() {
-        return vec![Drawn::new("APPROVALS WAITING: none", BOLD)];
+        return vec![StyledLine::new("APPROVALS WAITING: none", BOLD)];
     }
     let style = view.palette.style(Color::Yellow, Modifier::BOLD);
-    let mut lines = vec![Drawn::new(
+    let mut lines = vec![StyledLine::new(
         format!("APPROVALS WAITING: {} (colibri-mcp approvals)", now.approvals.len()),
         style,
     )];
@@ -365,13 +368,13 @@ fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> 
             text(&approval.rule)
         );
         if view.keys {
-            lines.push(Drawn::new(format!("  {said}"), Style::new()));
+            lines.push(StyledLine::new(format!("  {said}"), Style::new()));
         } else {
             lines.extend(indented(&said, 2, Style::new(), width, usize::MAX));
         }
     }
     if now.approvals.len() > most {
-        lines.push(Drawn::new(
+        lines.push(StyledLine::new(
             format!("  {} {} more", view.palette.mark, now.approvals.len() - most),
             Style::new(),
         ));
@@ -380,12 +383,15 @@ fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> 
 }
 
 /// Who has had how much of what may be spent, those who had most first.
-fn spenders(model: &Model, view: &View, most: usize) -> Vec<Drawn> {
+fn spenders(model: &TopModel, view: &TopView, most: usize) -> Vec<StyledLine> {
     let spenders = model.now.as_ref().map_or(&[][..], |now| &now.spenders);
     if spenders.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![Drawn::new("SPENT (people today, UTC; agents since their start)", BOLD)];
+    let mut lines = vec![StyledLine::new(
+        "SPENT (people today, UTC; agents since their start)",
+        BOLD,
+    )];
     for spender in spenders.iter().take(most) {
         let person = text(model.user(Some(spender.uid)));
         let who = match (&spender.agent, &spender.session) {
@@ -401,40 +407,40 @@ fn spenders(model: &Model, view: &View, most: usize) -> Vec<Drawn> {
             Some(0) => view.palette.bad(),
             _ => Style::new(),
         };
-        lines.push(Drawn::new(
+        lines.push(StyledLine::new(
             format!("  {who}: {}, {left}", bytes(spender.spent_bytes)),
             style,
         ));
     }
     if spenders.len() > most {
         let more = format!("  {} {} more", view.palette.mark, spenders.len() - most);
-        lines.push(Drawn::new(more, Style::new()));
+        lines.push(StyledLine::new(more, Style::new()));
     }
     lines
 }
 
 /// The end of the trail, the newest last, in so many lines.
-fn trail(model: &Model, view: &View, room: usize) -> Vec<Drawn> {
+fn trail(model: &TopModel, view: &TopView, room: usize) -> Vec<StyledLine> {
     let Some(trail) = model.now.as_ref().and_then(|now| now.trail.as_ref()) else {
         return Vec::new();
     };
     if room == 0 {
         return Vec::new();
     }
-    let mut lines = vec![Drawn::new("TRAIL (UTC)", BOLD)];
+    let mut lines = vec![StyledLine::new("TRAIL (UTC)", BOLD)];
     let skip = trail.tail.len().saturating_sub(room - 1);
     lines.extend(trail.tail.iter().skip(skip).map(|record| {
         let style = match record.result.as_deref() {
             Some("FAIL") => view.palette.style(Color::Red, Modifier::empty()),
             _ => Style::new(),
         };
-        Drawn::new(said(record, model.user(record.uid)), style)
+        StyledLine::new(said(record, model.user(record.uid)), style)
     }));
     lines
 }
 
-fn keys(view: &View) -> Drawn {
-    Drawn::new(
+fn keys(view: &TopView) -> StyledLine {
+    StyledLine::new(
         format!("q quit   s sort (by {})   up/down choose a server", view.sort.name()),
         Style::new().add_modifier(Modifier::REVERSED),
     )
@@ -499,13 +505,13 @@ mod tests {
         .unwrap()
     }
 
-    fn model(servers: usize, approvals: usize) -> Model {
-        let mut model = Model::default();
+    fn model(servers: usize, approvals: usize) -> TopModel {
+        let mut model = TopModel::default();
         model.update(overview(servers, approvals));
         model
     }
 
-    fn screen(model: &Model, view: &mut View, width: u16, height: u16) -> Vec<String> {
+    fn screen(model: &TopModel, view: &mut TopView, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal
             .draw(|frame| draw(model, view, frame.area(), frame.buffer_mut()))
@@ -517,7 +523,7 @@ mod tests {
     #[test]
     fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
         for (width, height) in [(80, 24), (120, 40)] {
-            let mut view = View::new(true, true);
+            let mut view = TopView::new(true, true);
             let rows = screen(&model(3, 1), &mut view, width, height);
             let all = rows.join("\n");
             for part in [
@@ -564,7 +570,7 @@ mod tests {
     fn a_great_many_of_everything_and_no_room_is_no_trouble() {
         for (width, height) in [(80, 24), (120, 40), (40, 10), (20, 4), (1, 1), (300, 100)] {
             for (servers, approvals) in [(0, 0), (200, 100)] {
-                let mut view = View::new(false, true);
+                let mut view = TopView::new(false, true);
                 let model = model(servers, approvals);
                 screen(&model, &mut view, width, height);
                 view.chosen.step(-1);
@@ -588,20 +594,20 @@ mod tests {
                 server.state = Some(ServerState::Ready);
             }
         }
-        let mut model = Model::default();
+        let mut model = TopModel::default();
         model.update(all);
-        let rows = screen(&model, &mut View::new(false, true), 80, 24);
+        let rows = screen(&model, &mut TopView::new(false, true), 80, 24);
         let said = rows.join("\n");
         assert!(said.contains("more lines: up/down; not well: server-18"), "{said}");
         // A terminal too low for what stands below the servers says so as well.
-        let said = screen(&super::tests::model(3, 9), &mut View::new(false, true), 80, 9).join("\n");
+        let said = screen(&super::tests::model(3, 9), &mut TopView::new(false, true), 80, 9).join("\n");
         assert!(said.contains("more lines need a taller terminal"), "{said}");
     }
 
     #[test]
     fn keys_choose_and_sort() {
         let model = model(3, 0);
-        let mut view = View::new(false, true);
+        let mut view = TopView::new(false, true);
         screen(&model, &mut view, 80, 24);
         view.chosen.step(1);
         view.chosen.step(1);
@@ -624,7 +630,7 @@ mod tests {
     #[test]
     fn without_colour_states_are_words_and_cells_have_none() {
         for colour in [false, true] {
-            let mut view = View::new(colour, true);
+            let mut view = TopView::new(colour, true);
             let area = Rect::new(0, 0, 80, 24);
             let mut buffer = Buffer::empty(area);
             draw(&model(3, 1), &mut view, area, &mut buffer);
@@ -642,14 +648,14 @@ mod tests {
         model.trouble = Some("the daemon closed the connection\u{1b}".to_owned());
         let mut bad = overview(1, 0);
         bad.registry_error = Some("line 3".to_owned());
-        let all = screen(&model, &mut View::new(false, true), 80, 24).join("\n");
+        let all = screen(&model, &mut TopView::new(false, true), 80, 24).join("\n");
         assert!(
             all.contains("NO NEWS: the daemon closed the connection\\u{1b}"),
             "{all}"
         );
         model.update(bad);
         model.trouble = None;
-        let all = screen(&model, &mut View::new(false, true), 80, 24).join("\n");
+        let all = screen(&model, &mut TopView::new(false, true), 80, 24).join("\n");
         assert!(
             !all.contains("NO NEWS") && all.contains("REGISTRY NOT RELOADED: line 3"),
             "{all}"
@@ -670,7 +676,7 @@ mod tests {
         assert!(!text.contains("q quit"));
         assert_eq!(text.matches(" long").count() % 60, 0, "reasons are whole: {text}");
         assert!(text.lines().all(|line| Span::raw(line).width() <= 80), "{text}");
-        assert!(plain(&Model::default(), 80).contains("SERVER"));
+        assert!(plain(&TopModel::default(), 80).contains("SERVER"));
     }
 
     #[test]

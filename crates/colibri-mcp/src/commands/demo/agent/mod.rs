@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use super::super::connect::own_path;
 use super::super::glasspane;
-use super::stage::{JAIL, Place, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
+use super::stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
 use crate::connection::{DaemonConnection, read};
 use crate::failure::CommandError;
 use colibri_api::{
-    AgentEvent, AgentEventsAsked, AgentInstance, AgentState, Agents, CreatedTask, OneAgent, OneTask, SpawnAsked,
-    TaskStatus,
+    AgentEvent, AgentEventsRequest, AgentInstance, AgentState, AgentsResponse, CreatedTask, OneAgent, OneTask,
+    SpawnAgentRequest, TaskStatus,
 };
 use colibri_registry::PATH as REGISTRY;
 use colibri_text::{brief, visible};
-use model::{Model, NOTE};
+use model::{DemoModel, NOTE};
 
 /// The agent's id in the demo's registry.
 const AGENT: &str = "demo-agent";
@@ -48,7 +48,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     say!("An agent: a program that asks a model and calls tools. Here it has one door, and no other way out.\n");
 
     say!("1. A model that follows a script, and a daemon of its own, for this demo");
-    let model = Model::start(port(&lock(stage).place)?)?;
+    let model = DemoModel::start(port(&lock(stage).place)?)?;
     let entry = entry(&model)?;
     let context = lock(stage).start(&json!({ AGENT: entry }))?;
     let mut connection = wait_for_daemon(stage, &context)?;
@@ -57,8 +57,8 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
         model.address
     );
     match &lock(stage).place {
-        Place::Jail => say!("   The agent runs {JAIL}, as {REGISTRY} says.\n"),
-        Place::Host { why } => {
+        DemoPlace::Jail => say!("   The agent runs {JAIL}, as {REGISTRY} says.\n"),
+        DemoPlace::Host { why } => {
             say!("   The agent runs as a process of this host, not in a jail:");
             say!("{}", indented(why));
             say!("   Its entry:");
@@ -77,7 +77,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
 
     say!("3. The agent is started for it; what it writes, as it writes it");
     say!("   $ colibri-mcp agent run {AGENT} --task {} --follow", task.id);
-    let asked = SpawnAsked {
+    let asked = SpawnAgentRequest {
         agent: AGENT.to_owned(),
         task: Some(task.id),
         prompt: None,
@@ -130,7 +130,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
 }
 
 /// The agent's entry, where the demo has a registry of its own.
-fn entry(model: &Model) -> Result<Value, CommandError> {
+fn entry(model: &DemoModel) -> Result<Value, CommandError> {
     let program = own_path()?;
     Ok(json!({
         "command": program,
@@ -143,8 +143,8 @@ fn entry(model: &Model) -> Result<Value, CommandError> {
 }
 
 /// Where the model listens: anywhere, or, where root's registry has the agent, where that looks for it.
-fn port(place: &Place) -> Result<u16, CommandError> {
-    let Place::Jail = place else { return Ok(0) };
+fn port(place: &DemoPlace) -> Result<u16, CommandError> {
+    let DemoPlace::Jail = place else { return Ok(0) };
     let registry: Value = serde_json::from_slice(&std::fs::read(REGISTRY)?)
         .map_err(|error| CommandError::Machine(format!("{REGISTRY}: {error}")))?;
     let url = registry["agents"][AGENT]["model"]["url"].as_str().unwrap_or_default();
@@ -160,7 +160,7 @@ fn port(place: &Place) -> Result<u16, CommandError> {
 
 /// Shows the events of an instance until it has ended.
 fn follow(connection: &mut DaemonConnection, id: &str) -> Result<(), CommandError> {
-    let asked = AgentEventsAsked {
+    let asked = AgentEventsRequest {
         id: id.to_owned(),
         from: 1,
         follow: true,
@@ -204,7 +204,7 @@ fn lines(event: &AgentEvent) -> Vec<String> {
 
 /// An instance as it is now.
 fn instance_of(connection: &mut DaemonConnection, id: &str) -> Result<AgentInstance, CommandError> {
-    let (agents, _) = connection.ask::<Agents>("colibri/agents", &json!({}))?;
+    let (agents, _) = connection.ask::<AgentsResponse>("colibri/agents", &json!({}))?;
     let instance = agents.instances.into_iter().find(|instance| instance.id == id);
     instance.ok_or_else(|| not_as_shown("the agent's instance is not listed"))
 }

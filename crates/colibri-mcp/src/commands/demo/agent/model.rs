@@ -18,7 +18,7 @@ pub(super) const NOTE: &str = "A door, a jail, a task";
 
 /// What the model has seen, and would charge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ModelTraffic {
     pub requests: u64,
     /// Those that came with its key.
     pub with_key: u64,
@@ -27,17 +27,17 @@ pub(super) struct Seen {
 }
 
 /// The model, as long as the program runs.
-pub(super) struct Model {
+pub(super) struct DemoModel {
     pub address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ModelTraffic>>,
 }
 
-impl Model {
+impl DemoModel {
     /// Listens on loopback; 0 is any port.
-    pub(super) fn start(port: u16) -> io::Result<Model> {
+    pub(super) fn start(port: u16) -> io::Result<DemoModel> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(ModelTraffic::default()));
         let shared = seen.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -46,16 +46,16 @@ impl Model {
                 std::thread::spawn(move || serve(stream, &seen));
             }
         });
-        Ok(Model { address, seen })
+        Ok(DemoModel { address, seen })
     }
 
     /// What it has seen so far.
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> ModelTraffic {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Seen>) -> io::Result<()> {
+fn serve(stream: TcpStream, seen: &Mutex<ModelTraffic>) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?.take(MAX_REQUEST));
     let (mut length, mut has_key, mut line) = (0, false, String::new());
     loop {

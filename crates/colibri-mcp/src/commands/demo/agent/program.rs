@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use super::super::super::context::Context;
+use super::super::super::context::CommandContext;
 use crate::connection::DaemonConnection;
 use crate::failure::CommandError;
 use crate::terminal;
@@ -19,7 +19,7 @@ const TURNS: usize = 20;
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Runs the agent. It has ended well where its model said so.
-pub(crate) fn run(context: &Context) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(context: &CommandContext) -> Result<ExitCode, CommandError> {
     let (said, failed) = match work(context) {
         Ok(said) => (said, false),
         Err(failure) => (failure.to_string(), true),
@@ -34,7 +34,7 @@ fn event(event: &Value) -> Result<(), CommandError> {
 }
 
 /// What the model says in the end.
-fn work(context: &Context) -> Result<String, CommandError> {
+fn work(context: &CommandContext) -> Result<String, CommandError> {
     let mut connection = context.connect()?;
     let listed: Value = connection.ask("tools/list", &json!({}))?.0;
     let listed = listed["tools"].as_array().into_iter().flatten();

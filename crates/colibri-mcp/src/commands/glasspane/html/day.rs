@@ -13,7 +13,7 @@ use super::time::{millis, text};
 use crate::terminal;
 use colibri_protocol::Code;
 use colibri_text::brief;
-use colibri_trail::{EventName, Fields, Filter, Shown, show};
+use colibri_trail::{EventName, RecordFields, RecordFilter, RecordView, show};
 
 /// The most characters of a name.
 pub(super) const NAME: usize = 120;
@@ -55,7 +55,7 @@ impl Span {
 /// Why a call is told by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum CallMarkReason {
     /// Colibri did not let it pass.
     Refused,
     /// It went wrong.
@@ -69,7 +69,7 @@ type Name = usize;
 
 /// What is known of a time. Text in it has been made visible and is bounded.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Day {
+pub(super) struct ReportPeriod {
     since: u64,
     until: u64,
     /// When the first piece of time begins, and the length of each, milliseconds.
@@ -77,14 +77,14 @@ pub(super) struct Day {
     step: u64,
     names: Vec<String>,
     /// Caller, agent or nothing, server, the server's id as it is known elsewhere.
-    paths: Vec<Way>,
+    paths: Vec<CallPath>,
     /// Path, piece of time, and the calls that went well, that failed, that were refused.
     cells: Vec<[u64; 5]>,
-    tools: Vec<Tool>,
+    tools: Vec<ToolFigures>,
     /// Reasons of calls that did not go well, most first.
     codes: Vec<(String, u64)>,
     /// Oldest first.
-    marks: Vec<Mark>,
+    marks: Vec<CallMark>,
     /// How many of each kind there were: refused, failed, waited.
     marked: [u64; 3],
     /// Calls that have no end in this time.
@@ -99,7 +99,7 @@ pub(super) struct Day {
 
 /// The way that calls take.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-struct Way {
+struct CallPath {
     caller: Name,
     agent: Option<Name>,
     server: Name,
@@ -107,7 +107,7 @@ struct Way {
 
 /// What a tool's calls came to on one path.
 #[derive(Debug, Default, Serialize)]
-struct Tool {
+struct ToolFigures {
     path: usize,
     name: Name,
     calls: u64,
@@ -123,8 +123,8 @@ struct Tool {
 
 /// A call that is told by itself.
 #[derive(Debug, Serialize)]
-struct Mark {
-    kind: Kind,
+struct CallMark {
+    kind: CallMarkReason,
     /// When it began, and for how long, milliseconds.
     at: u64,
     ms: u64,
@@ -137,7 +137,7 @@ struct Mark {
 
 /// The same before its names have their places.
 #[derive(Debug)]
-struct Told {
+struct RawCallMark {
     at: u64,
     ms: u64,
     path: usize,
@@ -150,20 +150,20 @@ struct Told {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct More {
-    args: Length,
-    output: Option<Length>,
+    args: DigestLength,
+    output: Option<DigestLength>,
     continues: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Length {
+struct DigestLength {
     length: u64,
 }
 
 /// A call that has not ended.
 #[derive(Debug)]
-struct Open {
+struct OpenCall {
     path: usize,
     tool: String,
     asked: u64,
@@ -173,7 +173,7 @@ struct Open {
 
 /// A question to a person that has no answer yet.
 #[derive(Debug)]
-struct Question {
+struct OpenQuestion {
     at: u64,
     path: usize,
     tool: String,
@@ -181,41 +181,41 @@ struct Question {
 }
 
 #[derive(Default)]
-struct Reading {
-    day: Day,
+struct PeriodReader {
+    day: ReportPeriod,
     named: HashMap<String, Name>,
     paths: HashMap<(Option<u32>, Option<String>, String), usize>,
     users: HashMap<u32, String>,
     cells: BTreeMap<(usize, u64), [u64; 3]>,
     tools: HashMap<(usize, String), usize>,
     codes: BTreeMap<String, u64>,
-    told: [VecDeque<Told>; 3],
-    open: BTreeMap<u64, Open>,
-    questions: BTreeMap<(u64, u64), Question>,
+    told: [VecDeque<RawCallMark>; 3],
+    open: BTreeMap<u64, OpenCall>,
+    questions: BTreeMap<(u64, u64), OpenQuestion>,
 }
 
 /// Reads the calls of a time from the trail in this directory.
 ///
 /// # Errors
 /// It cannot be read.
-pub(super) fn read(dir: &Path, span: Span) -> io::Result<Day> {
-    let filter = Filter {
+pub(super) fn read(dir: &Path, span: Span) -> io::Result<ReportPeriod> {
+    let filter = RecordFilter {
         since: Some(text(span.since)),
         until: Some(text(span.until)),
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     let step = span.step();
-    let mut reading = Reading {
-        day: Day {
+    let mut reading = PeriodReader {
+        day: ReportPeriod {
             since: span.since,
             until: span.until,
             // So that the pieces begin when clocks strike.
             first: span.since - span.since % step,
             step,
             most_marks: MAX_MARKS,
-            ..Day::default()
+            ..ReportPeriod::default()
         },
-        ..Reading::default()
+        ..PeriodReader::default()
     };
     show(dir, &filter, None, &mut |record| {
         reading.take(&record);
@@ -224,8 +224,8 @@ pub(super) fn read(dir: &Path, span: Span) -> io::Result<Day> {
     Ok(reading.finish())
 }
 
-impl Reading {
-    fn take(&mut self, record: &Shown<'_>) {
+impl PeriodReader {
+    fn take(&mut self, record: &RecordView<'_>) {
         let Some(at) = millis(&record.fields.timestamp) else {
             return;
         };
@@ -238,15 +238,15 @@ impl Reading {
         }
     }
 
-    fn enter(&mut self, record: &Shown<'_>) {
+    fn enter(&mut self, record: &RecordView<'_>) {
         let more: More = serde_json::from_str(record.rec).unwrap_or_default();
         if let Some(before) = more.continues {
             self.open.remove(&before);
         }
-        let Fields {
+        let RecordFields {
             server, tool, method, ..
         } = &record.fields;
-        let open = Open {
+        let open = OpenCall {
             path: self.path(record, server),
             tool: if tool.is_empty() { method } else { tool }.clone(),
             asked: more.args.length,
@@ -259,7 +259,7 @@ impl Reading {
         self.open.insert(record.n, open);
     }
 
-    fn exit(&mut self, record: &Shown<'_>, at: u64) {
+    fn exit(&mut self, record: &RecordView<'_>, at: u64) {
         let more: More = serde_json::from_str(record.rec).unwrap_or_default();
         let fields = &record.fields;
         let open = fields.enter.and_then(|enter| self.open.remove(&enter));
@@ -276,12 +276,12 @@ impl Reading {
         let code = fields.error_code.as_deref().unwrap_or("");
         let kind = match fields.result.as_str() {
             "SUCCESS" => None,
-            _ if is_refusal(code) => Some(Kind::Refused),
-            _ => Some(Kind::Failed),
+            _ if is_refusal(code) => Some(CallMarkReason::Refused),
+            _ => Some(CallMarkReason::Failed),
         };
         let bin = begun.saturating_sub(self.day.first) / self.day.step;
         let cell = self.cells.entry((path, bin)).or_default();
-        cell[kind.map_or(0, |kind| if kind == Kind::Failed { 1 } else { 2 })] += 1;
+        cell[kind.map_or(0, |kind| if kind == CallMarkReason::Failed { 1 } else { 2 })] += 1;
         if let Some((since, why)) = open.as_ref().and_then(|open| open.retry.clone()) {
             let told = self.told(
                 path,
@@ -289,7 +289,7 @@ impl Reading {
                 &format!("tried again after {why}"),
                 fields.enter,
             );
-            self.mark(Kind::Waited, since, at, told);
+            self.mark(CallMarkReason::Waited, since, at, told);
         }
         let row = self.tool(path, &fields.operation);
         row.calls += 1;
@@ -298,7 +298,7 @@ impl Reading {
         row.ms += took;
         let Some(kind) = kind else { return };
         match kind {
-            Kind::Refused => row.refused += 1,
+            CallMarkReason::Refused => row.refused += 1,
             _ => row.failed += 1,
         }
         let why = if code.is_empty() { "no reason" } else { code };
@@ -311,7 +311,7 @@ impl Reading {
     }
 
     /// An attempt failed: until the call's next record it waits, and is tried again.
-    fn retry(&mut self, record: &Shown<'_>, at: u64) {
+    fn retry(&mut self, record: &RecordView<'_>, at: u64) {
         let fields = &record.fields;
         let why = brief(fields.error_code.as_deref().unwrap_or("an attempt failed"), NAME);
         let Some(open) = fields.enter.and_then(|enter| self.open.get_mut(&enter)) else {
@@ -321,7 +321,7 @@ impl Reading {
         open.retry.get_or_insert((at, why));
     }
 
-    fn event(&mut self, record: &Shown<'_>, at: u64) {
+    fn event(&mut self, record: &RecordView<'_>, at: u64) {
         let details = &record.fields.details;
         let number = |key: &str| details.get(key).and_then(Value::as_u64);
         let word = |key: &str| details.get(key).and_then(Value::as_str);
@@ -336,7 +336,7 @@ impl Reading {
                         (self.path_of(uid, None, word("server").unwrap_or("")), String::new())
                     }
                 };
-                let question = Question {
+                let question = OpenQuestion {
                     at,
                     path,
                     tool,
@@ -364,20 +364,20 @@ impl Reading {
                 };
                 let why = format!("{said} by {}", by.map_or("-".to_owned(), terminal::user));
                 let told = self.told(path, "", &why, Some(record.n));
-                self.mark(Kind::Waited, at, at, told);
+                self.mark(CallMarkReason::Waited, at, at, told);
             }
             _ => {}
         }
     }
 
-    fn waited(&mut self, question: &Question, until: u64, outcome: &str, n: u64) {
+    fn waited(&mut self, question: &OpenQuestion, until: u64, outcome: &str, n: u64) {
         let why = format!("{}: {outcome}", question.method);
         let told = self.told(question.path, &question.tool, &why, Some(n));
-        self.mark(Kind::Waited, question.at, until, told);
+        self.mark(CallMarkReason::Waited, question.at, until, told);
     }
 
-    fn told(&self, path: usize, tool: &str, why: &str, n: Option<u64>) -> Told {
-        Told {
+    fn told(&self, path: usize, tool: &str, why: &str, n: Option<u64>) -> RawCallMark {
+        RawCallMark {
             at: 0,
             ms: 0,
             path,
@@ -387,13 +387,13 @@ impl Reading {
         }
     }
 
-    fn mark(&mut self, kind: Kind, at: u64, until: u64, told: Told) {
+    fn mark(&mut self, kind: CallMarkReason, at: u64, until: u64, told: RawCallMark) {
         let queue = &mut self.told[kind as usize];
         self.day.marked[kind as usize] += 1;
         if queue.len() == MAX_MARKS {
             queue.pop_front();
         }
-        queue.push_back(Told {
+        queue.push_back(RawCallMark {
             at,
             ms: until.saturating_sub(at),
             ..told
@@ -409,7 +409,7 @@ impl Reading {
         })
     }
 
-    fn path(&mut self, record: &Shown<'_>, server: &str) -> usize {
+    fn path(&mut self, record: &RecordView<'_>, server: &str) -> usize {
         match &record.through {
             Some(agent) => self.path_of(agent.for_uid.or(record.uid), Some(&agent.agent), server),
             None => self.path_of(record.uid, None, server),
@@ -436,7 +436,7 @@ impl Reading {
             Some(uid) => self.users.entry(uid).or_insert_with(|| terminal::user(uid)).clone(),
             None => "not known".to_owned(),
         };
-        let way = Way {
+        let way = CallPath {
             caller: self.name(&caller),
             agent: key.1.as_deref().map(|agent| self.name(agent)),
             server: self.name(&key.2),
@@ -446,7 +446,7 @@ impl Reading {
         self.day.paths.len() - 1
     }
 
-    fn tool(&mut self, path: usize, tool: &str) -> &mut Tool {
+    fn tool(&mut self, path: usize, tool: &str) -> &mut ToolFigures {
         let mut key = (path, brief(tool, NAME));
         if !self.tools.contains_key(&key) && self.tools.len() >= MAX_TOOLS {
             self.day.together = true;
@@ -456,10 +456,10 @@ impl Reading {
             Some(at) => *at,
             None => {
                 let name = self.name(&key.1);
-                self.day.tools.push(Tool {
+                self.day.tools.push(ToolFigures {
                     path,
                     name,
-                    ..Tool::default()
+                    ..ToolFigures::default()
                 });
                 self.tools.insert(key, self.day.tools.len() - 1);
                 self.day.tools.len() - 1
@@ -468,7 +468,7 @@ impl Reading {
         &mut self.day.tools[at]
     }
 
-    fn finish(mut self) -> Day {
+    fn finish(mut self) -> ReportPeriod {
         for question in std::mem::take(&mut self.questions).into_values() {
             self.waited(&question, self.day.until, "no answer yet", 0);
         }
@@ -476,9 +476,12 @@ impl Reading {
             .map(|((path, bin), [ok, failed, refused])| [*path as u64, *bin, *ok, *failed, *refused])
             .collect();
         let told = std::mem::take(&mut self.told);
-        for (kind, told) in [Kind::Refused, Kind::Failed, Kind::Waited].into_iter().zip(told) {
+        for (kind, told) in [CallMarkReason::Refused, CallMarkReason::Failed, CallMarkReason::Waited]
+            .into_iter()
+            .zip(told)
+        {
             for one in told {
-                let mark = Mark {
+                let mark = CallMark {
                     kind,
                     at: one.at,
                     ms: one.ms,
@@ -493,7 +496,7 @@ impl Reading {
         self.day.marks.sort_by_key(|mark| (mark.at, mark.n));
         let mut codes: Vec<_> = self.codes.into_iter().collect();
         codes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        Day {
+        ReportPeriod {
             codes,
             open: self.open.len() as u64,
             ..self.day
@@ -514,7 +517,8 @@ mod tests {
 
     use super::*;
     use colibri_trail::{
-        Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Through, Trail, Witness, directory,
+        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail, TrailHead,
+        TrailOptions, TrailRecord, Witness, directory,
     };
 
     const NOON: u64 = 1_795_262_400_000;
@@ -522,7 +526,7 @@ mod tests {
     struct Nobody;
 
     impl Witness for Nobody {
-        fn witness(&self, _: &Head) -> io::Result<()> {
+        fn witness(&self, _: &TrailHead) -> io::Result<()> {
             Ok(())
         }
     }
@@ -535,35 +539,35 @@ mod tests {
     impl Written {
         fn new() -> Written {
             let dir = tempfile::tempdir().unwrap();
-            let trail = Trail::open(Options {
+            let trail = Trail::open(TrailOptions {
                 state_dir: dir.path().into(),
                 sync: false,
                 witness: Arc::new(Nobody),
                 notify: |_, _| (),
-                limits: Limits::default(),
+                limits: SegmentLimits::default(),
             });
             let trail = trail.unwrap();
             Written { dir, trail }
         }
 
-        fn add(&self, record: Record<'_>) -> u64 {
+        fn add(&self, record: TrailRecord<'_>) -> u64 {
             self.trail.append([record]).unwrap().first
         }
 
         fn enter(&self, at: u64, tool: &str, continues: Option<u64>, through: Option<Through<'_>>) -> u64 {
-            self.add(Record::Enter(enter(at, tool, continues, through)))
+            self.add(TrailRecord::Enter(enter(at, tool, continues, through)))
         }
 
         fn exit(&self, at: u64, took: u64, enter: u64, tool: &str, code: Option<&str>) {
-            self.add(Record::Exit(Exit {
+            self.add(TrailRecord::Exit(ExitRecord {
                 attempt: attempt(at, took, enter, tool, code),
                 success: code.is_none(),
-                output: Some(Digest::of(b"1234567")),
+                output: Some(ContentDigest::of(b"1234567")),
                 output_full: None,
             }));
         }
 
-        fn read(self) -> Day {
+        fn read(self) -> ReportPeriod {
             self.trail.close().unwrap();
             let span = Span {
                 since: NOON,
@@ -591,7 +595,7 @@ mod tests {
             name: None,
             era: "modern",
             version: "2026-07-28",
-            args: Digest::of(b"12345"),
+            args: ContentDigest::of(b"12345"),
             args_full: None,
             traceparent: None,
             tracestate: None,
@@ -629,7 +633,7 @@ mod tests {
         let refused = written.enter(30_000, "push", None, Some(coder));
         written.exit(30_001, 1, refused, "push", Some("POLICY_DENIED"));
         let failed = written.enter(60_000, "pull", None, None);
-        written.add(Record::Retry(attempt(
+        written.add(TrailRecord::Retry(attempt(
             61_000,
             1000,
             failed,
@@ -646,7 +650,7 @@ mod tests {
         for (at, event) in [(62_000, "asked"), (65_000, "answered")] {
             let time = time(at);
             let details = &question;
-            written.add(Record::Event(Event { time, event, details }));
+            written.add(TrailRecord::Event(EventRecord { time, event, details }));
         }
         written.exit(70_000, 10_000, failed, "pull", Some("-32603"));
         written.enter(80_000, "pull", None, None);
@@ -656,7 +660,7 @@ mod tests {
         let day = written.read();
         assert_eq!((day.first, day.step, day.open), (NOON, 15_000, 1));
         let way = |path: usize| {
-            let Way { caller, agent, server } = &day.paths[path];
+            let CallPath { caller, agent, server } = &day.paths[path];
             let name = |name: usize| day.names[name].as_str();
             (name(*caller), agent.map(name), name(*server))
         };
@@ -678,10 +682,10 @@ mod tests {
         assert_eq!(
             marks,
             [
-                (Kind::Refused, 30_000, 1, 1, "POLICY_DENIED"),
-                (Kind::Failed, 60_000, 10_000, 0, "-32603"),
-                (Kind::Waited, 61_000, 9000, 0, "tried again after SERVER_DIED"),
-                (Kind::Waited, 62_000, 3000, 0, "elicitation/create: decline"),
+                (CallMarkReason::Refused, 30_000, 1, 1, "POLICY_DENIED"),
+                (CallMarkReason::Failed, 60_000, 10_000, 0, "-32603"),
+                (CallMarkReason::Waited, 61_000, 9000, 0, "tried again after SERVER_DIED"),
+                (CallMarkReason::Waited, 62_000, 3000, 0, "elicitation/create: decline"),
             ]
         );
         assert_eq!(day.marked, [1, 1, 2]);
@@ -705,7 +709,7 @@ mod tests {
             written.exit(call, 0, enter, &tool, Some(&tool));
         }
         let begun = (0..=MAX_OPEN).map(|_| enter(2500, "push", None, None));
-        written.trail.append(begun.map(Record::Enter)).unwrap();
+        written.trail.append(begun.map(TrailRecord::Enter)).unwrap();
         let day = written.read();
         assert_eq!((day.open, day.forgotten), (MAX_OPEN as u64, 1));
         assert!(day.paths.len() <= MAX_PATHS + 1 && day.tools.len() <= MAX_TOOLS + MAX_PATHS + 1);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use colibri_api::{CostRow, Costs, CostsAsked, CostsBy, Day};
+use colibri_api::{CostDay, CostRow, Costs, CostsBy, CostsRequest};
 use serde::Serialize;
 
 use super::day::NAME;
@@ -14,12 +14,12 @@ const MAX_ROWS: usize = 1000;
 
 /// What tools cost since a day. Text in it has been made visible and is bounded.
 #[derive(Debug, Serialize)]
-pub(super) struct Ledger {
+pub(super) struct CostTable {
     /// The first day, UTC.
     since: String,
     /// Whether it is about everybody, or only about who asked.
     everybody: bool,
-    rows: Vec<Row>,
+    rows: Vec<LedgerRow>,
     /// Tools that are not shown.
     left_out: u64,
     /// Why the newest counts are not in it.
@@ -27,7 +27,7 @@ pub(super) struct Ledger {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct LedgerRow {
     server: String,
     tool: String,
     calls: u64,
@@ -42,9 +42,9 @@ struct Row {
 ///
 /// # Errors
 /// The connection is lost, or the answer cannot be read.
-pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Option<Ledger>, RequestError> {
-    let since = Day::of(UNIX_EPOCH + Duration::from_millis(since));
-    let asked = CostsAsked {
+pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Option<CostTable>, RequestError> {
+    let since = CostDay::of(UNIX_EPOCH + Duration::from_millis(since));
+    let asked = CostsRequest {
         since: Some(since),
         by: vec![CostsBy::Tool],
         unused: false,
@@ -54,11 +54,11 @@ pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Opti
         Err(RequestError::Refused { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut rows: Vec<Row> = costs.rows.iter().map(row).collect();
+    let mut rows: Vec<LedgerRow> = costs.rows.iter().map(row).collect();
     rows.retain(|row| row.listed > 0 || row.tokens > 0);
     let beyond = rows.len().saturating_sub(MAX_ROWS);
     rows.truncate(MAX_ROWS);
-    Ok(Some(Ledger {
+    Ok(Some(CostTable {
         since: since.to_string(),
         everybody: costs.everybody,
         rows,
@@ -67,9 +67,9 @@ pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Opti
     }))
 }
 
-fn row(of: &CostRow) -> Row {
+fn row(of: &CostRow) -> LedgerRow {
     let named = |name: &Option<String>, none: &str| brief(name.as_deref().unwrap_or(none), NAME);
-    Row {
+    LedgerRow {
         server: named(&of.server, "model"),
         tool: named(&of.tool, of.method.as_deref().unwrap_or("")),
         calls: of.cost.calls,

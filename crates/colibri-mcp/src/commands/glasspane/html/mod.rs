@@ -17,14 +17,14 @@ use serde::Serialize;
 use serde_json::value::to_raw_value;
 use sha2::{Digest as _, Sha256};
 
-use super::super::context::Context;
+use super::super::context::CommandContext;
 use super::feed::look;
 use crate::failure::CommandError;
 use crate::records;
 use colibri_text::{brief, visible};
 use colibri_trail::{Report, directory};
-use day::{Day, NAME, Span};
-use ledger::Ledger;
+use day::{NAME, ReportPeriod, Span};
+use ledger::CostTable;
 use now::Now;
 
 /// The page around its style, its data and its script. `@` stands for each, in the order of [`page`].
@@ -41,7 +41,7 @@ const MAX_FAULTS: usize = 20;
 /// The page, and what is on it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub(super) struct Arguments {
+pub(super) struct HtmlArguments {
     /// Writes one page for a browser to this file instead: paths, time line, costs and whether the trail verifies
     #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "no_color", "interval"])]
     pub html: Option<PathBuf>,
@@ -75,19 +75,19 @@ struct Data {
     made: u64,
     /// Empty: it is not known.
     state_dir: String,
-    day: Option<Day>,
-    verdict: Option<Verdict>,
+    day: Option<ReportPeriod>,
+    verdict: Option<TrailVerdict>,
     /// Why the trail is not there.
     trail_trouble: Option<String>,
     now: Option<Now>,
-    ledger: Option<Ledger>,
+    ledger: Option<CostTable>,
     /// Why nothing is known of now.
     now_trouble: Option<String>,
 }
 
 /// What `trail verify` says.
 #[derive(Debug, Serialize)]
-struct Verdict {
+struct TrailVerdict {
     sound: bool,
     fault_count: u64,
     faults: Vec<String>,
@@ -102,11 +102,11 @@ struct Verdict {
     root: Option<String>,
     promised: u64,
     witnessed: bool,
-    vouched_by: Vec<colibri_trail::Vouched>,
+    vouched_by: Vec<colibri_trail::TrailWitness>,
 }
 
 /// Writes the page.
-pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Result<ExitCode, CommandError> {
+pub(super) fn run(arguments: &HtmlArguments, path: &Path, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let made = u64::try_from(made.as_millis()).unwrap_or(u64::MAX);
     let until = arguments.until.unwrap_or(made);
@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &Arguments, path: &Path, context: &Context) -> Resu
     let trail = state_dir.and_then(|state_dir| {
         let key = records::verifier(&state_dir)?;
         let report = records::report(&state_dir, None, arguments.syslog.as_deref(), key.as_ref())?;
-        let verdict = Verdict::of(report, key.is_some(), arguments.syslog.is_some());
+        let verdict = TrailVerdict::of(report, key.is_some(), arguments.syslog.is_some());
         let path = directory(&state_dir);
         let day = day::read(&path, span).map_err(|source| CommandError::File { path, source })?;
         Ok((verdict, day))
@@ -184,14 +184,14 @@ fn parted<T>(outcome: Result<T, CommandError>) -> (Option<T>, Option<String>) {
     }
 }
 
-impl Verdict {
-    fn of(report: Report, has_key: bool, witnessed: bool) -> Verdict {
-        let place = |fault: &colibri_trail::Fault| {
+impl TrailVerdict {
+    fn of(report: Report, has_key: bool, witnessed: bool) -> TrailVerdict {
+        let place = |fault: &colibri_trail::TrailFault| {
             let segment = fault.segment.as_deref().unwrap_or("the whole trail");
             let line = fault.line.map_or_else(String::new, |line| format!(" line {line}"));
             brief(&format!("{segment}{line}: {}: {}", fault.kind, fault.what), 4 * NAME)
         };
-        Verdict {
+        TrailVerdict {
             sound: report.is_sound(),
             fault_count: report.fault_count,
             faults: report.faults.iter().take(MAX_FAULTS).map(place).collect(),

@@ -3,7 +3,7 @@
 use colibri_api::{AgentInstance, AgentState, Approval, ServerFacts, ServerState, ServerTransport};
 use serde::Serialize;
 
-use super::super::model::Seen;
+use super::super::model::GlasspaneState;
 use super::day::NAME;
 use crate::terminal;
 use colibri_text::brief;
@@ -15,16 +15,16 @@ const MAX_ROWS: usize = 200;
 #[derive(Debug, Serialize)]
 pub(super) struct Now {
     /// What operators alone are told.
-    daemon: Option<Daemon>,
-    agents: Vec<Agent>,
-    servers: Vec<Server>,
-    waiting: Vec<Waiting>,
+    daemon: Option<DaemonNow>,
+    agents: Vec<AgentNow>,
+    servers: Vec<ServerNow>,
+    waiting: Vec<ApprovalNow>,
     /// How many of these there are in all.
     counts: [usize; 3],
 }
 
 #[derive(Debug, Serialize)]
-struct Daemon {
+struct DaemonNow {
     version: String,
     uptime_s: u64,
     write_gate: bool,
@@ -34,7 +34,7 @@ struct Daemon {
 }
 
 #[derive(Debug, Serialize)]
-struct Agent {
+struct AgentNow {
     id: String,
     agent: String,
     user: String,
@@ -60,7 +60,7 @@ struct Agent {
 }
 
 #[derive(Debug, Serialize)]
-struct Server {
+struct ServerNow {
     id: String,
     transport: ServerTransport,
     state: ServerState,
@@ -74,7 +74,7 @@ struct Server {
 }
 
 #[derive(Debug, Serialize)]
-struct Waiting {
+struct ApprovalNow {
     user: String,
     agent: Option<String>,
     server: String,
@@ -85,11 +85,11 @@ struct Waiting {
 }
 
 impl Now {
-    pub(super) fn of(seen: &Seen) -> Now {
+    pub(super) fn of(seen: &GlasspaneState) -> Now {
         let approvals: &[Approval] = seen.overview.as_ref().map_or(&[], |overview| &overview.approvals);
         let instances = &seen.agents.instances;
         Now {
-            daemon: seen.overview.as_ref().map(|overview| Daemon {
+            daemon: seen.overview.as_ref().map(|overview| DaemonNow {
                 version: brief(&overview.version, NAME),
                 uptime_s: overview.uptime_s,
                 write_gate: overview.write_gate,
@@ -109,8 +109,8 @@ fn some(text: Option<&String>) -> Option<String> {
     text.map(|text| brief(text, NAME))
 }
 
-fn agent(of: &AgentInstance) -> Agent {
-    Agent {
+fn agent(of: &AgentInstance) -> AgentNow {
+    AgentNow {
         id: brief(&of.id, NAME),
         agent: brief(&of.agent, NAME),
         user: terminal::user(of.uid),
@@ -133,8 +133,8 @@ fn agent(of: &AgentInstance) -> Agent {
     }
 }
 
-fn server(of: &ServerFacts) -> Server {
-    Server {
+fn server(of: &ServerFacts) -> ServerNow {
+    ServerNow {
         id: brief(&of.id, NAME),
         transport: of.transport,
         state: of.state,
@@ -148,8 +148,8 @@ fn server(of: &ServerFacts) -> Server {
     }
 }
 
-fn waiting(of: &Approval) -> Waiting {
-    Waiting {
+fn waiting(of: &Approval) -> ApprovalNow {
+    ApprovalNow {
         user: terminal::user(of.uid),
         agent: some(of.agent.as_ref()),
         server: brief(&of.server, NAME),

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use colibri_trail::{Date, Filter};
+use colibri_trail::{Date, RecordFilter};
 
 /// What a time that is cut short goes on with.
 const BEGINNING: &str = "0000-01-01T00:00:00.000";
 
 /// The beginning of a time in any of the forms that the trail's filter takes. `None`: it is none.
 pub(super) fn millis(text: &str) -> Option<u64> {
-    if !Filter::is_time(text) {
+    if !RecordFilter::is_time(text) {
         return None;
     }
     let text = text.strip_suffix('Z').unwrap_or(text);
