@@ -14,7 +14,7 @@ use colibri_api::{CostDay, CostMode};
 use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
 use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader, Outbox};
-use colibri_mcpd::policy::shares::UserQuota as ShareLimits;
+use colibri_mcpd::policy::quota::UserQuota as ShareLimits;
 use colibri_mcpd::policy::{
     ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Terms, UserQuotas,
 };
@@ -24,7 +24,7 @@ use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
 use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
     Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client, Recorder, RequestParts,
-    ServerAnswer, cost, exit, keeping, record, validate,
+    ServerAnswer, cost, exit, oversized_result, record, validate,
 };
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
@@ -297,7 +297,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let outcomes: Vec<CallOutcome> = entered
             .iter()
             .zip(outcomes)
-            .filter_map(|(call, outcome)| keeping::within_limit(call, outcome).ok())
+            .filter_map(|(call, outcome)| oversized_result::within_limit(call, outcome).ok())
             .collect();
         times[LIMIT] += start.elapsed();
         let start = Instant::now();

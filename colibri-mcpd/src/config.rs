@@ -10,7 +10,7 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 
 use crate::notices;
-use crate::policy::shares;
+use crate::policy::quota;
 use crate::results;
 use colibri_api::paths::Private;
 use colibri_api::{CostMode, PrivMode, check_url, paths};
@@ -244,7 +244,7 @@ pub struct DaemonConfig {
     /// How root is reached.
     pub priv_mode: PrivMode,
     /// What one user may take.
-    pub shares: shares::UserQuota,
+    pub shares: quota::UserQuota,
     /// How much is kept of results over their limit.
     pub results: results::ResultLimits,
     /// Calls in flight of one client.
@@ -336,7 +336,7 @@ impl DaemonFlags {
             pins: self.pins,
             call_timeout: Duration::from_millis(self.timeout),
             priv_mode: self.priv_mode,
-            shares: shares::UserQuota {
+            shares: quota::UserQuota {
                 clients: self.max_clients as usize,
                 kept_back: self.keep_clients as usize,
                 clients_per_user: self.max_clients_per_user as usize,

@@ -17,10 +17,10 @@ use crate::agents::{self, AgentRoster};
 use crate::board::Board;
 use crate::catalog::ServerHost;
 use crate::config::{DaemonConfig, DaemonFlags, without_url};
-use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, keeper};
+use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, supervisor};
 use crate::daemon::idle;
 use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
-use crate::daemon::spending;
+use crate::daemon::usage;
 use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::inbound::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
 use crate::ledger;
@@ -32,8 +32,8 @@ use crate::ops::{check, metrics, reload, witness};
 use crate::peer::ByteBudget;
 use crate::policy::{ApprovalQueue, DEFAULT_EXPIRY, Gates, UserQuotas};
 use crate::registry::secrets::SecretStore;
+use crate::relay::pending_work::Tickets;
 use crate::relay::request_state::RequestStates;
-use crate::relay::tickets::Tickets;
 use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
 use crate::results::Results;
 use crate::servers;
@@ -53,8 +53,8 @@ const EXIT_UNAVAILABLE: u8 = 69;
 
 /// The whole of `colibri-mcpd`: reads its command line, serves until told to end, and returns the exit status.
 pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
-    if arguments.get(1).is_some_and(|first| first == keeper::ARGUMENT) {
-        return keeper::main(arguments.into_iter().skip(2));
+    if arguments.get(1).is_some_and(|first| first == supervisor::ARGUMENT) {
+        return supervisor::main(arguments.into_iter().skip(2));
     }
     if arguments.get(1).is_some_and(|first| first == as_user::ARGUMENT) {
         return as_user::main(arguments.into_iter().skip(2));
@@ -263,7 +263,7 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
     });
     let agents = agents.map_err(|error| (EXIT_SYSTEM, format!("{}: {error}", config.state_dir.display())))?;
     let shares = Arc::new(UserQuotas::new(config.shares));
-    spending::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    usage::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let host = ServerHost::new(servers::ServerDependencies {
         spawner,
         store: store.clone(),

@@ -9,7 +9,7 @@
 
 use colibri_api::PrivMode;
 use colibri_mcpd::confine::{
-    LaunchSettings, LaunchSpec, ServerExit, SpawnError, SpawnedServer, Spawner as _, SystemSpawner, keeper,
+    LaunchSettings, LaunchSpec, ServerExit, SpawnError, SpawnedServer, Spawner as _, SystemSpawner, supervisor,
 };
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, setsid};
@@ -27,7 +27,7 @@ const GENEROUS: Duration = Duration::from_secs(60);
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref().and_then(|first| first.to_str()) {
-        Some(keeper::ARGUMENT) => keeper::main(arguments),
+        Some(supervisor::ARGUMENT) => supervisor::main(arguments),
         Some("daemon") => daemon(),
         Some("server") => server(&std::env::args().nth(2).unwrap()),
         _ => run_tests(),
@@ -401,7 +401,7 @@ fn a_keeper_that_nobody_listens_to_keeps_on() {
     // As when the daemon is killed while the server is being started: writing fails, and must not stop the keeper.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut keeper = Command::new(myself())
+    let mut supervisor = Command::new(myself())
         .args(["keeper", "--grace-ms", "50", "--parent", "1", "--stdin", "pipe", "--"])
         .arg(myself())
         .args(["server", "tree"])
@@ -410,10 +410,10 @@ fn a_keeper_that_nobody_listens_to_keeps_on() {
         .stderr(writer)
         .spawn()
         .unwrap();
-    let lines = std::io::BufReader::new(keeper.stdout.take().unwrap()).lines();
+    let lines = std::io::BufReader::new(supervisor.stdout.take().unwrap()).lines();
     let pids: Vec<i32> = lines.take(3).map(|line| line.unwrap().parse().unwrap()).collect();
-    drop(keeper.stdin.take());
-    assert_eq!(keeper.wait().unwrap().code(), Some(137));
+    drop(supervisor.stdin.take());
+    assert_eq!(supervisor.wait().unwrap().code(), Some(137));
     assert!(!pids.iter().any(|&pid| runs(pid)));
 }
 
@@ -587,7 +587,7 @@ fn what_cannot_be_started_is_said() {
         let error = spawner.spawn(host("/nonexistent".into(), None)).await.err().unwrap();
         assert!(matches!(error, SpawnError::Program { .. }), "{error}");
         let gone = SystemSpawner::with(LaunchSettings {
-            keeper: "/nonexistent".into(),
+            supervisor: "/nonexistent".into(),
             ..settings()
         });
         let error = gone.spawn(host("/bin/sh".into(), None)).await.err().unwrap();
@@ -599,15 +599,18 @@ fn dropping_the_start_ends_it() {
     run(async {
         // A keeper that never says that it has started.
         let directory = tempfile::tempdir().unwrap();
-        let keeper = directory.path().join("keeper");
+        let supervisor = directory.path().join("keeper");
         let file = directory.path().join("pid");
         let script = format!(
             "#!/bin/sh\necho $$ >{0}.new\nmv {0}.new {0}\nexec cat\n",
             file.display()
         );
-        std::fs::write(&keeper, script).unwrap();
-        Command::new("/bin/chmod").arg("755").arg(&keeper).status().unwrap();
-        let spawner = SystemSpawner::with(LaunchSettings { keeper, ..settings() });
+        std::fs::write(&supervisor, script).unwrap();
+        Command::new("/bin/chmod").arg("755").arg(&supervisor).status().unwrap();
+        let spawner = SystemSpawner::with(LaunchSettings {
+            supervisor,
+            ..settings()
+        });
         let start = spawner.spawn(order("obedient"));
         let pid = async {
             loop {

@@ -1,5 +1,5 @@
 //! Cost modes over the built programs: people of two uids and an agent, restarts, kills, days, and a policy that is read
-//! again. What each rule says is shown beside the daemon, in `colibri-mcpd/tests/door/cost.rs`.
+//! again. What each rule says is shown beside the daemon, in `colibri-mcpd/tests/inbound/cost.rs`.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,8 +1,8 @@
 //! The acting part: what touches the system, one file for each step of the order of work.
 
+pub(crate) mod agent_socket;
 #[cfg(target_os = "freebsd")]
 pub(crate) mod devfs;
-pub(crate) mod door;
 pub(crate) mod files;
 pub(crate) mod identity;
 #[cfg(target_os = "freebsd")]

@@ -20,7 +20,7 @@ use crate::act::sandbox::{self, Sandbox};
 use crate::act::secrets::Environment;
 use crate::act::state::{InstanceRecord, StateDirectory};
 use crate::act::syslog::{SyslogSeverity, send_line};
-use crate::act::{door, files, server, supervise};
+use crate::act::{agent_socket, files, server, supervise};
 use crate::sys::{self, ProcessEnd, WaitStatus};
 
 /// One request to run a server, from a caller who may ask.
@@ -106,7 +106,7 @@ impl ServerRun<'_> {
         plan.confirm_digest(self.digest)?;
         sandbox::check(&plan)?;
         if let Some(agent) = &plan.agent {
-            door::open(agent, self.session)?;
+            agent_socket::open(agent, self.session)?;
         }
         let environment = Environment::build(&plan)?;
         Ok((plan, environment))

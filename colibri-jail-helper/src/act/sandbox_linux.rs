@@ -24,7 +24,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Pid, pipe2, pivot_root};
 
-use crate::act::door;
+use crate::act::agent_socket;
 use crate::act::files::{self, RequiredOwner};
 use crate::act::secrets::Environment;
 use crate::act::server::{self, ServerChild};
@@ -361,7 +361,7 @@ impl Init<'_> {
             bind(&source, &at.join(below), restricted)?;
         }
         if let Some(agent) = &self.plan.agent {
-            let source = door::open(agent, self.session)?;
+            let source = agent_socket::open(agent, self.session)?;
             files::open_mount_point(&staged, Path::new(DOOR))?;
             let below = DOOR.trim_start_matches('/');
             bind(&source, &at.join(below), MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC)?;

@@ -29,7 +29,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, mkfifoat, unlinkat};
 
-use crate::act::door;
+use crate::act::agent_socket;
 use crate::act::files::{self, RequiredOwner};
 
 /// The most bytes of a record or of `starts` that are read.
@@ -284,7 +284,7 @@ impl LockedStateDirectory<'_> {
                 continue;
             };
             if door.as_ref().is_some_and(|door| facts.contains(door)) {
-                return Err(door::taken());
+                return Err(agent_socket::taken());
             }
             taken.extend(facts.iter().filter_map(|fact| match fact {
                 RecordFact::Uid(uid) => Some(*uid),

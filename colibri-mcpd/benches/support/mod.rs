@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use colibri_mcpd::confine::keeper;
+use colibri_mcpd::confine::supervisor;
 use colibri_mcpd::relay::Recorder;
 use colibri_mcpd::results::Results;
 use echo::{ECHO, echo_server};
@@ -21,8 +21,8 @@ pub(crate) fn played_a_part(arguments: &[String]) -> bool {
     match arguments.get(1).map(String::as_str) {
         Some("echo-server") => echo_server(ECHO, || ()),
         Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
-        Some(first) if first == keeper::ARGUMENT => {
-            let code = keeper::main(std::env::args_os().skip(2));
+        Some(first) if first == supervisor::ARGUMENT => {
+            let code = supervisor::main(std::env::args_os().skip(2));
             // ExitCode cannot be handed to the caller of a benchmark's main.
             std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });
         }

@@ -9,7 +9,7 @@ use colibri_text::brief_end;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::told::AgentReport;
+use super::report::AgentReport;
 use crate::confine::ServerExit;
 use crate::registry::AgentEntry;
 use crate::relay::AgentSocket;

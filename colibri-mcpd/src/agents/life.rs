@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::instance::{Ending, Instance, milliseconds};
-use super::kept::EventFileWriter;
-use super::told::{self, AgentReport};
+use super::record_store::EventFileWriter;
+use super::report::{self, AgentReport};
 use crate::confine::SpawnedServer;
 use crate::peer::{Frame, FrameReader, aside};
 use crate::registry::AgentKind;
@@ -140,7 +140,7 @@ impl Ear {
                     // It is counted when it ends, if it does.
                     Frame::Endless { .. } => continue,
                 };
-                let Some(event) = told::event(&line) else {
+                let Some(event) = report::event(&line) else {
                     known.skipped += 1;
                     continue;
                 };

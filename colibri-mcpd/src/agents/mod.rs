@@ -2,19 +2,19 @@
 
 mod autospawn;
 mod instance;
-mod kept;
 mod life;
+mod listeners;
 mod prompt;
+mod record_store;
+mod report;
 mod roster;
 mod start;
-mod told;
-mod ways;
 
 pub use instance::Instance;
-pub use kept::EventReader;
+pub use listeners::{Doors, ListenGuard, Models};
+pub use record_store::EventReader;
 pub use roster::{AgentDependencies, AgentRoster};
 pub use start::{AgentOrder, AgentWork};
-pub use ways::{Doors, ListenGuard, Models};
 
 #[cfg(test)]
 mod tests;

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use super::instance::{Ending, Instance};
-use super::kept::{AgentRecordStore, EventReader};
-use super::ways::{Doors, Models};
+use super::listeners::{Doors, Models};
+use super::record_store::{AgentRecordStore, EventReader};
 use crate::board::Board;
 use crate::confine::Spawner;
 use crate::policy::{SystemAccounts, UserDatabase as _};

@@ -13,9 +13,9 @@ use tracing::{error, info, warn};
 
 use super::instance::{Ending, Instance};
 use super::life::Life;
+use super::listeners::ListenGuard;
 use super::prompt::{prompt_line, task_of};
 use super::roster::{AgentPlace, AgentRoster, is_user};
-use super::ways::ListenGuard;
 use crate::board::BoardActor;
 use crate::confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
 use crate::policy::Caller;

@@ -5,7 +5,7 @@
 
 mod changes;
 mod choice;
-mod claimed;
+mod claim_table;
 mod deferred;
 mod lookup;
 mod orders;

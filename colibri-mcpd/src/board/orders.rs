@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::changes::{By, DAEMON, TaskChange, record};
 use super::choice::{Candidate, Spawns};
-use super::claimed::ClaimTable;
+use super::claim_table::ClaimTable;
 use crate::relay::{AgentSocket, CallRules, Chain, Recorder};
 use crate::store::{Actor, ClaimOrder, Database, Seeks, StoreError, Tell, now_ms};
 

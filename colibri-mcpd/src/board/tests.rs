@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates};
+use crate::relay::pending_work::Tickets;
 use crate::relay::request_state::RequestStates;
-use crate::relay::tickets::Tickets;
 use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
 use crate::store::{Database, StoreError, TaskFilter, TaskRefusal};
 

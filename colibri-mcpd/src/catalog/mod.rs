@@ -2,10 +2,10 @@
 
 mod changes;
 mod item;
+mod lookup;
 mod method;
 pub mod names;
-mod reading;
-mod sought;
+mod resource_target;
 mod table;
 mod task;
 
@@ -22,8 +22,8 @@ use tracing::{info, warn};
 
 pub use changes::{ChangedFeatures, Changes};
 pub use item::Item;
+pub use lookup::LookupKey;
 pub use names::NameConflict;
-pub use sought::LookupKey;
 pub use table::CatalogTable;
 
 use crate::policy::{Pins, UserQuotas};

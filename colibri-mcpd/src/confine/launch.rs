@@ -67,7 +67,7 @@ pub struct LaunchSettings {
     /// How the helper gets root.
     pub priv_mode: PrivMode,
     /// The executable whose `main` calls [`super::keeper::main`].
-    pub keeper: PathBuf,
+    pub supervisor: PathBuf,
     /// `PATH` of host servers.
     pub path: String,
     /// `HOME` of host servers.
@@ -78,11 +78,11 @@ pub struct LaunchSettings {
 
 impl LaunchSettings {
     /// The usual ones: the home of the daemon's user, a grace of 2 s.
-    pub fn new(priv_mode: PrivMode, keeper: PathBuf) -> Self {
+    pub fn new(priv_mode: PrivMode, supervisor: PathBuf) -> Self {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
         Self {
             priv_mode,
-            keeper,
+            supervisor,
             path: PATH.to_owned(),
             home: user
                 .and_then(|user| user.dir.into_os_string().into_string().ok())

@@ -7,11 +7,11 @@
 
 pub mod as_user;
 pub mod harden;
-pub mod keeper;
 mod launch;
 mod orphans;
 mod priv_mode;
 mod spawner;
+pub mod supervisor;
 mod sys;
 mod tree;
 

@@ -3,8 +3,8 @@
 //! The helper's whole input is a server's name and the digest of its entry. Where and as whom the server runs is not
 //! the daemon's to say, so none of it appears here.
 
-use super::keeper;
 use super::launch::{JailConfig, LaunchSettings, LaunchSpec, SpawnError};
+use super::supervisor;
 use super::sys;
 use colibri_api::{HELPER, PrivMode};
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -114,24 +114,24 @@ pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> R
                 ("LANG", "C.UTF-8"),
             ];
             for (name, value) in base.into_iter().filter(|(name, _)| !environment.contains_key(*name)) {
-                carried.push((keeper::carried(name.as_ref()), value.into()));
+                carried.push((supervisor::carried(name.as_ref()), value.into()));
             }
             for (name, value) in environment {
-                carried.push((keeper::carried(name.as_ref()), value.expose_secret().into()));
+                carried.push((supervisor::carried(name.as_ref()), value.expose_secret().into()));
             }
             let head = [
-                keeper::ARGUMENT.into(),
+                supervisor::ARGUMENT.into(),
                 "--grace-ms".into(),
                 settings.grace.as_millis().to_string().into(),
                 "--parent".into(),
                 std::process::id().to_string().into(),
                 "--stdin".into(),
-                keeper::stdin_word(*stdin).into(),
+                supervisor::stdin_word(*stdin).into(),
                 "--".into(),
                 program.clone().into_os_string(),
             ];
             Ok(CommandLine {
-                program: settings.keeper.clone(),
+                program: settings.supervisor.clone(),
                 arguments: head.into_iter().chain(arguments.iter().map(OsString::from)).collect(),
                 environment: carried,
                 directory: directory.clone().unwrap_or_else(|| PathBuf::from("/")),

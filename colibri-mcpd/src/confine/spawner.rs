@@ -2,7 +2,7 @@
 
 use super::launch::{LaunchSettings, LaunchSpec, MAX_ERRAND, ServerExit, SpawnError};
 use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
-use super::{keeper, orphans, sys};
+use super::{orphans, supervisor, sys};
 use colibri_api::PrivMode;
 use colibri_jail_helper::{STARTED as HELPER_STARTED, UNBOUNDED};
 use colibri_text::brief;
@@ -128,7 +128,7 @@ async fn supervise(command: &CommandLine, session: String) -> Result<SpawnedServ
     let marker = if command.privilege.is_some() {
         HELPER_STARTED
     } else {
-        keeper::STARTED
+        supervisor::STARTED
     };
     let mut stderr = BufReader::new(stderr);
     let (before, started) = listen(&mut stderr, marker)
@@ -425,7 +425,7 @@ mod tests {
     async fn what_follows_the_marker_stays_in_the_stream() {
         let mut stream = BufReader::new(&b"keeper: started\nthe server's\n"[..]);
         assert_eq!(
-            listen(&mut stream, keeper::STARTED).await.unwrap(),
+            listen(&mut stream, supervisor::STARTED).await.unwrap(),
             (Vec::new(), Some(String::new()))
         );
         let mut rest = String::new();
@@ -439,7 +439,7 @@ mod tests {
         flood.extend(b"\nxyz".repeat(10_000));
         flood.push(b'\n');
         flood.extend(b"keeper: started\n");
-        let (before, rest) = listen(&mut &flood[..], keeper::STARTED).await.unwrap();
+        let (before, rest) = listen(&mut &flood[..], supervisor::STARTED).await.unwrap();
         assert!(before.len() <= KEPT);
         assert_eq!(rest.as_deref(), Some(""));
     }

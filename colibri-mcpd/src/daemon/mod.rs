@@ -1,11 +1,11 @@
 //! What all connections share: the configuration in force, the servers, the store, and who is connected.
 
+mod condition_notifier;
 pub mod connections;
 pub mod idle;
 mod lists;
-mod noticing;
 pub mod sources;
-pub mod spending;
+pub mod usage;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -11,8 +11,8 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
+use super::connection::InboundConnection;
 use super::messages::{ClientMessages, split_batch};
-use super::visitor::InboundConnection;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::policy::Gate;
 use crate::relay::{BatchAnswers, Call};

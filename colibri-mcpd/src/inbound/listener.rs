@@ -16,13 +16,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
+use super::connection::InboundConnection;
 use super::http::Front;
-use super::visitor::InboundConnection;
 use super::{http, lines};
 use crate::daemon::Daemon;
 use crate::peer::{Frame, FrameReader, Outbox};
 use crate::policy::Caller;
-use crate::policy::shares::{ConnectionPermit, Full, TurnedAway};
+use crate::policy::quota::{ConnectionPermit, Full, TurnedAway};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
 

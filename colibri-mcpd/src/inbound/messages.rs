@@ -13,7 +13,7 @@ use crate::ops::agents::AgentRequest;
 use crate::ops::costs;
 use crate::ops::login::LoginRequest;
 use crate::ops::operator::OperatorRequest;
-use crate::ops::own::{CREATE_TASK, Own};
+use crate::ops::own_target::{CREATE_TASK, Own};
 use crate::ops::route;
 use crate::ops::watch::Watch;
 use crate::policy::Terms;

@@ -1,17 +1,17 @@
 //! Where bytes and a caller's identity come in: the Unix socket, and what becomes of what each client writes.
 
-mod agent_doors;
+mod agent_sockets;
+mod connection;
 pub mod http;
-mod inside;
+mod internal_client;
 pub mod lines;
 mod listener;
 mod messages;
-mod scheduled;
-mod summarised;
-mod visitor;
+mod scheduled_calls;
+mod summary_calls;
 
-pub use agent_doors::AgentDoors;
+pub use agent_sockets::AgentDoors;
+pub use connection::InboundConnection;
 pub use listener::{ListenError, Listener};
-pub use scheduled::ScheduledCalls;
-pub use summarised::SummaryCalls;
-pub use visitor::InboundConnection;
+pub use scheduled_calls::ScheduledCalls;
+pub use summary_calls::SummaryCalls;

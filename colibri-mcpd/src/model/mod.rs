@@ -2,7 +2,6 @@
 //! address with the key that is added outside. What has the provider do more than answer is refused; tokens are
 //! counted; each request is recorded before its first byte goes out.
 
-mod added;
 mod api;
 mod body;
 mod budget;
@@ -15,6 +14,7 @@ mod peek;
 mod refusal;
 mod relays;
 mod request;
+mod stream_options;
 mod usage;
 mod walk;
 mod wire;

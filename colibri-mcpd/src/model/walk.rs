@@ -8,13 +8,13 @@ use std::ops::Range;
 use colibri_json::{JsonReader, ValueKind};
 use colibri_text::brief;
 
-use super::added::{StreamOptions, TopMembers, usage_of};
 use super::api::{ModelRequestKind, fits};
 use super::grammar::{BodyMember, BodyShape, Grammar, Variant};
 use super::inline;
 use super::names::judge_model;
 use super::peek::{TYPE, type_of};
 use super::refusal::{BodyRefusal, needs, refused, wrong};
+use super::stream_options::{StreamOptions, TopMembers, usage_of};
 use crate::registry::{ModelAllow, ModelPermissions};
 
 /// The most values and keys of a body.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::own::Own;
+use super::own_target::Own;
 use crate::builtin::{self, ArgumentError, BuiltinRoute};
 use crate::catalog::LookupKey;
 use crate::daemon::Daemon;

@@ -6,8 +6,8 @@ use colibri_api::{TaskChanged, TasksLagged, TasksSubscribed, WatchTasksRequest};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::doer::TaskActor;
 use super::stream::AnswerStream;
+use super::task_actor::TaskActor;
 use crate::board::TaskChange;
 use crate::daemon::Daemon;
 use crate::relay::{Call, CallOutcome, Chain};

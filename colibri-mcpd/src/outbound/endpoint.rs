@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::authorizer::{Authorizer, Challenge};
-use super::fault::{ExchangeError, SendError, SendErrorKind};
 use super::lines::as_line;
+use super::send_error::{ExchangeError, SendError, SendErrorKind};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_text::brief;
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::endpoint::{Body, EVENTS, Port, body_of, first_of, refused};
-use super::fault::{ExchangeError, SendErrorKind};
+use super::send_error::{ExchangeError, SendErrorKind};
 use super::sse::{Parser, SseEvent};
 use crate::peer::{Frame, FrameReader};
 use colibri_http::{ResponseStream, UrlOrigin, resolve_reference};

@@ -4,8 +4,8 @@
 mod authorizer;
 mod endpoint;
 mod events;
-mod fault;
 mod lines;
+mod send_error;
 mod session;
 pub mod sse;
 #[cfg(test)]
@@ -13,6 +13,6 @@ mod tests;
 
 pub use authorizer::{Anonymous, Authorizer, Challenge};
 pub use endpoint::{Endpoint, EndpointTransport};
-pub use fault::{SendError, SendErrorKind};
 pub use lines::OutboundLines;
+pub use send_error::{SendError, SendErrorKind};
 pub use session::{LegacyLink, connect};

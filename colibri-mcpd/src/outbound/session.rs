@@ -18,8 +18,8 @@ use tracing::debug;
 
 use super::endpoint::{Body, EVENTS, Endpoint, EndpointTransport, Port, body_of, first_of, refused};
 use super::events;
-use super::fault::{ExchangeError, SendError, SendErrorKind};
 use super::lines::{OutboundLines, lines};
+use super::send_error::{ExchangeError, SendError, SendErrorKind};
 use super::sse::Parser;
 use crate::peer::{Frame, FrameReader};
 use colibri_http::ResponseStream;

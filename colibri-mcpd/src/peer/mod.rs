@@ -4,12 +4,12 @@ mod aside;
 mod budget;
 mod frame;
 mod outbox;
+mod partial_message;
 mod slab;
-mod unfinished;
 
 pub use aside::aside;
 pub use budget::{ByteBudget, SharedBytes, Tenant};
 pub use frame::{Frame, FrameReader};
 pub use outbox::{Charge, Outbox, OutboxBatch, together};
+pub use partial_message::PartialMessage;
 pub use slab::Slab;
-pub use unfinished::PartialMessage;

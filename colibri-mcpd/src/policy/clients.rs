@@ -20,7 +20,7 @@ use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
 use super::list_mode::{LIST_MODES, ListMode};
 use super::pattern::Pattern;
-use super::spending::CostRule;
+use super::usage::CostRule;
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
 
 /// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use colibri_json::{Document, ValueCursor};
 
-use super::answers::AnswerContract;
+use super::answer_contract::AnswerContract;
 use super::file::{self, FileError};
 use super::schema::{Fit, Schema};
 use super::strict_json::{Exact, Inexact};

@@ -4,7 +4,7 @@
 //! reload builds new values and swaps them whole.
 
 mod agent_tools;
-mod answers;
+mod answer_contract;
 mod approvals;
 mod check;
 mod clients;
@@ -17,19 +17,19 @@ mod gates;
 mod list_mode;
 mod pattern;
 mod pins;
+pub mod quota;
 mod reported_failure;
 mod result_term;
 mod rules;
 mod schema;
-pub mod shares;
-mod spending;
 mod strict_json;
 mod terms;
 mod tool_rules;
-mod turns;
+mod usage;
+mod user_slots;
 
 pub use agent_tools::AgentTools;
-pub use answers::{AnswerContract, FieldFact, Redact, ResultFacts};
+pub use answer_contract::{AnswerContract, FieldFact, Redact, ResultFacts};
 pub use approvals::{
     ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, sounds_secret, summary,
 };
@@ -44,11 +44,11 @@ pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use list_mode::ListMode;
 pub use pattern::Pattern;
 pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode, canonical};
+pub use quota::{UserQuotas, UserUsage};
 pub use reported_failure::ReportedFailure;
 pub use rules::{RuleVerdict, ServerRules};
 pub use schema::{Fit, Schema, SchemaError};
-pub use shares::{UserQuotas, UserUsage};
-pub use spending::{Choice, CostRule, DailyUsage, Terms};
 pub use strict_json::{Exact, Inexact};
 pub use tool_rules::ToolRules;
-pub use turns::{UserSlot, UserSlots};
+pub use usage::{Choice, CostRule, DailyUsage, Terms};
+pub use user_slots::{UserSlot, UserSlots};

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::client::{BatchAnswers, Client};
 use super::counters::CallMetrics;
+use super::deferred_call::Defers;
+use super::pending_work::{PendingWork, Tickets};
 use super::recorder::Recorder;
 use super::request_state::{RequestStates, ResumedCall};
 use super::rules::CallRules;
-use super::tickets::{PendingWork, Tickets};
-use super::undone::Defers;
 use crate::ledger::{CostLedger, ListedToolCost};
 use crate::peer::{Outbox, SharedBytes};
 use crate::policy::{AnswerContract, ApprovalQueue, Gate, ReportedFailure, RuleVerdict, Terms};

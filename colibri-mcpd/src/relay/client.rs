@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::agent_door::AgentSocket;
+use super::agent_socket::AgentSocket;
 use super::client_session::{ClientSession, ReducedRights};
-use super::lasting::SubscriptionGuard;
+use super::subscription_guard::SubscriptionGuard;
 use crate::peer::Outbox;
 use crate::policy::{ApprovalCaller, Caller, Gate, Gates, Rights, UserUsage};
 use crate::results::ResultOwner;

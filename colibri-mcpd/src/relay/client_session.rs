@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use super::asked::ClientRequests;
-use super::lasting::SubscriptionGuard;
+use super::client_requests::ClientRequests;
+use super::subscription_guard::SubscriptionGuard;
 use crate::peer::Outbox;
 use crate::policy::Rights;
 use colibri_protocol::logging::Level;

@@ -5,43 +5,45 @@
 //! ends them with [`Chain::finish`]. Both take what arrived together in one go, so that a busy connection pays for one
 //! record write per batch instead of one per call.
 
-mod agent_door;
-mod asked;
-mod asking;
+mod agent_socket;
 mod call;
 pub mod charge;
 mod client;
+mod client_request;
+mod client_requests;
 mod client_session;
-mod confirmed;
+mod confirmation;
 pub mod cost;
 mod counters;
+mod deferred_call;
 pub mod exit;
-mod held_call;
-pub mod keeping;
-mod lasting;
+mod outcome_check;
+pub mod oversized_result;
+pub mod pending_work;
 pub mod record;
 mod recorder;
 pub mod request_state;
 mod rules;
-mod settled;
 mod stages;
-pub mod tickets;
-mod undone;
+mod subscription_guard;
+mod suspended_call;
 pub mod validate;
 
-pub use agent_door::{AgentSocket, AgentUsage};
-pub use asked::{AnswerParts, ClientProgress, ClientRequests, ClientResponse, MAX_ASKED, NoResponse, PATIENCE};
-pub use asking::ClientRequest;
+pub use agent_socket::{AgentSocket, AgentUsage};
 pub use call::{
     COLIBRI, Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage,
     TargetDescription, Trace, Upstream, Waits, no_such_tool,
 };
 pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client};
+pub use client_request::ClientRequest;
+pub use client_requests::{
+    AnswerParts, ClientProgress, ClientRequests, ClientResponse, MAX_ASKED, NoResponse, PATIENCE,
+};
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, CounterSnapshot};
-pub use held_call::SuspendedCall;
-pub use lasting::SubscriptionGuard;
+pub use deferred_call::{DeferredCall, Defers};
 pub use recorder::Recorder;
 pub use rules::CallRules;
 pub use stages::refused;
-pub use undone::{DeferredCall, Defers};
+pub use subscription_guard::SubscriptionGuard;
+pub use suspended_call::SuspendedCall;

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-use super::tickets::TICKET;
+use super::pending_work::TICKET;
 use crate::policy::{canonical, file};
 use colibri_protocol::RpcError;
 use colibri_wire::Json;

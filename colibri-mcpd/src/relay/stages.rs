@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::call::{Call, CallOutcome, CallTarget, Chain, Upstream};
 use super::charge::{self, charge};
 use super::client::Client;
-use super::keeping::{self, OversizedResult};
+use super::oversized_result::{self, OversizedResult};
 use super::recorder::Recorder;
 use super::request_state::{self, RetryBinding, RetryRefusal};
-use super::{cost, exit, record, settled, validate};
+use super::{cost, exit, outcome_check, record, validate};
 use crate::peer::together;
 use crate::policy::Rights;
 use colibri_protocol::{AttemptFailure, Code, Failure};
@@ -131,12 +131,12 @@ impl Chain {
             {
                 charge::model(&self.ledger, &call, &facts);
             }
-            let outcome = settled::checked(&call, outcome);
-            if let Some(left) = settled::left(&call, &outcome) {
+            let outcome = outcome_check::checked(&call, outcome);
+            if let Some(left) = outcome_check::left(&call, &outcome) {
                 self.defer(call, outcome, left);
                 return None;
             }
-            let outcome = settled::taskless(&call, outcome);
+            let outcome = outcome_check::taskless(&call, outcome);
             match self.measure(&call, outcome) {
                 Ok(answer) => Some((call, answer)),
                 Err(over) => {
@@ -168,7 +168,7 @@ impl Chain {
     /// It is one, and has to be kept.
     fn measure(&self, call: &Call, outcome: CallOutcome) -> Result<exit::ExitAnswer, Box<OversizedResult>> {
         let _alone = cost::alone(call, &outcome);
-        Ok(self.shape(call, keeping::within_limit(call, outcome)?))
+        Ok(self.shape(call, oversized_result::within_limit(call, outcome)?))
     }
 
     /// Shapes an answer and counts it at once, so that what is shaped next, be it together with it, sees what is left.

@@ -15,7 +15,7 @@ use nix::unistd::Uid;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
-use super::kept::{Handle, ResultOwner};
+use super::stored_result::{Handle, ResultOwner};
 use colibri_trail::reserve::{Reserve, Use, is_same};
 
 /// What the first line begins with.

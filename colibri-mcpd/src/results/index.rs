@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
 use super::files::EarlierResult;
-use super::kept::{Handle, KEPT_FOR, NotStored, ResultLimits, ResultOwner};
+use super::stored_result::{Handle, KEPT_FOR, NotStored, ResultLimits, ResultOwner};
 
 /// What a result counts for at least: a block of the disk. It bounds how many there can be.
 const BLOCK: u64 = 4096;

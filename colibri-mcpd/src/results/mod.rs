@@ -8,12 +8,12 @@
 mod blocks;
 mod files;
 mod index;
-mod kept;
 mod pieces;
-mod shelf;
+mod result_store;
+mod stored_result;
 mod text;
 
 pub use blocks::{MOST_COUNTED, Media, MediaBytes, media, media_spans};
-pub use kept::{NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
 pub use pieces::{PieceRequest, PieceSelector, ResultPiece, beginning};
-pub use shelf::Results;
+pub use result_store::Results;
+pub use stored_result::{NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};

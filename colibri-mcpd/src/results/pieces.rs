@@ -13,7 +13,7 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
 use super::files::{OpenResult, damaged};
-use super::kept::NotRead;
+use super::stored_result::NotRead;
 use super::text::{MAX_LINE, fitting, floor, lines, text_of, written};
 
 /// The most bytes of a pattern.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::instance::ServerSession;
+use super::exclusive_slots::SlotHolder;
 use super::retry::{self, Health};
 use super::server::HostedServer;
+use super::session::ServerSession;
 use super::state::ProcessKey;
-use super::turns::SlotHolder;
 use crate::relay::{Call, CallOutcome, SuspendedCall};
 use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Version};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-use super::instance::{ServerLimits, ServerSession};
 use super::listing::Catalogue;
+use super::session::{ServerLimits, ServerSession};
 use super::tasks::ServerTasks;
 use crate::confine::Spawner;
 use crate::oauth;

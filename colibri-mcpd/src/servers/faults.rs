@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::instance::{PendingReply, ServerSession, SessionObserver};
+use super::session::{PendingReply, ServerSession, SessionObserver};
 use crate::outbound::{SendError, SendErrorKind};
 use crate::relay::CallOutcome;
 use colibri_protocol::{Code, FailureCause};
@@ -13,7 +13,7 @@ const BUSY: Duration = Duration::from_secs(30);
 
 impl ServerSession {
     /// A request has no answer that could be relayed.
-    pub(super) fn fault(self: &Arc<Self>, fault: SendError, keeper: &Arc<dyn SessionObserver>) {
+    pub(super) fn fault(self: &Arc<Self>, fault: SendError, observer: &Arc<dyn SessionObserver>) {
         if fault.kind == SendErrorKind::Forgotten {
             // What comes next opens a session of its own.
             self.drain();
@@ -38,7 +38,7 @@ impl ServerSession {
             let is_over = state.watching.is_over(number, None);
             drop(state);
             return if is_over {
-                keeper.unheard(self)
+                observer.unheard(self)
             };
         };
         self.rest(&mut state);
@@ -47,12 +47,12 @@ impl ServerSession {
             PendingReply::Internal { answer, .. } => drop(answer.send(Err(failure))),
             PendingReply::Held(held) => self.end_held(*held, "the server gave no answer", Some(&failure)),
             PendingReply::Call { call, .. } => match fault.kind {
-                SendErrorKind::Unsent => keeper.unsent(call, failure, None),
-                SendErrorKind::Forgotten => keeper.unsent(call, failure, Some(Duration::ZERO)),
-                SendErrorKind::Busy(after) => keeper.unsent(call, failure, Some(after.unwrap_or(BUSY))),
-                SendErrorKind::Mismatched => keeper.mismatched(self, call, failure),
+                SendErrorKind::Unsent => observer.unsent(call, failure, None),
+                SendErrorKind::Forgotten => observer.unsent(call, failure, Some(Duration::ZERO)),
+                SendErrorKind::Busy(after) => observer.unsent(call, failure, Some(after.unwrap_or(BUSY))),
+                SendErrorKind::Mismatched => observer.mismatched(self, call, failure),
                 SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => {
-                    if let Err(call) = keeper.spoiled(call, FailureCause::Ours(failure.code)) {
+                    if let Err(call) = observer.spoiled(call, FailureCause::Ours(failure.code)) {
                         self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
                 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{debug, info, warn};
 
-use super::instance::{OwnReply, PeerInfo, ServerSession};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, ServerDefinition, ServerList};
+use super::session::{OwnReply, PeerInfo, ServerSession};
 use crate::outbound::EndpointTransport as Spoken;
 use crate::registry::EntryTransport;
 use colibri_protocol::rpc_error::METHOD_NOT_FOUND;

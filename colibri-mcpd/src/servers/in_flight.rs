@@ -8,13 +8,13 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::exclusive_slots::SlotHolder;
 use super::forward;
-use super::hold::EXPIRED;
-use super::instance::{
+use super::session::{
     MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd, SessionObserver,
 };
+use super::suspension::EXPIRED;
 use super::tap::Direction;
-use super::turns::SlotHolder;
 use crate::relay::{Call, CallOutcome, CancelReason, ServerAnswer};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
@@ -159,7 +159,7 @@ impl ServerSession {
     }
 
     /// Answers the calls whose time is up.
-    pub(super) fn expire(self: &Arc<Self>, keeper: &dyn SessionObserver) {
+    pub(super) fn expire(self: &Arc<Self>, observer: &dyn SessionObserver) {
         let now = Instant::now();
         let (mut over, mut given_up) = (Vec::new(), Vec::new());
         let mut state = self.state();
@@ -198,7 +198,7 @@ impl ServerSession {
         }
         drop(state);
         let over = over.into_iter().filter_map(|(call, failure)| {
-            let call = keeper.spoiled(call, FailureCause::Ours(failure.code)).err()?;
+            let call = observer.spoiled(call, FailureCause::Ours(failure.code)).err()?;
             Some((call, CallOutcome::Failed(failure)))
         });
         self.chain.finish(over.collect());
@@ -208,7 +208,7 @@ impl ServerSession {
     }
 
     /// Answers everything in flight with the process's end; what we asked ourselves, with this code.
-    pub(super) fn fail_all(&self, reason: &str, ours: Code, keeper: &dyn SessionObserver) {
+    pub(super) fn fail_all(&self, reason: &str, ours: Code, observer: &dyn SessionObserver) {
         let mut state = self.state();
         state.ending.get_or_insert(SessionEnd::Broken(reason.to_owned()));
         let pending = state.pending.take_all();
@@ -218,7 +218,7 @@ impl ServerSession {
             let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
                 PendingReply::Call { call, .. } => {
-                    if let Err(call) = keeper.spoiled(call, FailureCause::Ours(Code::ServerDied)) {
+                    if let Err(call) = observer.spoiled(call, FailureCause::Ours(Code::ServerDied)) {
                         let failure = failure(format!("the call was lost: {reason}"));
                         self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
@@ -237,7 +237,7 @@ impl ServerSession {
         frame: Bytes,
         number: Option<(Range<usize>, u64)>,
         outcome: Result<Json<'_>, Json<'_>>,
-        keeper: Option<&Arc<dyn SessionObserver>>,
+        observer: Option<&Arc<dyn SessionObserver>>,
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let Some((id, number)) = number else {
@@ -252,7 +252,7 @@ impl ServerSession {
         let Some(pending) = state.pending.remove(number) else {
             if state.watching.is_over(number, outcome.err()) {
                 drop(state);
-                return keeper.into_iter().for_each(|keeper| keeper.unheard(self));
+                return observer.into_iter().for_each(|observer| observer.unheard(self));
             }
             // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
             let given = state.pending.was_given(number);
@@ -288,10 +288,10 @@ impl ServerSession {
                     };
                     return finished.push((call, outcome));
                 }
-                if let (Err(error), Some(keeper)) = (outcome, keeper)
+                if let (Err(error), Some(observer)) = (outcome, observer)
                     && let Some(code) = error.get("code").and_then(|code| code.text().parse().ok())
                 {
-                    match keeper.spoiled(call, FailureCause::Servers(code)) {
+                    match observer.spoiled(call, FailureCause::Servers(code)) {
                         Ok(()) => return,
                         Err(back) => call = back,
                     }
@@ -306,9 +306,9 @@ impl ServerSession {
                     && let Ok(result) = outcome
                 {
                     if !call.version.is_modern()
-                        && let Some(keeper) = keeper
+                        && let Some(observer) = observer
                     {
-                        if let Err((call, failure)) = self.bridge(call, result, keeper) {
+                        if let Err((call, failure)) = self.bridge(call, result, observer) {
                             finished.push((call, CallOutcome::Failed(failure)));
                         }
                         return;
@@ -321,12 +321,12 @@ impl ServerSession {
                     }
                 }
                 if inspected.says_error
-                    && let (Some(keeper), Ok(result)) = (keeper, outcome)
+                    && let (Some(observer), Ok(result)) = (observer, outcome)
                     && let Some(reported) = call.reported_failure(result)
                 {
                     let answers = call.target.answers();
                     let wait = answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
-                    match keeper.failed(call, reported.attempt(), wait) {
+                    match observer.failed(call, reported.attempt(), wait) {
                         Ok(()) => return,
                         Err(back) => call = back,
                     }
@@ -403,7 +403,7 @@ impl ServerSession {
         &self,
         number: u64,
         failure: Failure,
-        keeper: &dyn SessionObserver,
+        observer: &dyn SessionObserver,
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let mut state = self.state();
@@ -414,7 +414,7 @@ impl ServerSession {
         drop(state);
         match pending {
             PendingReply::Call { call, .. } => {
-                if let Err(call) = keeper.spoiled(call, FailureCause::Ours(failure.code)) {
+                if let Err(call) = observer.spoiled(call, FailureCause::Ours(failure.code)) {
                     finished.push((call, CallOutcome::Failed(failure)));
                 }
             }

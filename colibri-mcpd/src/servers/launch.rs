@@ -9,9 +9,9 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::context::ServerContext;
-use super::instance::{self, ServerLimits, ServerSession, SessionObserver};
-use super::open_asks::ElicitationRights;
+use super::open_elicitations::ElicitationRights;
 use super::remote::{self, Faults, RemoteAccess};
+use super::session::{self, ServerLimits, ServerSession, SessionObserver};
 use super::stderr::Allowance;
 use super::tap::Taps;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
@@ -129,7 +129,7 @@ pub(super) struct Launch {
     /// Its login, where there are some.
     pub account: Option<Arc<OauthAccount>>,
     /// Who is told what becomes of the processes.
-    pub keeper: Arc<dyn SessionObserver>,
+    pub observer: Arc<dyn SessionObserver>,
     /// What it waits for that is over a limit.
     pub waits_for: Mutex<Option<String>>,
 }
@@ -197,8 +197,8 @@ impl Launch {
             id: self.server.clone(),
             person: self.person,
         };
-        let outbox = Outbox::charged(instance::MAX_UNREAD, &self.context.parts.budget, tenant);
-        let of = instance::ProcessOwner {
+        let outbox = Outbox::charged(session::MAX_UNREAD, &self.context.parts.budget, tenant);
+        let of = session::ProcessOwner {
             server: self.server.clone(),
             limits: self.limits,
             taps: self.taps.clone(),
@@ -217,7 +217,7 @@ impl Launch {
         tokio::spawn(
             session
                 .clone()
-                .run(spawned, faults, self.context.parts.max_frame, self.keeper.clone()),
+                .run(spawned, faults, self.context.parts.max_frame, self.observer.clone()),
         );
         Ok(Opening { session, kept: false })
     }
@@ -239,7 +239,7 @@ impl Launch {
             match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
                 Err(error @ SpawnError::Limit { .. }) => {
                     waits_for(Some(error.to_string()));
-                    self.keeper.makes_place();
+                    self.observer.makes_place();
                 }
                 other => {
                     waits_for(None);

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use super::instance::{Crash, ServerSession, SessionEnd, SessionObserver};
 use super::remote::Faults;
+use super::session::{Crash, ServerSession, SessionEnd, SessionObserver};
 use super::stderr::Stderr;
 use super::tap::Direction;
 use crate::confine::{ServerExit, SpawnedServer};
@@ -34,7 +34,7 @@ impl ServerSession {
         spawned: SpawnedServer,
         mut faults: Faults,
         max_frame: usize,
-        keeper: Arc<dyn SessionObserver>,
+        observer: Arc<dyn SessionObserver>,
     ) {
         let SpawnedServer {
             stdin,
@@ -73,7 +73,7 @@ impl ServerSession {
                 }
                 () = self.attention.notified() => look.as_mut().reset(self.next_look()),
                 () = &mut look => {
-                    self.expire(&*keeper);
+                    self.expire(&*observer);
                     look.as_mut().reset(self.next_look());
                 }
                 ended = &mut gone => {
@@ -82,7 +82,7 @@ impl ServerSession {
                 }
                 more = reader.fill() => match more {
                     Ok(true) => {
-                        self.read(&mut reader, &keeper, &mut tape);
+                        self.read(&mut reader, &observer, &mut tape);
                         let now = reader.kept();
                         if now != kept && !self.outbox.keep(kept, now) {
                             let why = format!("it began a line of {now} bytes, for which the daemon has no room");
@@ -94,7 +94,7 @@ impl ServerSession {
                     Err(error) => break Some(SessionEnd::Broken(format!("reading its standard output failed: {error}"))),
                 },
                 // After what was read: progress comes before the end of its call.
-                fault = next_fault(&mut faults) => self.fault(fault, &keeper),
+                fault = next_fault(&mut faults) => self.fault(fault, &observer),
             }
             if let Some(end) = self.ending() {
                 break Some(end);
@@ -106,14 +106,14 @@ impl ServerSession {
             self.state().draining = true;
             let _ = timeout(LAST_WORDS, async {
                 while reader.fill().await.unwrap_or(false) {
-                    self.read(&mut reader, &keeper, &mut tape);
+                    self.read(&mut reader, &observer, &mut tape);
                 }
             })
             .await;
-            self.read(&mut reader, &keeper, &mut tape);
+            self.read(&mut reader, &observer, &mut tape);
         }
         while let Some(Ok(fault)) = faults.as_mut().map(mpsc::UnboundedReceiver::try_recv) {
-            self.fault(fault, &keeper);
+            self.fault(fault, &observer);
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
@@ -167,7 +167,7 @@ impl ServerSession {
             Some(ServerExit::Status(64)) => Code::ServerUnstartable,
             _ => Code::ServerDied,
         };
-        self.fail_all(&told, lost, &*keeper);
+        self.fail_all(&told, lost, &*observer);
         if status.is_none() {
             tokio::select! {
                 biased;
@@ -179,7 +179,7 @@ impl ServerSession {
             let _ = log.await;
         }
         info!(server = &*self.server, pid = self.pid, reason = told, "server ended");
-        keeper.ended(&self, crashed.then_some(Crash { reason, wrote }));
+        observer.ended(&self, crashed.then_some(Crash { reason, wrote }));
     }
 
     /// Why to end now, if there is a reason. From then on no call is taken.
@@ -226,18 +226,18 @@ impl ServerSession {
     fn read<R: AsyncRead + Unpin>(
         self: &Arc<Self>,
         reader: &mut FrameReader<R>,
-        keeper: &Arc<dyn SessionObserver>,
+        observer: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
     ) {
         let has_much = reader.has_much();
-        let mut read = || together(|| self.read_together(reader, keeper, tape));
+        let mut read = || together(|| self.read_together(reader, observer, tape));
         if has_much { aside(read) } else { read() }
     }
 
     fn read_together<R: AsyncRead + Unpin>(
         self: &Arc<Self>,
         reader: &mut FrameReader<R>,
-        keeper: &Arc<dyn SessionObserver>,
+        observer: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
     ) {
         let mut finished = Vec::new();
@@ -245,7 +245,7 @@ impl ServerSession {
             match frame {
                 Frame::Line(line) => {
                     self.show(Direction::FromServer, || line.clone(), None);
-                    self.line(line, keeper, tape, &mut finished);
+                    self.line(line, observer, tape, &mut finished);
                 }
                 Frame::TooLong { length, id, request } => {
                     self.see(Direction::FromServer, Bytes::new(), length, None);
@@ -254,7 +254,12 @@ impl ServerSession {
                     ));
                     if !request && let Some(id) = id.and_then(|id| id.parse().ok()) {
                         let message = format!("the server's answer has {length} bytes, over the frame limit");
-                        self.refuse_answer(id, self.failure(Code::FrameTooLong, message), &**keeper, &mut finished);
+                        self.refuse_answer(
+                            id,
+                            self.failure(Code::FrameTooLong, message),
+                            &**observer,
+                            &mut finished,
+                        );
                     }
                 }
                 Frame::Endless { length } => {
@@ -264,11 +269,11 @@ impl ServerSession {
                 }
             }
         }
-        self.finish(&mut finished, keeper);
+        self.finish(&mut finished, observer);
     }
 
     /// Lets the answers go that were read.
-    fn finish(&self, finished: &mut Vec<(Box<Call>, CallOutcome)>, keeper: &Arc<dyn SessionObserver>) {
+    fn finish(&self, finished: &mut Vec<(Box<Call>, CallOutcome)>, observer: &Arc<dyn SessionObserver>) {
         if finished.is_empty() {
             return;
         }
@@ -277,7 +282,7 @@ impl ServerSession {
             .filter(|(_, outcome)| matches!(outcome, CallOutcome::Relayed(_)))
             .peekable();
         if relayed.peek().is_some() {
-            keeper.answered(relayed.all(|(call, _)| call.given_up));
+            observer.answered(relayed.all(|(call, _)| call.given_up));
         }
         self.chain.finish(std::mem::take(finished));
     }
@@ -285,7 +290,7 @@ impl ServerSession {
     fn line(
         self: &Arc<Self>,
         line: Bytes,
-        keeper: &Arc<dyn SessionObserver>,
+        observer: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
@@ -294,20 +299,20 @@ impl ServerSession {
                 Ok(batch) => {
                     for element in batch.elements() {
                         let part = line.slice(element.span());
-                        self.message(part, keeper, tape, finished);
+                        self.message(part, observer, tape, finished);
                     }
                 }
                 Err(error) => self.complain(&format!("wrote a batch that is {error}")),
             }
             return;
         }
-        self.message(line, keeper, tape, finished);
+        self.message(line, observer, tape, finished);
     }
 
     fn message(
         self: &Arc<Self>,
         frame: Bytes,
-        keeper: &Arc<dyn SessionObserver>,
+        observer: &Arc<dyn SessionObserver>,
         tape: &mut Tape,
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
@@ -322,7 +327,7 @@ impl ServerSession {
                     self.refuse_answer(
                         number,
                         self.failure(Code::ServerAnswerInvalid, message),
-                        &**keeper,
+                        &**observer,
                         finished,
                     );
                 }
@@ -332,14 +337,14 @@ impl ServerSession {
         match envelope.kind {
             EnvelopeKind::Answer { id, outcome } => {
                 let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-                self.answer(frame.clone(), number, outcome, Some(keeper), finished);
+                self.answer(frame.clone(), number, outcome, Some(observer), finished);
             }
             EnvelopeKind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 let notification = upstream::read_notification(&method, params);
                 // Nothing overtakes an answer that was written before it. Progress may, being another call's.
                 if !matches!(notification, Some(ServerNotification::Progress { .. })) {
-                    self.finish(finished, keeper);
+                    self.finish(finished, observer);
                 }
                 if self.told_of_asks(&frame, &method, params) {
                     return;
@@ -351,10 +356,10 @@ impl ServerSession {
                         if feature == Feature::Resource {
                             changed |= Feature::Template.into();
                         }
-                        keeper.lists_changed(self, changed);
+                        observer.lists_changed(self, changed);
                     }
                     Some(ServerNotification::Message(level)) => {
-                        keeper.logged(self, &frame, level);
+                        observer.logged(self, &frame, level);
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
                             server = &*self.server,
@@ -365,7 +370,7 @@ impl ServerSession {
                     }
                     Some(ServerNotification::ResourceUpdated(uri)) => {
                         if let (Some(params), Some(uri)) = (params, uri.as_str()) {
-                            keeper.updated(&frame, params, &uri);
+                            observer.updated(&frame, params, &uri);
                         }
                     }
                     Some(ServerNotification::Acknowledged(number, honoured)) => {
@@ -388,8 +393,8 @@ impl ServerSession {
             }
             EnvelopeKind::Request { id, method, params } => {
                 let method = method.as_str().unwrap_or_default();
-                self.finish(finished, keeper);
-                self.asks_for(&frame, (id, &method, params), keeper);
+                self.finish(finished, observer);
+                self.asks_for(&frame, (id, &method, params), observer);
             }
         }
     }
@@ -419,8 +424,8 @@ mod tests {
 
     use arc_swap::ArcSwap;
 
-    use super::super::instance::{ProcessOwner, ServerLimits};
-    use super::super::open_asks::ElicitationRights;
+    use super::super::open_elicitations::ElicitationRights;
+    use super::super::session::{ProcessOwner, ServerLimits};
     use super::*;
     use crate::confine::{BoxFuture, ServerProcess};
     use crate::peer::{ByteBudget, Outbox};
@@ -542,8 +547,8 @@ mod tests {
 
     fn answer(session: &Arc<ServerSession>, id: &str) {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}");
-        let keeper: Arc<dyn SessionObserver> = Arc::new(Nobody);
-        session.message(line.into(), &keeper, &mut Tape::default(), &mut Vec::new());
+        let observer: Arc<dyn SessionObserver> = Arc::new(Nobody);
+        session.message(line.into(), &observer, &mut Tape::default(), &mut Vec::new());
     }
 
     #[tokio::test]

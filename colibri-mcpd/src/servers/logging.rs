@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::instance::{PendingReply, ServerSession, ServerSessionState};
 use super::server::HostedServer;
+use super::session::{PendingReply, ServerSession, ServerSessionState};
 use crate::relay::{Call, Client, ClientSession};
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream;

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::handshake;
-use super::instance::ServerSession;
 use super::launch::{Launch, NotStarted};
-use super::open_asks::ElicitationRights;
+use super::open_elicitations::ElicitationRights;
 use super::retry::Discovery;
 use super::server::HostedServer;
+use super::session::ServerSession;
 use super::slots::{ProcessSlot, Slots, StartResult};
 use super::state::ProcessKey;
 use super::supervision::Supervision;
@@ -216,7 +216,7 @@ impl HostedServer {
             account: self.account(client.caller.uid),
             person: key.uid(),
             client,
-            keeper: Arc::new(Supervision {
+            observer: Arc::new(Supervision {
                 server: self.clone(),
                 key,
             }),

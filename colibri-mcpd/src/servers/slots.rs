@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::breaker::Breaker;
-use super::instance::ServerSession;
 use super::launch::NotStarted;
 use super::retry::{Discovery, Health};
+use super::session::ServerSession;
 use super::state::{ProcessKey, State, Viewer};
 use super::stderr::Allowance;
 use crate::registry::Isolation;

@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::instance::ServerSession;
+use super::process_subscriptions::as_error;
 use super::server::HostedServer;
+use super::session::ServerSession;
 use super::state::ProcessKey;
 use super::subscribers::{Subscriber, Teller};
-use super::watching::as_error;
 use crate::relay::{Call, CallOutcome, SubscriptionGuard, SuspendedCall, Upstream};
 use colibri_protocol::rpc_error::INTERNAL_ERROR;
 use colibri_protocol::subscription::{SubscriptionFilter, URI_LIMIT, URIS_LIMIT, updated_edits};

@@ -11,9 +11,9 @@ use tracing::debug;
 
 use super::breaker::Breaker;
 use super::handshake;
-use super::instance::{Crash, ServerSession, SessionObserver};
 use super::retry;
 use super::server::HostedServer;
+use super::session::{Crash, ServerSession, SessionObserver};
 use super::slots::ProcessSlot;
 use super::state::ProcessKey;
 use crate::relay::{Call, CallOutcome, SuspendedCall};

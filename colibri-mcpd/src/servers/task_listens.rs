@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::instance::ServerSession;
-use super::watching::TaskListener;
+use super::process_subscriptions::TaskListener;
+use super::session::ServerSession;
 use crate::relay::{Client, SubscriptionGuard};
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_protocol::tasks::{UpstreamTask, told_edits};

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::asked::{self, SummaryCallOutcome};
-use super::known::{SummaryKey, SummaryTable};
+use super::summary_call::{self, SummaryCallOutcome};
+use super::summary_table::{SummaryKey, SummaryTable};
 use super::tools::{SummarisableTool, ToolSource};
 use crate::catalog::ServerHost;
 use crate::peer::aside;
@@ -167,9 +167,9 @@ impl SummaryMaker {
             if !may.map_err(|error| unkept(&error))? {
                 return Err(BatchEnd::Limit);
             }
-            let arguments = asked::arguments(&tool.key.name, &context, &self.model);
+            let arguments = summary_call::arguments(&tool.key.name, &context, &self.model);
             let answered = match self.calls.call(&adapter, &arguments).await {
-                Ok(message) => asked::read(&message),
+                Ok(message) => summary_call::read(&message),
                 Err(why) => SummaryCallOutcome::Failed(why, Duration::ZERO),
             };
             match answered {

@@ -4,13 +4,13 @@
 //! A summary is of exactly one definition: another schema or another pin has none. It is the text of a model that read
 //! what a server wrote, so it stands where tools are searched and never in a definition.
 
-mod asked;
-mod known;
 mod maker;
+mod summary_call;
+mod summary_table;
 mod tools;
 
-pub use known::SummaryTable;
 pub use maker::{CallFuture, InternalCalls, SummaryMaker};
+pub use summary_table::SummaryTable;
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::known::{SummaryKey, SummaryTable};
 use super::maker::{BatchEnd, CallFuture, InternalCalls, MAX_CALLS, MAX_CALLS_OF_SERVER, SummaryMaker};
+use super::summary_table::{SummaryKey, SummaryTable};
 use super::tools::{SummarisableTool, ToolSource};
 use crate::store::Database;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::asked;
-use super::known::SummaryKey;
+use super::summary_call;
+use super::summary_table::SummaryKey;
 use crate::catalog::{Item, ServerHost};
 use colibri_protocol::Feature;
 
@@ -68,6 +68,6 @@ impl ToolSource for ServerHost {
         let table = self.table();
         let item = table.by_own_name(Feature::Tool, &tool.server, &tool.own)?;
         let is_still = may_be_sent(item) && SummaryKey::of(item) == tool.key;
-        is_still.then(|| asked::context(&item.raw, &self.redactor()))
+        is_still.then(|| summary_call::context(&item.raw, &self.redactor()))
     }
 }

@@ -46,7 +46,7 @@ use colibri_mcpd::config::{DaemonConfig, DaemonFlags};
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::SourceMetadata;
 use colibri_mcpd::peer::ByteBudget;
-use colibri_mcpd::policy::shares::UserQuota as ShareLimits;
+use colibri_mcpd::policy::quota::UserQuota as ShareLimits;
 use colibri_mcpd::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
 use colibri_mcpd::registry::parse;
 use colibri_mcpd::registry::secrets::SecretStore;

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::answer::{META_SERVER, META_SERVER_INFO, server_info};
-use super::ask::ElicitationKind;
+use super::elicitation_kind::ElicitationKind;
 use super::error::{Code, Failure};
 use super::members::{Change, rewrite};
 use super::rpc_error::RpcError;

@@ -19,10 +19,10 @@
 //! - [`uri`]: server URIs behind the server's prefix.
 
 pub mod answer;
-mod ask;
-mod askable;
-mod asking;
 mod deferred;
+mod elicitation;
+mod elicitation_kind;
+mod elicitation_support;
 pub mod error;
 pub mod extensions;
 mod failure_class;
@@ -33,7 +33,7 @@ pub mod lists;
 pub mod logging;
 mod members;
 pub mod method;
-mod mirrored;
+mod mirrored_argument;
 pub mod request;
 pub mod rewrites;
 pub mod rpc_error;
@@ -45,15 +45,15 @@ pub mod uri;
 pub mod version;
 
 pub use answer::{AnswerBody, Capability, ServerIdentity, discover_result, empty_result, initialize_result};
-pub use ask::ElicitationKind;
-pub use askable::Askable;
-pub use asking::{ClientReply, Wording, elicitations, read_response};
 pub use deferred::DeferredTask;
+pub use elicitation::{ClientReply, Wording, elicitations, read_response};
+pub use elicitation_kind::ElicitationKind;
+pub use elicitation_support::Askable;
 pub use error::{Code, Failure, META_KEPT};
 pub use failure_class::{AttemptFailure, FailureCause, FailureClass};
 pub use feature::{Feature, Features};
 pub use method::Method;
-pub use mirrored::{MirroredArgument, compare_request, declared_version, request_fields};
+pub use mirrored_argument::{MirroredArgument, compare_request, declared_version, request_fields};
 pub use request::{ClientNotification, Request, SessionPhase, classify, read_initialize, read_notification};
 pub use rewrites::{AnswerShape, ResultFindings, error_edits, inspect_result, result_edits};
 pub use rpc_error::RpcError;

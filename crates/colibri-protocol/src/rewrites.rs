@@ -399,7 +399,7 @@ pub fn error_edits(shape: &AnswerShape<'_>, error: Json<'_>) -> Result<Edits, Fa
 
 #[cfg(test)]
 mod tests {
-    use super::super::askable::Askable;
+    use super::super::elicitation_support::Askable;
     use super::super::request::META_CLIENT_INFO;
     use super::super::towards::{Towards, cancelled_edits, id_edit, params_edits, progress_edits, rename_edit};
     use super::Version::*;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::answer::{NAME, VERSION};
-use super::askable::Askable;
+use super::elicitation_support::Askable;
 use super::logging::Level;
 use super::members::{Change, rewrite};
 use super::request::{

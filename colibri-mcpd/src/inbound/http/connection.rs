@@ -18,7 +18,7 @@ use super::front::Front;
 use super::head::MAX_HEAD;
 use super::refusal::HttpRefusal;
 use super::wire::{Busy, HttpTurn, HttpWire, is_gone};
-use crate::inbound::visitor::InboundConnection;
+use crate::inbound::connection::InboundConnection;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use super::reply::{Reply, TakenEvents};
 use super::session::Sessions;
 use super::wire::HttpTurn;
 use crate::daemon::Daemon;
-use crate::inbound::visitor::InboundConnection;
+use crate::inbound::connection::InboundConnection;
 use crate::peer::{Outbox, PartialMessage};
 use colibri_protocol::Version;
 

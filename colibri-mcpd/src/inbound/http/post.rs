@@ -18,7 +18,7 @@ use super::wire::HttpTurn;
 use crate::daemon::Daemon;
 use crate::daemon::connections::ConnectionKind as Entered;
 use crate::inbound::messages::{ClientMessages, split_batch};
-use crate::ops::own::Own;
+use crate::ops::own_target::Own;
 use crate::peer::{OutboxBatch, Tenant, aside};
 use crate::policy::Caller;
 use crate::relay::{BatchAnswers, Call, CallArguments, Client, ClientSession};

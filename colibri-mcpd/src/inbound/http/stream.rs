@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::reply::{Source, TakenEvents, events};
 use crate::daemon::Daemon;
 use crate::peer::OutboxBatch;
-use crate::policy::shares::ConnectionPermit;
+use crate::policy::quota::ConnectionPermit;
 use crate::relay::Client;
 
 /// The most events of a stream that are kept.

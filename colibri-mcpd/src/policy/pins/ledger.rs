@@ -12,8 +12,8 @@ use colibri_wire::json::string;
 
 use super::definition::{MAX_DEFINITION, changed_members, difference, hidden_in, what_is_pinned};
 use super::pin::{Difference, PinError, TrustMode};
+use super::pin_status::{PinCheck, PinStatus};
 use super::saved::{PinFile, SavedPin, ServerPins, load, save, subject};
-use super::standing::{PinCheck, PinStatus};
 
 /// Who approved what was trusted on first use.
 const FIRST_USE: &str = "first use";

@@ -14,10 +14,10 @@
 mod definition;
 mod ledger;
 mod pin;
+mod pin_status;
 mod saved;
-mod standing;
 
 pub use definition::canonical;
 pub use ledger::Pins;
 pub use pin::{PinError, TrustMode};
-pub use standing::{PinCheck, PinStatus};
+pub use pin_status::{PinCheck, PinStatus};

@@ -9,6 +9,7 @@ pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod context;
 pub(crate) mod costs;
+pub(crate) mod definition_tables;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod door;
@@ -19,7 +20,6 @@ pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod missing;
 pub(crate) mod notices;
-pub(crate) mod offered;
 pub(crate) mod pin;
 pub(crate) mod remove;
 mod screen;
@@ -56,9 +56,9 @@ pub(crate) enum ClientCommand {
     /// Calls a tool
     Call(call::CallToolArguments),
     /// Lists servers' prompts, or gets one
-    Prompts(offered::Prompts),
+    Prompts(definition_tables::Prompts),
     /// Lists servers' resources, or reads one
-    Resources(offered::Resources),
+    Resources(definition_tables::Resources),
     /// Lists, creates, claims, ends and watches tasks
     Tasks(tasks::TasksArguments),
     /// Runs agents, shows what they do, and ends them
@@ -171,8 +171,8 @@ impl ClientCommand {
             ClientCommand::Servers => servers::run(context)?,
             ClientCommand::Tools(arguments) => tools::run(&arguments, context)?,
             ClientCommand::Call(arguments) => call::run(&arguments, context)?,
-            ClientCommand::Prompts(arguments) => offered::prompts(&arguments, context)?,
-            ClientCommand::Resources(arguments) => offered::resources(&arguments, context)?,
+            ClientCommand::Prompts(arguments) => definition_tables::prompts(&arguments, context)?,
+            ClientCommand::Resources(arguments) => definition_tables::resources(&arguments, context)?,
             ClientCommand::Tasks(arguments) => tasks::run(&arguments, context)?,
             ClientCommand::Agent(command) => return agent::run(&command, context),
             ClientCommand::Snapshot => snapshot::run(context)?,

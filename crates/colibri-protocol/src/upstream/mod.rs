@@ -7,7 +7,7 @@ mod says;
 mod walk;
 
 use super::answer::{META_SUBSCRIPTION_ID, NAME, TITLE, VERSION};
-use super::askable::Askable;
+use super::elicitation_support::Askable;
 use super::feature::Feature;
 use super::logging::Level;
 use super::method::Method;

@@ -1,9 +1,9 @@
 //! A full screen that is drawn again and again from what a thread hears of the daemon, and its pieces: `top` and
 //! `glasspane` are such screens.
 
-mod drawn;
 mod record;
 mod rows;
+mod styled_line;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -25,9 +25,9 @@ use crate::connection::RequestError;
 use crate::failure::CommandError;
 use crate::terminal::columns;
 
-pub(crate) use drawn::{BOLD, Palette, StyledLine, as_text, indented, text};
 pub(crate) use record::said;
 pub(crate) use rows::{RowSelection, Rows, to_the_right};
+pub(crate) use styled_line::{BOLD, Palette, StyledLine, as_text, indented, text};
 
 /// How long the screen stays as it is when no key is pressed.
 const TICK: Duration = Duration::from_millis(200);

@@ -2,7 +2,7 @@
 
 use colibri_api::TrailRow;
 
-use super::drawn::text;
+use super::styled_line::text;
 use crate::terminal::details;
 
 /// What a record says; `user` is whose call it is.

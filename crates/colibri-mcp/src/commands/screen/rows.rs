@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::drawn::{Palette, StyledLine};
+use super::styled_line::{Palette, StyledLine};
 
 /// The chosen one of the rows that were drawn last, by their ids.
 #[derive(Debug, Clone, Default)]

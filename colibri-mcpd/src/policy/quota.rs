@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::spending::{CostRule, DailyUsage, Terms, UserBudget};
+use super::usage::{CostRule, DailyUsage, Terms, UserBudget};
 use colibri_api::{CostDay, CostMode};
 
 /// The shares of every user.

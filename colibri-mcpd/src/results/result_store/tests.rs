@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use super::super::kept::KEPT_FOR;
 use super::super::pieces::PieceSelector;
+use super::super::stored_result::KEPT_FOR;
 use super::super::text;
 use super::*;
 use proptest::prelude::*;

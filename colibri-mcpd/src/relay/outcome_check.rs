@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 use super::call::{Call, CallOutcome, Chain, ServerAnswer};
+use super::deferred_call::{DeferredCall, Defers};
 use super::exit;
-use super::undone::{DeferredCall, Defers};
 use crate::policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
 use colibri_protocol::{Code, DeferredTask};

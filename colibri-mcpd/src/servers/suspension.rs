@@ -10,11 +10,11 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::held::{HeldElicitation, SuspendedServerCall, Ticket};
-use super::instance::{PendingReply, ServerSession};
-use super::open_asks::failed;
+use super::open_elicitations::failed;
+use super::session::{PendingReply, ServerSession};
+use super::suspended_call::{HeldElicitation, SuspendedServerCall, Ticket};
+use crate::relay::pending_work::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
 use crate::relay::request_state::{RetryPurpose as State, RetryRefusal};
-use crate::relay::tickets::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
 use crate::relay::{Call, CallOutcome, Chain, Client, Waits, refused};
 use colibri_protocol::{self as protocol, AnswerBody, ClientReply, Code, Failure, RpcError, upstream};
 use colibri_wire::{Envelope, EnvelopeKind, Json};

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::open_asks::failed;
+use super::open_elicitations::failed;
 use crate::relay::Client;
+use crate::relay::pending_work::TICKET;
 use crate::relay::record::ClientRequestRecord as Record;
-use crate::relay::tickets::TICKET;
 use colibri_protocol::input::{InputQuestion, REQUESTS_LIMIT, input_required_result};
 use colibri_protocol::{Askable, ElicitationKind, Failure, RpcError, Version};
 

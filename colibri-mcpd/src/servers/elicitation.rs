@@ -13,11 +13,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::held::HeldElicitation;
-use super::instance::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionObserver};
-use super::open_asks::{ElicitationEnd, NotTaken, failed};
+use super::exclusive_slots::SlotHolder;
+use super::open_elicitations::{ElicitationEnd, NotTaken, failed};
+use super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionObserver};
+use super::suspended_call::HeldElicitation;
 use super::tap::Direction;
-use super::turns::SlotHolder;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::{Client, ClientRequest, ClientResponse, PATIENCE};
 use colibri_protocol::rpc_error::{INVALID_REQUEST, METHOD_NOT_FOUND};
@@ -60,7 +60,7 @@ impl ServerSession {
         self: &Arc<Self>,
         frame: &Bytes,
         (id, method, params): (Json<'_>, &str, Option<Json<'_>>),
-        keeper: &Arc<dyn SessionObserver>,
+        observer: &Arc<dyn SessionObserver>,
     ) {
         let version = self.version();
         let ask =
@@ -76,7 +76,7 @@ impl ServerSession {
             return self.push(&upstream::answer_server(id.text(), method, version));
         };
         // Before anybody is: who calls meanwhile has a process of its own.
-        keeper.asks();
+        observer.asks();
         if let Err(error) = self.ask_person(frame, (id, ask, params)) {
             self.complain(&format!("asked for {method}, and was refused: {}", error.message));
             self.push(&AnswerBody::Error(error).to_message(Some(id.text())));

@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use super::blocks;
 use super::files::{OpenResult, ResultFiles, damaged};
 use super::index::Index;
-use super::kept::{Handle, NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
 use super::pieces::{PieceRequest, ResultPiece};
+use super::stored_result::{Handle, NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
 use crate::policy::{UserSlot, UserSlots};
 
 /// How many users have results written or read at once. Each may hold a few times the bytes of a result.

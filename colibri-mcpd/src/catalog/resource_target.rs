@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ServerHost;
 use super::item::not_completed;
-use super::sought::{Look, UnseenServers};
+use super::lookup::{Look, UnseenServers};
 use crate::policy::{Gate, Pattern, PinCheck, PinStatus, Rights, RuleVerdict};
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;

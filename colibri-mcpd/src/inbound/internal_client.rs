@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
+use super::connection::InboundConnection;
 use super::lines;
-use super::visitor::InboundConnection;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
 

@@ -3,8 +3,8 @@
 //! `docs/rewrites.md` has a row for each edit.
 
 use super::answer::META_SERVER;
-use super::ask::ElicitationKind;
-use super::askable::Askable;
+use super::elicitation_kind::ElicitationKind;
+use super::elicitation_support::Askable;
 use super::input::REQUESTS_LIMIT;
 use super::links::Links;
 use super::members::{Change, rewrite};

@@ -6,11 +6,11 @@ use colibri_api::{CostsRequest, CreatedTask};
 
 use super::agents::{self, AgentRequest};
 use super::costs;
-use super::doer::TaskActor;
 use super::listen;
 use super::login::{self, LoginRequest};
 use super::operator::{self, OperatorRequest};
 use super::status::CallerFacts;
+use super::task_actor::TaskActor;
 use super::watch::{self, Watch};
 use crate::builtin;
 use crate::daemon::Daemon;

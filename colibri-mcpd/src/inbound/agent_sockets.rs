@@ -12,8 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
+use super::connection::InboundConnection;
 use super::listener::{caller, next, speaks_http, turn_away};
-use super::visitor::InboundConnection;
 use super::{http, lines};
 use crate::agents::{Doors, ListenGuard};
 use crate::daemon::Daemon;

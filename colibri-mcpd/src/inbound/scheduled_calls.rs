@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use super::inside;
+use super::internal_client;
 use crate::board::ScheduledToolCaller;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
@@ -31,7 +31,7 @@ impl ScheduledToolCaller for ScheduledCalls {
         let (daemon, tool, arguments) = (self.daemon.clone(), tool.to_owned(), arguments.to_owned());
         self.runtime.spawn(async move {
             let answered = match Caller::of_account(person) {
-                Ok(caller) => inside::call(daemon, caller, "colibri-schedule", (&tool, &arguments)).await,
+                Ok(caller) => internal_client::call(daemon, caller, "colibri-schedule", (&tool, &arguments)).await,
                 Err(why) => Err(why),
             };
             let outcome = answered.map_or_else(|why| why, |message| outcome(&message));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::instance::{ServerSession, SessionObserver};
+use super::session::{ServerSession, SessionObserver};
 use crate::relay::record::ClientRequestRecord;
 use crate::relay::request_state::{ResumedCall, RetryPurpose};
 use crate::relay::{Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall};
@@ -36,7 +36,7 @@ impl ServerSession {
         self: &Arc<Self>,
         call: Box<Call>,
         result: Json<'_>,
-        keeper: &Arc<dyn SessionObserver>,
+        observer: &Arc<dyn SessionObserver>,
     ) -> Result<(), (Box<Call>, Failure)> {
         let asked =
             input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
@@ -47,7 +47,7 @@ impl ServerSession {
         let state = required.state.map(|state| state.text().to_owned()).unwrap_or_default();
         let until = call.entered + self.limits.total;
         let held = SuspendedCall::hold(&self.chain, call);
-        let (session, keeper) = (self.clone(), keeper.clone());
+        let (session, observer) = (self.clone(), observer.clone());
         tokio::spawn(async move {
             let responses = session.answers(asked, &held, until).await;
             let Some(mut call) = held.take() else { return };
@@ -69,7 +69,7 @@ impl ServerSession {
                 responses: Some(responses.into()),
                 rounds,
             }));
-            keeper.again(call);
+            observer.again(call);
         });
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::instance::ServerSession;
+use super::session::ServerSession;
 use crate::relay::Call;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::request_state::{self, RetryPurpose};

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::context::ServerContext;
-use super::instance::ServerSession;
 use super::listing::Catalogue;
+use super::session::ServerSession;
 use crate::policy::PinCheck;
 use colibri_protocol::{Code, Failure, Feature};
 use colibri_trail::{Detail, EventName};

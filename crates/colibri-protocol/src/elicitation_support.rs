@@ -1,6 +1,6 @@
 //! The kinds of input that a client declares, and the declaration of them to a server.
 
-use super::ask::ElicitationKind;
+use super::elicitation_kind::ElicitationKind;
 use super::version::Version;
 use colibri_wire::Json;
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::asked::{ClientProgress, ClientResponse, MAX_ASKED, NoResponse, OpenClientRequest};
 use super::client::Client;
+use super::client_requests::{ClientProgress, ClientResponse, MAX_ASKED, NoResponse, OpenClientRequest};
 use colibri_protocol::upstream;
 use colibri_wire::Edits;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::inside;
+use super::internal_client;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
 use crate::summaries::{CallFuture, InternalCalls};
@@ -22,7 +22,7 @@ impl InternalCalls for SummaryCalls {
         let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
         Box::pin(async move {
             let call = (&*tool, &*arguments);
-            inside::call(self.0.clone(), Caller::of_daemon(), "colibri-summaries", call).await
+            internal_client::call(self.0.clone(), Caller::of_daemon(), "colibri-summaries", call).await
         })
     }
 }
