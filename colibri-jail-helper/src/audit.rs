@@ -10,7 +10,7 @@ pub const MAX_VALUE: usize = 256;
 /// The most bytes of one line; syslogd(8) takes 1,024 at least (RFC 3164).
 pub const MAX_LINE: usize = 960;
 
-/// What happened.
+/// An event of the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEvent {
     /// An instance is about to be made.

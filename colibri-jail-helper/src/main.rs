@@ -56,7 +56,7 @@ fn main() {
     std::process::exit(code)
 }
 
-/// Whether it may be asked, then a process of its own for it, away from the asker's terminal: nothing that holds a lock
+/// True if it may be asked, then a process of its own for it, away from the asker's terminal: nothing that holds a lock
 /// can be stopped by a key, or be ended with the asker's child.
 fn perform(asker: &mut RequestingUser, sudo_uid: Option<u32>, request: HelperRequest) -> Result<i32, HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("start", tried, error);

@@ -58,7 +58,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// What every name that the helper gives begins with.
+/// The prefix of every name that the helper gives.
 pub const MARK_PREFIX: &str = "colibri-";
 
 /// The SHA-256 of an entry's bytes, as 64 lower-case hexadecimal digits.
@@ -102,7 +102,7 @@ impl fmt::Display for JailName {
     }
 }
 
-/// Whether a path is absolute and says one thing only: no empty, `.` or `..` component, no trailing slash, no control
+/// True if a path is absolute and says one thing only: no empty, `.` or `..` component, no trailing slash, no control
 /// character, not `/` itself, and short enough for a mount table (1,024 bytes with what is put before it).
 pub fn is_plain_path(path: &str) -> bool {
     path.len() <= 800
@@ -112,7 +112,7 @@ pub fn is_plain_path(path: &str) -> bool {
             .is_some_and(|rest| rest.split('/').all(|part| !matches!(part, "" | "." | "..")))
 }
 
-/// Whether `inner` is `outer` or lies below it. Both must be plain paths ([`is_plain_path`]).
+/// True if `inner` is `outer` or lies below it. Both must be plain paths ([`is_plain_path`]).
 pub fn is_at_or_below(inner: &str, outer: &str) -> bool {
     inner
         .strip_prefix(outer)

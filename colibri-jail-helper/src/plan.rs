@@ -16,16 +16,16 @@ use crate::policy::{Policy, Uids};
 use crate::record::RecordFact;
 use crate::refusal::{HelperExit, HelperRefusal};
 
-/// What `run` does for one server or agent.
+/// Everything that `run` does for one server or agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfinementPlan {
     /// The server, or the agent: no two entries of a registry have the same id.
     pub server: ServerId,
-    /// What an agent has beyond that; `None`: it is a server.
+    /// The parts that only an agent has; `None` for a server.
     pub agent: Option<PlannedAgent>,
     /// The entry's digest.
     pub digest: EntryDigest,
-    /// Where the server runs.
+    /// The place where the server runs.
     pub place: ServerPlace,
     /// Numeric user id of the server, or the range of which each instance has one.
     pub uids: Uids,
@@ -43,12 +43,12 @@ pub struct ConfinementPlan {
     pub limits: PlannedLimits,
 }
 
-/// What an agent has and a server has not.
+/// The parts that an agent has and a server has not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedAgent {
     /// Its standard input.
     pub stdin: Stdin,
-    /// Who must own its door: the policy's caller, whoever asks.
+    /// The required owner of its socket directory: the policy's caller, whoever started the helper.
     pub door_owner: u32,
 }
 
@@ -61,7 +61,7 @@ impl PlannedAgent {
     }
 }
 
-/// Where every jailed agent finds its door.
+/// The path of the socket directory in every agent's jail.
 pub const DOOR: &str = "/var/run/colibri";
 
 /// The doors of all instances, under the name that has no symlink in it (see [`crate::STATE_DIR`]).
@@ -74,7 +74,7 @@ const DOORS_DIR: &str = if cfg!(target_os = "linux") {
 /// The daemon's socket for programs that speak MCP, as an agent is told of it.
 const DOOR_SOCKET: (&str, &str) = ("COLIBRI_MCP_SOCKET", "/var/run/colibri/colibri.sock");
 
-/// Where a server runs.
+/// The place where a server runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerPlace {
     /// In a jail of its own, for its life.
@@ -180,7 +180,7 @@ impl PlannedFamily {
 pub struct PlannedMount {
     /// On the host.
     pub path: PathBuf,
-    /// Who must own it.
+    /// Its required owner.
     pub owner: u32,
     /// Inside the jail.
     pub at: PathBuf,
@@ -195,11 +195,11 @@ pub struct PlannedMount {
 pub struct Variable {
     /// Its name.
     pub name: String,
-    /// Where its value comes from.
+    /// The source of its value.
     pub value: VariableValue,
 }
 
-/// Where a variable's value comes from.
+/// The source of a variable's value.
 #[derive(Clone, PartialEq, Eq)]
 pub enum VariableValue {
     /// From the entry, or from the helper's own.

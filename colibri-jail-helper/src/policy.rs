@@ -16,7 +16,7 @@ use colibri_registry::{self as registry, ProcessLimits};
 pub struct Policy {
     /// The user that may ask besides root: a name in the host's user database.
     pub caller: String,
-    /// Whether a start is refused when its audit line cannot be handed to syslogd(8).
+    /// True if a start is refused when its audit line cannot be handed to syslogd(8).
     pub audit: Audit,
     /// Patterns (`*` alone is special) on the ids of the servers and agents that may be started.
     pub servers: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Policy {
     pub limits: ProcessLimits,
 }
 
-/// What a missing syslogd(8) means.
+/// The treatment of a missing syslogd(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audit {
     /// No audit line, no start.
@@ -51,7 +51,7 @@ pub enum Audit {
     BestEffort,
 }
 
-/// Who a server runs as. The jail's own user database is never read.
+/// The user as whom a server runs. The jail's own user database is never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
     /// Numeric user ids; none is 0, none `nobody`'s.
@@ -194,13 +194,13 @@ impl Policy {
         (self.starts_per_minute * 3).div_ceil(4)
     }
 
-    /// Whether this server may be started at all.
+    /// True if this server may be started at all.
     pub fn lists_server(&self, id: &str) -> bool {
         self.servers.iter().any(|pattern| matches(pattern, id))
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any number of characters.
+/// True if `text` matches `pattern`, in which `*` stands for any number of characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {

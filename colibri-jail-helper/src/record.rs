@@ -29,7 +29,7 @@ pub enum RecordFact {
     Mount {
         /// `f_fsid` of statfs(2).
         fsid: [i32; 2],
-        /// Where, for the reader.
+        /// The place, for the reader.
         at: String,
     },
     /// Resource rules exist under the session's mark.

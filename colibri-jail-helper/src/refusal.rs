@@ -1,4 +1,4 @@
-//! Why the helper does not do what it was asked: one type, one exit code, one line.
+//! Refusals of the helper: one type, one exit code, one line.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct HelperRefusal {
     pub exit: HelperExit,
     /// The rule that refused, a short fixed word for logs and for callers.
     pub rule: &'static str,
-    /// What was wrong, where, and what to do. Never a value from a file.
+    /// The fault, its place and the remedy. Never a value from a file.
     pub detail: String,
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::names::{EntryDigest, ServerId, SessionId};
 use crate::refusal::{HelperExit, HelperRefusal};
 
-/// What the helper can be asked.
+/// A request to the helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HelperRequest {
     /// Start the server and stay until it ends.
@@ -80,12 +80,12 @@ impl HelperRequest {
         })
     }
 
-    /// Whether it is a teardown: those read records alone, so that a bad policy is in nobody's way.
+    /// True if it is a teardown: those read records alone, so that a bad policy is in nobody's way.
     pub fn is_teardown(&self) -> bool {
         matches!(self, Self::Stop { .. } | Self::StopAll | Self::Sweep)
     }
 
-    /// Whether root alone may ask for it.
+    /// True if root alone may ask for it.
     pub fn is_roots_alone(&self) -> bool {
         matches!(self, Self::StopAll | Self::Plan { .. } | Self::Check)
     }

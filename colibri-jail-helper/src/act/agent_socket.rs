@@ -12,13 +12,13 @@ use nix::sys::stat::{Mode, SFlag, fstatat};
 
 use crate::act::files::{self, RequiredOwner};
 
-/// What every refusal of a door is called.
+/// The name of the rule in every refusal of an agent socket.
 pub(crate) const RULE: &str = "door";
 
 /// The most sockets of one door.
 const MAX_SOCKETS: usize = 8;
 
-/// Why a second agent is not let into a persistent jail.
+/// The refusal of a second agent in a persistent jail.
 pub(crate) fn taken() -> HelperRefusal {
     HelperRefusal::new(
         HelperExit::TryLater,

@@ -13,7 +13,7 @@ use crate::sys;
 /// loaded, and an unloaded set shows everything, memory and disks included.
 const SET: u16 = 0xc011;
 
-/// What is shown. `fd` and `std*` are how a program names its own descriptors.
+/// The values that are shown. `fd` and `std*` are how a program names its own descriptors.
 const SHOWN: &[&str] = &["null", "zero", "random", "urandom", "fd", "fd/*", "std*"];
 
 /// The names that may then be there.

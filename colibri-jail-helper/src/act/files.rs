@@ -16,7 +16,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use crate::sys;
 
-/// Who may own a directory on the way, and the thing at its end.
+/// The permitted owners of the directories on a path and of the file at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequiredOwner {
     /// Root alone.
@@ -211,14 +211,14 @@ pub(crate) fn read_at(
     Ok(bytes)
 }
 
-/// Why a bounded source is refused, and what to do.
+/// The reason for which a bounded source is refused, and the remedy.
 const UNBOUNDED: &str = "is not the root of a file system of its own (ufs, zfs, tmpfs), so whoever renames a directory \
     in it lets the jail out; make one with make-root.sh -w, or say \"bounded\": false in jail-policy.json";
 
-/// Why a root is refused for its `/var/tmp`, and what to do.
+/// The reason for which a root is refused because of its `/var/tmp`, and the remedy.
 const SHARED: &str = ", so whoever renames a directory in it lets the jail out; chown it to root, chmod it to 0755";
 
-/// What a mode does not show, a person who reads modes does not see either.
+/// The refusal of an access control list: a person who reads modes does not see what the mode does not show.
 const ACL: &str = "has an access control list, which can let others write; remove it with setfacl -b";
 
 struct PathWalk {

@@ -1,10 +1,11 @@
-//! Who asks, and becoming root whole.
+//! The requesting user, and the change of this process to root.
 
 use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::unistd::{Gid, Uid, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, setgroups};
 use nix::unistd::{setresgid, setresuid};
 
-/// Who started the helper, from the kernel; or for whom sudo(8) did, if that is the policy's caller.
+/// The user who started the helper, as the kernel says; or the user for whom sudo(8) did, if sudo's user is the
+/// policy's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestingUser {
     /// The real user id.
@@ -98,7 +99,7 @@ fn verify(uid: u32, gid: u32) -> Result<(), HelperRefusal> {
     }
 }
 
-/// Why a program that is installed set-user-ID runs without root.
+/// The refusal of a program that is installed set-user-ID and runs without root.
 fn not_root() -> HelperRefusal {
     let reason = if crate::sys::is_barred_from_privilege().unwrap_or(false) {
         "the caller runs with no_new_privs (PROC_NO_NEW_PRIVS), under which set-user-ID has no effect"

@@ -17,13 +17,13 @@ use crate::act::state::Record;
 use crate::act::{devfs, door};
 use crate::sys::{self, Mounted, Parameters};
 
-/// How long an unmount is tried before it is forced: a dying process holds its nodes for a moment.
+/// The time for which an unmount is tried before it is forced: a dying process holds its nodes for a moment.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// How long force is tried after that.
+/// The time for which a forced unmount is tried after that.
 const FORCED: Duration = Duration::from_secs(10);
 
-/// Whether a jail can connect to the Unix sockets of the host that lie below a directory which it is shown.
+/// True if a jail can connect to the Unix sockets of the host that lie below a directory which it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sockets {
     /// Not where the kernel can keep it from them (15).
@@ -80,12 +80,12 @@ pub(crate) fn stage(jail: &Ephemeral, door: Option<&OwnedFd>, record: &mut Recor
     Ok(())
 }
 
-/// How a door is shown: there is nothing in it to write, to execute, or to gain by.
+/// Mounts an agent's socket directory so that nothing in it can be written, executed or gained by.
 fn only_sockets(p: Parameters) -> Result<Parameters, Errno> {
     p.flag("ro")?.flag("nosuid")?.flag("noexec")
 }
 
-/// Where an agent has its door in the persistent jail whose root is this, walked to.
+/// Walks to the directory of an agent's socket in the persistent jail with this root.
 ///
 /// # Errors
 /// Another agent has its door there, or something else is mounted; it is not there, or not root's alone, on the way as
@@ -165,7 +165,7 @@ fn mount_from(
     mounted.map(drop).map_err(Refusal::from)
 }
 
-/// Why nothing was mounted.
+/// The reason for which nothing was mounted.
 enum Mounting {
     /// The kernel does not know an option.
     UnknownOption,

@@ -14,7 +14,7 @@ use crate::act::sandbox;
 use crate::act::secrets::Environment;
 use crate::sys;
 
-/// How long somebody may take to read what was asked for.
+/// The longest time that a reader may take for the requested output.
 const MAX_UNREAD: Duration = Duration::from_secs(10);
 
 /// Prints the plan of one server as JSON.

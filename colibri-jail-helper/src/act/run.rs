@@ -25,7 +25,7 @@ use crate::sys::{self, ProcessEnd, WaitStatus};
 
 /// One request to run a server, from a caller who may ask.
 pub(crate) struct ServerRun<'r> {
-    /// Who asks.
+    /// The requesting user.
     pub asker: RequestingUser,
     /// The policy.
     pub policy: &'r Policy,

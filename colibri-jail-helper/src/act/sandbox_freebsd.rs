@@ -293,7 +293,7 @@ impl Sandbox {
         self.code
     }
 
-    /// Whether no process is left.
+    /// True if no process is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty
     }
@@ -421,8 +421,8 @@ fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
     Ok(parameters)
 }
 
-/// What rctl(8) keeps for an instance as a whole. `swapuse` alone counts shared memory that nobody has mapped, as of
-/// shm_open(SHM_ANON); threads are counted by nothing else.
+/// The limits that rctl(8) holds for an instance as a whole. `swapuse` alone counts shared memory that nobody has
+/// mapped, as of shm_open(SHM_ANON); threads are counted by nothing else.
 const RULES: &[(&str, Limit)] = &[
     ("vmemoryuse", Limit::Memory),
     ("swapuse", Limit::Swap),

@@ -184,7 +184,7 @@ impl Sandbox {
         self.main
     }
 
-    /// Whether no process is left.
+    /// True if no process is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty
     }

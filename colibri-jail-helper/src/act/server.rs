@@ -20,7 +20,7 @@ use crate::act::secrets::Environment;
 use crate::act::{identity, tell};
 use crate::sys::{self, ResourceLimit};
 
-/// What a child needs to become the server.
+/// Everything that a child needs to become the server.
 pub(crate) struct ServerChild<'p> {
     /// The plan.
     pub plan: &'p ConfinementPlan,

@@ -423,7 +423,7 @@ impl InstanceRecord {
         &self.session
     }
 
-    /// What has been made so far, oldest first.
+    /// The facts of all that has been made so far, oldest first.
     pub(crate) fn facts(&self) -> &[RecordFact] {
         &self.facts
     }
@@ -441,7 +441,7 @@ impl InstanceRecord {
             .map_err(failed_io("write a record"))
     }
 
-    /// Where the instance's root is staged.
+    /// The path at which the instance's root is staged.
     pub(crate) fn root(&self) -> PathBuf {
         Path::new(STATE_DIR).join(self.session.as_str()).join("root")
     }

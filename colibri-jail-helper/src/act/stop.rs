@@ -18,7 +18,7 @@ use crate::act::syslog::{SyslogSeverity, send_line};
 /// The longest that an instance takes to end: grace, TERM, KILL, and unmounting.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long supervisors that had to be killed take to be gone.
+/// The longest time that killed supervisors take to be gone.
 const MAX_KILLED: Duration = Duration::from_secs(5);
 
 /// Ends one instance: by order if a supervisor lives, else by undoing what its record tells of. What is not there has

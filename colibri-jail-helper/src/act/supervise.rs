@@ -25,21 +25,21 @@ const GRACE_ABANDONED: Duration = Duration::from_millis(500);
 /// Between two attempts to kill what is still there.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long SIGKILL is tried; a process in an uninterruptible sleep can outlast any of it.
+/// The time for which SIGKILL is tried; a process in an uninterruptible sleep can outlast any of it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// How a supervised instance ended.
+/// The end of a supervised instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InstanceEnd {
     /// The exit code of the server: its own, or 128+n.
     pub code: i32,
-    /// Why it ended.
+    /// The reason for its end.
     pub cause: Cause,
     /// No process is left.
     pub empty: bool,
 }
 
-/// Why an instance ended.
+/// The reason for which an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The server ended by itself.

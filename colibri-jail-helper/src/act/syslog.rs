@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
 use std::os::fd::AsFd;
 
-/// Where syslogd(8) listens; on FreeBSD first its socket for root alone, which users cannot flood.
+/// The sockets of syslogd(8); on FreeBSD its socket for root alone comes first, which users cannot flood.
 const SOCKETS: &[&str] = if cfg!(target_os = "freebsd") {
     &["/var/run/logpriv", "/var/run/log"]
 } else {
@@ -22,7 +22,7 @@ const SOCKETS: &[&str] = if cfg!(target_os = "freebsd") {
 /// LOG_AUTH (4) in the place of the facility, RFC 3164 §4.1.1.
 const FACILITY: u8 = 4 << 3;
 
-/// How a line is ranked.
+/// The rank of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SyslogSeverity {
     /// A refusal, or a teardown that left something.

@@ -1,4 +1,4 @@
-//! What the helper says on its standard error: whole lines, short enough to be written at once or not at all.
+//! Lines on the helper's standard error: whole lines, short enough to be written at once or not at all.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -75,7 +75,7 @@ fn prctl(option: c_int, value: libc::c_ulong) -> Result<c_int, Errno> {
     })
 }
 
-/// Whether this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
+/// True if this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
 pub(crate) fn is_barred_from_privilege() -> Result<bool, Errno> {
     Ok(prctl(libc::PR_GET_NO_NEW_PRIVS, 0)? == 1)
 }
@@ -112,8 +112,8 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     super::clear_nice()
 }
 
-/// What is wrong with the standard descriptors, which must be three anonymous pipes, read from and written to as
-/// their numbers say; `None`: nothing.
+/// The fault of the standard descriptors, which must be three anonymous pipes, read from and written to as their
+/// numbers say; `None` if there is none.
 pub(crate) fn fault_of_pipes() -> Option<String> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     let mut seen = Vec::new();
@@ -138,7 +138,7 @@ pub(crate) fn fault_of_pipes() -> Option<String> {
 /// PIPEFS_MAGIC of linux/magic.h: the file system of anonymous pipes alone.
 const PIPEFS: nix::sys::statfs::FsType = nix::sys::statfs::FsType(0x5049_5045);
 
-/// Whether a file has an access control list that says more than its mode.
+/// True if a file has an access control list that says more than its mode.
 pub(crate) fn has_acl(fd: std::os::fd::BorrowedFd<'_>) -> Result<bool, Errno> {
     // SAFETY: a C string, and no buffer: the size alone is asked for.
     let size = unsafe {

@@ -90,7 +90,7 @@ fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
     Ok(limit.rlim_max)
 }
 
-/// What bounds a resource of setrlimit(2) in a server.
+/// The limit of one resource of setrlimit(2) in a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ResourceLimit {
     /// The plan.
@@ -219,7 +219,7 @@ fn clear_nice() -> Result<(), Errno> {
     Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) }).map(drop)
 }
 
-/// Whether SIGTERM has come since [`signals_of_supervisor`].
+/// True if SIGTERM has come since [`signals_of_supervisor`].
 pub(crate) fn asked_to_end() -> bool {
     ASKED_TO_END.load(Ordering::Relaxed)
 }
@@ -232,7 +232,7 @@ pub(crate) fn wipe(bytes: &mut [u8]) {
     }
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
     /// By exit(3) with this status.
@@ -251,7 +251,7 @@ impl ProcessEnd {
     }
 }
 
-/// What waitpid(2) said.
+/// The outcome of waitpid(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitStatus {
     /// This child ended, and is reaped.
@@ -287,7 +287,7 @@ pub(crate) fn wait(pid: Option<Pid>, block: bool) -> Result<WaitStatus, Errno> {
     }
 }
 
-/// Whether the file lies on a file system on which set-user-ID bits have no effect.
+/// True if the file lies on a file system on which set-user-ID bits have no effect.
 pub(crate) fn is_on_nosuid_mount(path: &std::path::Path) -> Result<bool, Errno> {
     let flags = nix::sys::statvfs::statvfs(path)?.flags();
     Ok(flags.contains(nix::sys::statvfs::FsFlags::ST_NOSUID))

@@ -133,9 +133,9 @@ pub(crate) struct Mounted {
     pub fsid: [i32; 2],
     /// Its type.
     pub kind: String,
-    /// What was mounted, in the words of whoever mounted it.
+    /// The mount's source, in the words of the program that mounted it.
     pub from: String,
-    /// Where it is mounted.
+    /// The directory on which it is mounted.
     pub on: String,
 }
 

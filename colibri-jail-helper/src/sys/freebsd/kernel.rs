@@ -1,4 +1,4 @@
-//! What the kernel tells: sysctl(3), processes; and its resource rules.
+//! Facts from the kernel: sysctl(3), processes, and resource rules.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
@@ -34,7 +34,7 @@ pub(crate) fn sysctl_number(name: &str) -> Option<c_int> {
     (done == 0).then_some(value)
 }
 
-/// Whether sysctl(3) knows the name, whatever its value.
+/// True if sysctl(3) knows the name, whatever its value.
 pub(crate) fn sysctl_exists(name: &str) -> bool {
     oid_of(name).is_ok()
 }

@@ -107,7 +107,7 @@ fn procctl<T>(command: c_int, argument: *mut T) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
-/// Whether this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
+/// True if this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
 pub(crate) fn is_barred_from_privilege() -> Result<bool, Errno> {
     let mut state: c_int = 0;
     procctl(libc::PROC_NO_NEW_PRIVS_STATUS, &mut state)?;
@@ -173,8 +173,9 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     super::clear_nice()
 }
 
-/// What is wrong with the standard descriptors, which must be ends of three anonymous pipes; `None`: nothing. Both ends
-/// of such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of them.
+/// The fault of the standard descriptors, which must be ends of three anonymous pipes; `None` if there is none. Both
+/// ends of such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of
+/// them.
 pub(crate) fn fault_of_pipes() -> Option<String> {
     let Ok(pipes) = pipes_of_this_process() else {
         return Some("the kernel does not tell what the descriptors are".to_owned());
@@ -221,7 +222,7 @@ fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
     Ok(found)
 }
 
-/// Whether a file has an access control list, of either kind, that says more than its mode (acl(3)).
+/// True if a file has an access control list, of either kind, that says more than its mode (acl(3)).
 pub(crate) fn has_acl(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     const ACCESS: c_int = 2;
     const NFS4: c_int = 4;
