@@ -1,4 +1,4 @@
-//! What a request is answered with: one JSON object for one JSON object.
+//! The answer to a request: one JSON object for one JSON object.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::say::say;
 use crate::sources::{SourceTool, SourceTools, ToolSources};
 use crate::summaries::ToolSummaries;
 
-/// How long the first list may take.
+/// The longest time for the first list.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// All that answers are made from.

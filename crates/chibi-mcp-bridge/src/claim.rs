@@ -17,12 +17,12 @@ const NO_FOLLOW: i32 = nix::libc::O_NOFOLLOW;
 const GUARD: &str = "mcp-bridge.lock.guard";
 /// The lock before it is renamed, in the home.
 const NEXT: &str = "mcp-bridge.lock.next";
-/// How long the second file may be another's.
+/// The time for which the second file may be another process's.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Why the lock is not ours.
+/// The reason for which the lock is not ours.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimError {
     /// Another bridge runs.
@@ -36,7 +36,7 @@ pub(crate) enum ClaimError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -21,23 +21,23 @@ use crate::say::say;
 const FILE: &str = "mcp-bridge.toml";
 /// No such file is longer, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
-/// How long the bridge waits for another connection, if the file does not say.
+/// The time for which the bridge waits for another connection, if the file names none.
 const IDLE: Duration = Duration::from_secs(5 * 60);
-/// How long an answer may take, if the file does not say: clients that were written for another bridge wait 30 s.
+/// The longest time for an answer, if the file names none: clients that were written for another bridge wait 30 s.
 const LIMIT: Duration = Duration::from_secs(lock::ANSWER_SECS);
 /// The most that the file may say: a day.
 const MAX_LIMIT_SECS: i64 = 86_400;
-/// How long the daemon lets a call take that makes progress, if its entry does not say, in milliseconds.
+/// The longest time of a call that makes progress at the daemon, if its entry names none, in milliseconds.
 const TOTAL_MS: u64 = 3_600_000;
 /// The most that a file may say: a year.
 const MAX_MINUTES: f64 = 525_600.0;
 
-/// What the file says, or would say.
+/// The settings of the file, or its defaults.
 #[derive(Debug, PartialEq)]
 pub(crate) struct BridgeConfig {
-    /// How long the bridge waits for another connection.
+    /// The time for which the bridge waits for another connection.
     pub idle: Duration,
-    /// How long an answer may take.
+    /// The longest time for an answer.
     pub limit: Duration,
     /// Descriptions are sentences: a model's, or the first of what the server says.
     pub summaries: bool,
@@ -70,7 +70,7 @@ impl Default for BridgeConfig {
     }
 }
 
-/// What is wrong with the file, and where.
+/// The fault of the file, and its place.
 #[derive(Debug)]
 struct Wrong {
     at: Option<Range<usize>>,
@@ -107,7 +107,7 @@ impl BridgeConfig {
     }
 }
 
-/// What stands in the file; `None`: it is not there.
+/// The content of the file; `None` if it is not there.
 fn text(path: &Path) -> Result<Option<String>, String> {
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let mut options = File::options();
@@ -307,8 +307,7 @@ fn checked(id: &str, entry: Value) -> Result<Value, String> {
     }
 }
 
-/// What may be connected to for an address that the person wrote down as such: this machine by its name, or that
-/// address.
+/// The permitted targets for an address that the person wrote down as such: this machine by its name, or that address.
 fn allowed(url: &str) -> Option<String> {
     let authority = colibri_api::authority(url);
     let host = match authority.strip_prefix('[') {

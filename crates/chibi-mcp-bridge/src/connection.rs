@@ -24,11 +24,11 @@ const MAX_UNKNOWN: usize = 2048;
 const MAX_CONNECTIONS: usize = 256;
 /// No request is longer, in bytes.
 const MAX_REQUEST: usize = 4 << 20;
-/// How long a request may take to come.
+/// The longest time for a request to arrive.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// How long a client may take to read it.
+/// The longest time in which a client must read it.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// How much, and for how long, of what a client goes on sending is read, so that it gets the answer all the same.
+/// The bytes and the time for which a client that goes on sending is read, so that it gets the answer all the same.
 const DRAINED: usize = 64 << 20;
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Between two words about strangers, or about what the system refuses.
@@ -42,15 +42,15 @@ pub(crate) struct ChibiBridge {
     answers: Arc<AnswerSources>,
     claim: Arc<BridgeLock>,
     strangers: Strangers,
-    /// How long an answer may take.
+    /// The longest time for an answer.
     limit: Duration,
     began: Instant,
-    /// When the last connection came or ended, in milliseconds since the beginning.
+    /// The time at which the last connection came or ended, in milliseconds since the beginning.
     last: AtomicU64,
     open: AtomicUsize,
 }
 
-/// What is said at most once a minute, however often others give cause for it; when it last was.
+/// A message that is printed at most once a minute, however often others give cause for it, with its last time.
 struct Seldom(Option<Instant>);
 
 impl Seldom {

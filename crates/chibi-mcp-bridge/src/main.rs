@@ -67,7 +67,8 @@ fn run() -> Result<(), String> {
     ChibiBridge::new(answers, claim, limit).serve(&listener, idle)
 }
 
-/// Where the listener is. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them (jail(8)).
+/// The address of the listener. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them
+/// (jail(8)).
 fn loopback(address: SocketAddr) -> Result<SocketAddrV4, String> {
     match address {
         SocketAddr::V4(address) if address.ip().is_loopback() => Ok(address),

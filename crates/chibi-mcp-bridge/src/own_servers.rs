@@ -18,15 +18,15 @@ use crate::config::ConfiguredServer;
 
 /// The program that starts a private daemon.
 const STARTER: &str = "colibri-mcp";
-/// What lets root run a daemon.
+/// The setting that lets root run a daemon.
 const ALLOW_ROOT: &str = "COLIBRI_MCP_ALLOW_ROOT";
-/// Where it is looked for when it is not beside this one.
+/// The places where it is looked for when it is not beside this one.
 const USUAL: &[&str] = &["/usr/local/bin", "/usr/bin"];
 
 /// These servers, and the daemon that runs them.
 #[derive(Debug)]
 pub(crate) struct OwnServers {
-    /// What the XDG variables of the daemon say.
+    /// The directories in the daemon's XDG variables.
     place: PathBuf,
     servers: Vec<ConfiguredServer>,
     /// The files are as they are to be, and the daemon knows.
@@ -51,7 +51,7 @@ impl OwnServers {
             .map(|server| server.id.as_str())
     }
 
-    /// Why a server of the file does not run.
+    /// The reason for which a server of the file does not run.
     pub(crate) fn is_out(&self, id: &str) -> Option<&str> {
         let server = self.servers.iter().find(|server| server.id == id)?;
         server.entry.as_ref().err().map(String::as_str)
@@ -62,7 +62,7 @@ impl OwnServers {
         self.place.join("colibri/colibri.sock")
     }
 
-    /// Whether any of them can run.
+    /// True if any of them can run.
     pub(crate) fn run(&self) -> bool {
         self.servers.iter().any(|server| server.entry.is_ok())
     }
@@ -164,7 +164,7 @@ impl OwnServers {
     }
 }
 
-/// Whether an error of connect(2) means that nobody listens.
+/// True if an error of connect(2) means that nobody listens.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)

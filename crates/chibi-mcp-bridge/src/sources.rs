@@ -1,4 +1,4 @@
-//! Where tools come from: the private daemon of the file's servers, and this machine's service, if there is one. A
+//! The sources of tools: the private daemon of the file's servers, and this machine's service, if there is one. A
 //! server that both have is the file's.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::config::ConfiguredServer;
 use crate::own_servers::OwnServers;
 use crate::say::say;
 
-/// What the daemon says where there is no such server or tool.
+/// The daemon's error where there is no such server or tool.
 const NO_SUCH_TOOL: &str = "NO_SUCH_TOOL";
 
 /// The most characters of one note.
@@ -35,7 +35,7 @@ pub(crate) struct ToolSources {
     own: OwnServers,
     /// The socket of the service, or of the daemon that the environment names.
     service: Option<PathBuf>,
-    /// What was last said on standard error.
+    /// The last message on standard error.
     said: Mutex<Vec<String>>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct SourceTool {
     pub listed: DaemonTool,
 }
 
-/// What one daemon lists: its tools, and a sentence for each server that is not there.
+/// The list of one daemon: its tools, and a sentence for each server that is not there.
 type DaemonTools = (Vec<DaemonTool>, Vec<String>);
 
 impl ToolSources {
@@ -111,7 +111,8 @@ impl ToolSources {
         *said = notes.to_vec();
     }
 
-    /// Why servers of a daemon, or this one of them, show no tools or not all. A daemon that does not say has none.
+    /// The reasons for which servers of a daemon, or this one of them, show no tools or not all. A daemon that does not
+    /// say has none.
     fn absences(&self, daemon: &mut Daemon, own: bool, only: Option<&str>) -> Vec<String> {
         let facts = daemon.call_tool("colibri_external_mcp_servers", "{}").ok();
         let facts = facts.and_then(|facts| serde_json::from_value::<Servers>(facts.structured).ok());
@@ -192,7 +193,8 @@ impl SourceTool {
     }
 }
 
-/// Why a server shows no tools or not all; `option` is what leads `colibri-mcp` to its daemon.
+/// The reason for which a server shows no tools or not all; `option` is the flag with which `colibri-mcp` finds its
+/// daemon.
 fn absence(server: &ServerFacts, option: &str) -> Option<String> {
     let id = &server.id;
     let reason = server.reason.as_deref().filter(|reason| !reason.is_empty());
