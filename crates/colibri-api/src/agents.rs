@@ -7,7 +7,7 @@ use crate::named::named;
 use crate::tasks::TaskStatus;
 
 named! {
-    /// What an agent does, as its events and calls tell.
+    /// The activity of an agent, as its events and calls show.
     pub enum AgentState {
         /// It has started, or waits for something to do.
         Idle = "idle",
@@ -35,21 +35,21 @@ pub struct AgentInstance {
     pub task: Option<u64>,
     /// The status of that task after the instance's end; `None` while it runs.
     pub task_status: Option<TaskStatus>,
-    /// What it does.
+    /// Its activity.
     pub state: AgentState,
     /// No event for longer than its entry's `stall_after_s`.
     pub stalled: bool,
     /// A person should look: it failed, waits for somebody, or is stalled.
     pub attention: bool,
-    /// Why it is in this state, where there is more to say.
+    /// The reason for this state, where there is more to say.
     pub reason: Option<String>,
-    /// What its own events call its session.
+    /// Its own events' name of its session.
     pub session_id: Option<String>,
     /// Milliseconds since the epoch.
     pub started_at: u64,
     /// Milliseconds since the epoch; `None`: it runs.
     pub ended_at: Option<u64>,
-    /// How its process ended.
+    /// The way in which its process ended.
     pub exit: Option<String>,
     /// Milliseconds since the epoch.
     pub last_event_at: Option<u64>,
@@ -81,19 +81,19 @@ pub struct AgentInstance {
 pub struct AgentFacts {
     /// Its id.
     pub agent: String,
-    /// What it can do.
+    /// The capabilities it has.
     pub capabilities: Vec<String>,
     /// The most instances at a time.
     pub max: u32,
-    /// How many run.
+    /// The number that run.
     pub running: u32,
-    /// Whether it runs in a jail.
+    /// True if it runs in a jail.
     pub jailed: bool,
-    /// Whether it has a model behind the daemon's relay.
+    /// True if it has a model behind the daemon's relay.
     pub model: bool,
-    /// Whether it is started by itself when a task fits it.
+    /// True if it is started by itself when a task fits it.
     pub autospawn: bool,
-    /// Why no instance is started.
+    /// The reason for which no instance is started.
     pub refusal: Option<String>,
 }
 
@@ -106,8 +106,8 @@ pub struct AgentsResponse {
     pub instances: Vec<AgentInstance>,
 }
 
-/// What `colibri/spawn-agent` is asked: an instance for the caller, for a task of the caller's, a prompt that becomes
-/// one, or whatever is next.
+/// The parameters of `colibri/spawn-agent`: an instance for the caller, for a task of the caller's, a prompt that
+/// becomes one, or the next task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpawnAgentRequest {
@@ -116,12 +116,12 @@ pub struct SpawnAgentRequest {
     /// A queued task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<u64>,
-    /// What is to be done; becomes a task.
+    /// The work; becomes a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
 
-/// What `colibri/stop-agent` is asked.
+/// The parameters of `colibri/stop-agent`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopAgentRequest {
@@ -136,7 +136,7 @@ pub struct OneAgent {
     pub instance: AgentInstance,
 }
 
-/// What `colibri/agent-events` is asked.
+/// The parameters of `colibri/agent-events`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentEventsRequest {
@@ -157,7 +157,7 @@ pub struct AgentEvent {
     pub id: String,
     /// Its number, from 1.
     pub n: u64,
-    /// When it was read. Milliseconds since the epoch.
+    /// The time at which it was read. Milliseconds since the epoch.
     pub at: u64,
     /// The agent's state after it.
     pub state: AgentState,

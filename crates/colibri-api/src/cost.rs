@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::named::named;
 
 named! {
-    /// How generous the budgets are.
+    /// The generosity of the budgets.
     #[derive(Default)]
     pub enum CostMode {
         /// Small budgets.
@@ -20,7 +20,7 @@ named! {
 }
 
 impl CostMode {
-    /// What the mode allows.
+    /// The budgets of the mode.
     #[must_use]
     pub fn budgets(self) -> Budgets {
         let (session_bytes, uncompacted_turns, tool_result_bytes) = match self {
@@ -36,7 +36,7 @@ impl CostMode {
     }
 }
 
-/// What a session may spend in a mode.
+/// The budgets of a session in a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Budgets {
@@ -49,7 +49,7 @@ pub struct Budgets {
 }
 
 named! {
-    /// Who set a cost mode. The later in this list, the nearer: that one counts.
+    /// The setter of a cost mode. The later in this list, the nearer: that one counts.
     #[derive(Default)]
     pub enum CostSetBy {
         /// Nobody: it is reported, and nothing is held back, but for agents.
@@ -64,24 +64,25 @@ named! {
     }
 }
 
-/// What the caller has had, and what is left.
+/// The caller's usage, and the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CostUsage {
-    /// Whether the mode holds anything back.
+    /// True if the mode holds anything back.
     pub acts: bool,
-    /// Who set the mode.
+    /// The setter of the mode.
     pub set_by: CostSetBy,
     /// The mode as it was set; above it is one that went up at its budget.
     pub set: CostMode,
-    /// Whether it goes up where its budget is spent.
+    /// True if it goes up where its budget is spent.
     pub escalates: bool,
     /// Bytes of answers: of a person today (UTC), of an agent's instance since its start.
     pub spent_bytes: u64,
     /// Of these, bytes that the mode does not count: those from before it was chosen.
     #[serde(default)]
     pub before_bytes: u64,
-    /// When the mode was chosen, if it counts from then on, in milliseconds since the epoch; null: it counts all.
+    /// The time at which the mode was chosen, if it counts from then on, in milliseconds since the epoch; null: it
+    /// counts all.
     #[serde(default)]
     pub chosen_at: Option<u64>,
     /// Bytes that are left in all; null: any number.
@@ -89,7 +90,8 @@ pub struct CostUsage {
     /// The least larger mode that the caller may set now, and that leaves more; null: none.
     #[serde(default)]
     pub larger: Option<CostMode>,
-    /// When the count begins anew, in milliseconds since the epoch; null: never, as with an agent's instance.
+    /// The time at which the count begins anew, in milliseconds since the epoch; null: never, as with an agent's
+    /// instance.
     pub until: Option<u64>,
 }
 
@@ -99,8 +101,8 @@ pub struct CostUsage {
 pub struct CostModeSet {
     /// As it is in force now.
     pub mode: CostMode,
-    /// What it allows.
+    /// Its budgets.
     pub budgets: Budgets,
-    /// What was spent, and what is left.
+    /// The usage, and the rest.
     pub spending: CostUsage,
 }

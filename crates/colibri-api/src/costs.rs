@@ -1,4 +1,4 @@
-//! What calls, lists and agents' models cost: `colibri/costs`.
+//! The cost of calls, lists and agents' models: `colibri/costs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ impl CostDay {
         CostDay(u32::try_from(seconds / SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// When it is over: milliseconds since 1970.
+    /// Its end: milliseconds since 1970.
     #[must_use]
     pub fn end_ms(self) -> u64 {
         (u64::from(self.0) + 1) * SECONDS * 1000
@@ -56,7 +56,7 @@ impl fmt::Display for CostDay {
     }
 }
 
-/// What is no day.
+/// A text that is no day.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a day is written YYYY-MM-DD, in UTC, from 1970-01-01 on, as 2026-11-23")]
 pub struct NoDay;
@@ -100,7 +100,7 @@ impl From<CostDay> for String {
 }
 
 named! {
-    /// What costs are added up by.
+    /// The keys by which costs are added up.
     pub enum CostsBy {
         /// By server, method and tool.
         Tool = "tool",
@@ -115,14 +115,14 @@ named! {
     }
 }
 
-/// What is asked of `colibri/costs`.
+/// The parameters of `colibri/costs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsRequest {
     /// The first day; none: all that are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<CostDay>,
-    /// What costs are added up by, one or several; none: by tool.
+    /// The keys by which costs are added up, one or several; none: by tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<CostsBy>,
     /// Only what was listed and not called.
@@ -133,11 +133,11 @@ pub struct CostsRequest {
 /// The answer of `colibri/costs`: an operator is told of everybody, anybody else of themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
-    /// Whether it is about everybody, or only about who asked.
+    /// True if it is about everybody, or only about who asked.
     pub everybody: bool,
     /// The first day of which anything is counted here; none: nothing is.
     pub since: Option<CostDay>,
-    /// What costs are added up by.
+    /// The keys by which costs are added up.
     pub by: Vec<CostsBy>,
     /// Days in order, else what cost most bytes first.
     pub rows: Vec<CostRow>,
@@ -146,12 +146,12 @@ pub struct Costs {
     pub left_out: u64,
     /// All of it together.
     pub sum: CostSum,
-    /// Why the newest counts, which cannot be written now, are not in it.
+    /// The reason for which the newest counts cannot be written now and are not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwritten: Option<String>,
 }
 
-/// What one thing cost; it has those of the names by which costs are added up.
+/// The cost of one thing; it has those of the names by which costs are added up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostRow {
     /// The server; `colibri` for what the daemon answered itself; none: the model that an agent asked.
@@ -173,12 +173,12 @@ pub struct CostRow {
     /// The day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub day: Option<CostDay>,
-    /// What it cost.
+    /// Its cost.
     #[serde(flatten)]
     pub cost: CostSum,
 }
 
-/// What something cost.
+/// A cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostSum {
     /// Requests.
@@ -193,7 +193,7 @@ pub struct CostSum {
     pub estimated_tokens: u64,
     /// Time that the requests took together, microseconds.
     pub microseconds: u64,
-    /// How often it was listed.
+    /// The number of times that it was listed.
     #[serde(default)]
     pub lists: u64,
     /// Bytes of it in those lists: part of the answers to `tools/list`.

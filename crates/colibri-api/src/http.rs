@@ -29,7 +29,7 @@ pub fn authority(url: &str) -> &str {
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// Whether an address may stand in an entry.
+/// True if an address may stand in an entry.
 ///
 /// # Errors
 /// Why not.
@@ -57,7 +57,7 @@ pub fn check_url(url: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether an entry may set a header of this name.
+/// True if an entry may set a header of this name.
 ///
 /// # Errors
 /// Why not.
@@ -76,7 +76,7 @@ pub fn check_header_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a header can have this value.
+/// True if a header can have this value.
 pub fn is_header_value(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b' '..=b'~'))
 }

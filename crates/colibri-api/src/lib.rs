@@ -1,4 +1,4 @@
-//! What daemon and client share: where things are, what an entry may name, and what they say to each other.
+//! Everything that daemon and client share: paths, the rules for entries, and the messages between them.
 //!
 //! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads
 //! it.

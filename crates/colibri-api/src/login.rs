@@ -1,5 +1,5 @@
-//! How a person logs in to a server behind a URL: `colibri/login`, `colibri/login-finish`, `colibri/logout`. Anybody
-//! may who may use the server.
+//! A person's login at a server behind a URL: `colibri/login`, `colibri/login-finish`, `colibri/logout`. Anybody may
+//! who may use the server.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct LoginStartRequest {
     /// Scopes beside those that the server names.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// What the identity provider of the entry says of the person: an ID token. With it nobody has to consent.
+    /// The person's ID token from the identity provider of the entry. With it nobody has to consent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_token: Option<String>,
 }
@@ -33,13 +33,13 @@ impl fmt::Debug for LoginStartRequest {
 pub enum LoginStep {
     /// A person is to consent.
     Consent {
-        /// Where, in a browser.
+        /// The address, for a browser.
         url: String,
-        /// Where the browser is sent afterwards.
+        /// The address to which the browser is sent afterwards.
         redirect: String,
-        /// Who issues the tokens.
+        /// The issuer of the tokens.
         issuer: String,
-        /// What is asked for.
+        /// The requested scopes.
         scopes: Vec<String>,
     },
     /// It is done.
@@ -66,9 +66,9 @@ impl fmt::Debug for LoginFinishRequest {
 pub struct LoggedIn {
     /// The server.
     pub server: String,
-    /// Who issued the tokens.
+    /// The issuer of the tokens.
     pub issuer: String,
-    /// What they are good for.
+    /// Their scopes.
     pub scopes: Vec<String>,
 }
 
@@ -84,9 +84,9 @@ pub struct LogoutRequest {
 pub struct LoggedOut {
     /// The server.
     pub server: String,
-    /// Whether there was a login.
+    /// True if there was a login.
     pub was_logged_in: bool,
-    /// Whether the issuer of its tokens takes them no more.
+    /// True if the issuer of its tokens takes them no more.
     #[serde(default)]
     pub is_revoked: bool,
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::named::named;
 
 named! {
-    /// What a notice is about.
+    /// The subject of a notice.
     pub enum NoticeEvent {
         /// A task is done, or has failed.
         TaskCompleted = "task.completed",
@@ -29,9 +29,9 @@ named! {
 pub struct Notice {
     /// Sixteen random hex digits: who gets it twice can tell.
     pub id: String,
-    /// What it is about.
+    /// Its subject.
     pub event: NoticeEvent,
-    /// When, milliseconds since the epoch.
+    /// The time, milliseconds since the epoch.
     pub time: u64,
     /// The name of the host.
     pub host: String,
@@ -51,7 +51,7 @@ pub struct NoticesSubscribed {
 pub struct NoticeNotification {
     /// The id of the request.
     pub watch: Box<RawValue>,
-    /// What.
+    /// The subject.
     pub notice: Notice,
 }
 
@@ -60,6 +60,6 @@ pub struct NoticeNotification {
 pub struct NoticesLagged {
     /// The id of the request.
     pub watch: Box<RawValue>,
-    /// How many were left out.
+    /// The number of notices that were left out.
     pub notices: u64,
 }

@@ -1,4 +1,4 @@
-//! What operators ask for and are answered: `colibri/approvals`, `colibri/approve`, `colibri/deny`, `colibri/reload`,
+//! The operators' requests and their answers: `colibri/approvals`, `colibri/approve`, `colibri/deny`, `colibri/reload`,
 //! `colibri/restart`, `colibri/pins`, `colibri/pin-diff`, `colibri/pin-accept`.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::named::named;
 pub struct Approval {
     /// By which it is approved.
     pub id: String,
-    /// Whose call it is, or for whom the agent runs that made it.
+    /// The caller, or the person for whom the calling agent runs.
     pub uid: u32,
     /// The agent that made it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,15 +25,15 @@ pub struct Approval {
     pub server: String,
     /// The server's own name of the tool.
     pub tool: String,
-    /// Why it waits.
+    /// The rule for which it waits.
     pub rule: String,
-    /// What the tool is to be called with, as it is shown to people.
+    /// The arguments of the call, as people are shown them.
     #[serde(default)]
     pub arguments: String,
-    /// When it was asked for. Seconds since the epoch.
+    /// The time of the request. Seconds since the epoch.
     #[serde(default)]
     pub asked: u64,
-    /// When it is refused. Seconds since the epoch.
+    /// The time at which it is refused. Seconds since the epoch.
     pub expires: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct DecisionRequest {
 pub struct DecisionResponse {
     /// The call.
     pub decided: Approval,
-    /// Whether it may be made.
+    /// True if it may be made.
     pub approved: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct DecisionResponse {
 pub struct BlockedServer {
     /// The server.
     pub server: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -74,7 +74,7 @@ pub struct BlockedServer {
 pub struct ReloadResponse {
     /// Always.
     pub reloaded: bool,
-    /// What is blocked now.
+    /// The servers that are blocked now.
     pub blocked: Vec<BlockedServer>,
 }
 
@@ -90,12 +90,12 @@ pub struct RestartRequest {
 pub struct RestartResponse {
     /// The server.
     pub server: String,
-    /// How many processes of it were ended.
+    /// The number of its processes that were ended.
     pub ended: u64,
 }
 
 named! {
-    /// How a definition stands against what was approved.
+    /// The status of a definition beside the approved one.
     pub enum PinState {
         /// It is as approved.
         Approved = "approved",
@@ -106,7 +106,7 @@ named! {
     }
 }
 
-/// What a pin is of: a member `tool`, `prompt`, `resource`, `template` or `instructions`.
+/// The subject of a pin: a member `tool`, `prompt`, `resource`, `template` or `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "SubjectMembers", into = "SubjectMembers")]
 pub enum PinSubject {
@@ -184,7 +184,7 @@ impl PinSubject {
         }
     }
 
-    /// Whether `other` is of its kind and has this name as it is shown to people.
+    /// True if `other` is of its kind and has this name as it is shown to people.
     pub fn is_shown_as(&self, other: &Self) -> bool {
         let shown = self.name().map(visible);
         std::mem::discriminant(self) == std::mem::discriminant(other) && shown.as_deref() == other.name()
@@ -208,20 +208,20 @@ impl fmt::Display for PinSubject {
 pub struct PinRow {
     /// The server.
     pub server: String,
-    /// What of it.
+    /// The part of it.
     #[serde(flatten)]
     pub subject: PinSubject,
-    /// How it stands.
+    /// Its status.
     pub state: PinState,
-    /// Why it is not approved.
+    /// The reason for which it is not approved.
     pub reason: Option<String>,
     /// The hash of what is approved.
     pub approved: Option<String>,
-    /// Who approved it.
+    /// The approver.
     pub by: Option<String>,
     /// The hash of what waits to be accepted.
     pub waiting: Option<String>,
-    /// What waits against what is approved; only in answers to `colibri/pin-diff`.
+    /// The waiting definition beside the approved one; only in answers to `colibri/pin-diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
@@ -237,7 +237,7 @@ pub struct PinsRequest {
 /// The answer of `colibri/pins`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinList {
-    /// What is approved and what waits to be.
+    /// The approved definitions, and those that wait for approval.
     pub pins: Vec<PinRow>,
     /// Names that could be taken for others.
     pub look_alikes: Vec<String>,
@@ -258,16 +258,16 @@ pub struct PinDiffRequest {
 pub struct PinDiffs {
     /// The server.
     pub server: String,
-    /// What waits, with its differences.
+    /// The waiting definitions, with their differences.
     pub diffs: Vec<PinRow>,
-    /// What waits and for which the answer had no room.
+    /// The number of waiting definitions for which the answer had no room.
     pub left_out: u64,
 }
 
 /// One thing that was seen, or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinSeen {
-    /// What of the server.
+    /// The subject.
     #[serde(flatten)]
     pub subject: PinSubject,
     /// Its hash.
@@ -279,7 +279,7 @@ pub struct PinSeen {
 pub struct PinAcceptRequest {
     /// The server.
     pub server: String,
-    /// What was seen.
+    /// The definitions that were seen.
     pub accept: Vec<PinSeen>,
 }
 
@@ -288,6 +288,6 @@ pub struct PinAcceptRequest {
 pub struct PinsAccepted {
     /// The server.
     pub server: String,
-    /// What was accepted.
+    /// The definitions that were accepted.
     pub accepted: Vec<PinSeen>,
 }

@@ -18,9 +18,9 @@ pub struct Overview {
     pub time: u64,
     /// Seconds since the daemon started.
     pub uptime_s: u64,
-    /// Whether the write gate is open.
+    /// True if the write gate is open.
     pub write_gate: bool,
-    /// Whether the external-call gate is open.
+    /// True if the external-call gate is open.
     pub external_gate: bool,
     /// Connected clients.
     pub clients: u64,
@@ -31,16 +31,17 @@ pub struct Overview {
     pub queued: u64,
     /// Bytes of memory, where the system says so.
     pub resident: Option<u64>,
-    /// Why the registry could not be loaded, or reloaded.
+    /// The reason for which the registry could not be loaded, or reloaded.
     pub registry_error: Option<String>,
-    /// Where store and trail are.
+    /// The directory of store and trail.
     #[serde(default)]
     pub state_dir: Option<String>,
     /// The daemon itself under the id `colibri`, and the hosted servers.
     pub servers: Vec<OverviewServer>,
     /// Calls that wait for a person.
     pub approvals: Vec<Approval>,
-    /// Who has had answers: people today (UTC), agents' instances that run since their start. Who had most comes first.
+    /// The receivers of answers: people today (UTC), agents' instances that run since their start. Who had most comes
+    /// first.
     #[serde(default)]
     pub spenders: Vec<Spender>,
     /// The trail; `None`: there is none.
@@ -71,34 +72,34 @@ pub struct Spender {
 pub struct OverviewServer {
     /// Its id.
     pub id: String,
-    /// How it is; not of the daemon itself.
+    /// Its state; not of the daemon itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ServerState>,
-    /// Why it is not well.
+    /// The reason for which it is not well.
     #[serde(default)]
     pub reason: Option<String>,
-    /// When it came into this state. Milliseconds since the epoch.
+    /// The time at which it came into this state. Milliseconds since the epoch.
     #[serde(default)]
     pub since: u64,
-    /// How many tools it has, as last seen.
+    /// The number of its tools, as last seen.
     #[serde(default)]
     pub tools: u64,
-    /// How many prompts it has, as last seen.
+    /// The number of its prompts, as last seen.
     #[serde(default)]
     pub prompts: u64,
-    /// How many resources it lists, as last seen.
+    /// The number of resources that it lists, as last seen.
     #[serde(default)]
     pub resources: u64,
-    /// How many templates of resources it lists, as last seen.
+    /// The number of templates of resources that it lists, as last seen.
     #[serde(default)]
     pub templates: u64,
-    /// How many of its tools are not as approved.
+    /// The number of its tools that are not as approved.
     #[serde(default)]
     pub blocked: u64,
-    /// How many of the others are not.
+    /// The number of its other items that are not.
     #[serde(default)]
     pub others_blocked: u64,
-    /// Whether its instructions are not as approved.
+    /// True if its instructions are not as approved.
     #[serde(default)]
     pub instructions_blocked: bool,
     /// Its running processes.
@@ -139,12 +140,12 @@ pub struct CallCounts {
 pub struct TrailFacts {
     /// Records written.
     pub records: u64,
-    /// How many of them are on the disk.
+    /// The number of them on the disk.
     #[serde(default)]
     pub synced: u64,
-    /// How many of them a witness holds.
+    /// The number of them that a witness holds.
     pub witnessed: u64,
-    /// Why nothing can be written, if nothing can.
+    /// The reason for which nothing can be written, if nothing can.
     pub failing: Option<String>,
     /// The last ones.
     #[serde(default)]
@@ -158,9 +159,9 @@ pub struct TrailRow {
     pub n: u64,
     /// `enter`, `exit`, `event` and so on.
     pub kind: String,
-    /// When it was written.
+    /// The time at which it was written.
     pub timestamp: String,
-    /// Whose call it is about.
+    /// The user of the call.
     pub uid: Option<u32>,
     /// The number of the record that the call began with; not of that one.
     #[serde(default)]
@@ -180,14 +181,14 @@ pub struct TrailRow {
     pub tool: Option<String>,
     /// The method.
     pub method: Option<String>,
-    /// How the call ended.
+    /// The end of the call.
     pub result: Option<String>,
-    /// Why it failed.
+    /// The code of its failure.
     pub error_code: Option<String>,
-    /// How long it took.
+    /// Its duration.
     #[serde(default)]
     pub latency_ms: f64,
-    /// What happened, of an event.
+    /// The name of an event.
     pub event: Option<String>,
     /// More of an event.
     #[serde(default)]

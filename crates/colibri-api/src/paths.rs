@@ -1,4 +1,4 @@
-//! Where FreeBSD keeps what belongs to the service, and where a user keeps what is the user's own: the XDG directories.
+//! Paths: those of the service on FreeBSD, and those of a user's own files: the XDG directories.
 //!
 //! The user's are those of who runs this program, as the user database has it: never of `HOME`, and never relative to
 //! the current directory, which may be somebody else's project.
@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 /// The socket of the service.
 pub const SERVICE_SOCKET: &str = "/var/run/colibri/colibri.sock";
 
-/// What is there where the service is installed, whether it runs or not.
+/// The files that are there where the service is installed, whether it runs or not.
 const SERVICE: &[&str] = if cfg!(target_os = "freebsd") {
     &[colibri_registry::PATH, "/usr/local/etc/rc.d/colibri_mcp"]
 } else {
@@ -34,7 +34,7 @@ const SERVICE_STATE: &str = if cfg!(target_os = "freebsd") {
     "/var/lib/colibri"
 };
 
-/// What belongs to one user: of the daemon that runs for this user alone.
+/// The paths of the daemon that runs for one user alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Private {
     /// The registry.
@@ -45,13 +45,13 @@ pub struct Private {
     pub skills: PathBuf,
     /// Store and trail, pins and log.
     pub state_dir: PathBuf,
-    /// What the daemon logs.
+    /// The daemon's log.
     pub log: PathBuf,
     /// The entries that the user agreed to.
     pub consent: PathBuf,
     /// The socket: beside the rest, and not under `XDG_RUNTIME_DIR`, which an agent keeps from what it starts.
     pub socket: PathBuf,
-    /// What is installed for servers, a directory for each.
+    /// The directory of installed servers, with a directory for each.
     pub servers: PathBuf,
 }
 
@@ -79,7 +79,7 @@ fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Privat
 }
 
 impl Private {
-    /// Whether nobody but this user and root can put anything in place of what is the user's: the directory of the
+    /// True if nobody but this user and root can put anything in place of what is the user's: the directory of the
     /// state, and all above it and above the registry, as far as they are there. Whoever else could would be the daemon
     /// that the user's editors speak to, or what it starts.
     ///

@@ -1,4 +1,4 @@
-//! How root is reached for a jailed server.
+//! The privilege backend for jailed servers.
 
 use crate::named::named;
 
@@ -6,7 +6,7 @@ use crate::named::named;
 pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 
 named! {
-    /// How the helper gets root (`--priv-mode`, `COLIBRI_JAIL_PRIV_MODE`).
+    /// The privilege backend: the helper's way to root (`--priv-mode`, `COLIBRI_JAIL_PRIV_MODE`).
     #[derive(Default)]
     pub enum PrivMode {
         /// It is setuid root.

@@ -56,14 +56,14 @@ fn plain(text: &str) -> String {
     words.join(" ")
 }
 
-/// Whether a line begins as an item of a list does.
+/// True if a line begins as an item of a list does.
 fn is_item(line: &str) -> bool {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     ["- ", "* ", "+ ", "• "].iter().any(|mark| line.starts_with(mark))
         || number.len() < line.len() && (number.starts_with(". ") || number.starts_with(") "))
 }
 
-/// Where the first sentence of a text in one line ends.
+/// The end of the first sentence of a text in one line.
 fn sentence_end(text: &str) -> usize {
     for (at, c) in text.char_indices() {
         let after = &text[at + c.len_utf8()..];
@@ -80,7 +80,7 @@ fn sentence_end(text: &str) -> usize {
     text.len()
 }
 
-/// Whether the sentence goes on after a full stop.
+/// True if the sentence goes on after a full stop.
 fn goes_on(before: &str, rest: &str) -> bool {
     let word = before.rsplit([' ', '(', '"', '[', ',']).next().unwrap_or_default();
     let initial = word.chars().count() == 1 && word.chars().all(char::is_uppercase);

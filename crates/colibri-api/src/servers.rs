@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::named::named;
 
 named! {
-    /// How a server is reached.
+    /// The transport of a server.
     pub enum ServerTransport {
         /// A process on the host.
         Host = "host",
@@ -39,7 +39,7 @@ named! {
 }
 
 named! {
-    /// Who shares a process of a server.
+    /// The callers that share a process of a server.
     #[derive(Default)]
     pub enum ServerIsolation {
         /// One process for each uid that calls.
@@ -54,7 +54,7 @@ named! {
     }
 }
 
-/// What is said of a jail if the policy says `"bounded": false` of a mount of it.
+/// The note on a jail if the policy says `"bounded": false` of a mount of it.
 pub const UNBOUNDED_MOUNT: &str = "unbounded mount";
 
 /// A running process of a server.
@@ -70,10 +70,10 @@ pub struct ServerProcess {
     pub in_flight: u64,
     /// The MCP version agreed with it.
     pub version: Option<String>,
-    /// When it was started. Milliseconds since 1970-01-01 UTC.
+    /// The time of its start. Milliseconds since 1970-01-01 UTC.
     #[serde(default)]
     pub started: u64,
-    /// How many processes it consists of; null where the system does not show them.
+    /// The number of its processes; null where the system does not show them.
     pub count: Option<u64>,
     /// The jail it runs in, by name.
     pub jail: Option<String>,
@@ -90,7 +90,7 @@ pub struct ServerProcess {
 pub struct ServerJail {
     /// Its name, or `ephemeral`.
     pub name: String,
-    /// Which network it has.
+    /// Its network.
     #[serde(default)]
     pub network: String,
 }
@@ -101,27 +101,27 @@ pub struct ServerJail {
 pub struct ServerFacts {
     /// Its id in the registry.
     pub id: String,
-    /// How it is reached.
+    /// Its transport.
     pub transport: ServerTransport,
-    /// How it is.
+    /// Its state.
     pub state: ServerState,
-    /// Why it is not well, and what to do.
+    /// The reason for which it is not well, and the remedy.
     pub reason: Option<String>,
-    /// When it came into this state. Milliseconds since 1970-01-01 UTC.
+    /// The time at which it came into this state. Milliseconds since 1970-01-01 UTC.
     pub since: u64,
-    /// Who shares a process of it.
+    /// The callers that share a process of it.
     #[serde(default)]
     pub isolation: ServerIsolation,
-    /// How many tools it has, as last seen.
+    /// The number of its tools, as last seen.
     #[serde(default)]
     pub tools: u64,
-    /// How many prompts it has, as last seen.
+    /// The number of its prompts, as last seen.
     #[serde(default)]
     pub prompts: u64,
-    /// How many resources it lists, as last seen.
+    /// The number of resources that it lists, as last seen.
     #[serde(default)]
     pub resources: u64,
-    /// How many templates of resources it lists, as last seen.
+    /// The number of templates of resources that it lists, as last seen.
     #[serde(default)]
     pub templates: u64,
     /// Tools that are not offered: their definitions are not as approved.
@@ -141,7 +141,7 @@ pub struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// What it has beyond tools, counted: nothing, or such as `, 1 prompt, 3 resources`.
+    /// Its items beyond tools, counted: nothing, or such as `, 1 prompt, 3 resources`.
     pub fn others(&self) -> String {
         others(self.prompts, self.resources, self.templates)
     }
@@ -178,10 +178,10 @@ pub struct ServerTool {
     pub server: String,
     /// The server's own name of the tool.
     pub tool: String,
-    /// What people are shown as its name.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, in the server's words.
+    /// Its description, in the server's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
@@ -211,7 +211,7 @@ pub struct FoundTool {
     pub name: String,
     /// The server's id.
     pub server: String,
-    /// What it does, in one line.
+    /// Its purpose, in one line.
     pub description: String,
 }
 
@@ -242,8 +242,8 @@ fn is_none(count: &u64) -> bool {
 pub struct UnseenServer {
     /// Its id.
     pub server: String,
-    /// How it is.
+    /// Its state.
     pub state: ServerState,
-    /// Why it is not well.
+    /// The reason for which it is not well.
     pub reason: Option<String>,
 }

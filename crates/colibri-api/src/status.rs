@@ -10,7 +10,7 @@ use crate::cost::{Budgets, CostMode, CostUsage};
 use crate::servers::{ServerFacts, ServerState};
 use crate::tasks::TaskStatus;
 
-/// Which gates are open for the caller.
+/// The gates that are open for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct OpenGates {
@@ -24,13 +24,13 @@ pub struct OpenGates {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct RegistryFacts {
-    /// Where it is.
+    /// Its address.
     pub path: String,
-    /// Why it could not be loaded, or reloaded.
+    /// The reason for which it could not be loaded, or reloaded.
     pub error: Option<String>,
 }
 
-/// What status and snapshot share.
+/// The facts that status and snapshot share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DaemonFacts {
     /// The daemon's version.
@@ -41,7 +41,7 @@ pub struct DaemonFacts {
     pub socket: String,
     /// The gates as they are for the caller.
     pub gates: OpenGates,
-    /// Whether only jailed servers are started.
+    /// True if only jailed servers are started.
     pub require_jail: bool,
     /// Connected clients.
     pub clients: u64,
@@ -51,16 +51,16 @@ pub struct DaemonFacts {
     /// Sessions over HTTP.
     #[serde(default)]
     pub http_sessions: u64,
-    /// How generous the budgets are for the caller, now.
+    /// The generosity of the caller's budgets, now.
     pub cost_mode: CostMode,
-    /// What a session may spend.
+    /// The budgets of a session.
     pub budgets: Budgets,
-    /// What the caller has spent, and what is left.
+    /// The caller's usage, and the rest.
     #[serde(default)]
     pub spending: CostUsage,
     /// The registry of hosted servers.
     pub registry: RegistryFacts,
-    /// Why calls are refused, where they cannot be recorded.
+    /// The reason for which calls are refused, where they cannot be recorded.
     #[serde(default)]
     pub trail_error: Option<String>,
     /// Calls that wait for a person: the caller's own, for operators all.
@@ -72,7 +72,7 @@ pub struct DaemonFacts {
     /// Those of them in a jail with a mount of which the policy says `"bounded": false`.
     #[serde(default)]
     pub agents_unbounded: u64,
-    /// What is not offered because its name was taken.
+    /// The items that are not advertised because their name was taken.
     #[serde(default)]
     pub collisions: Vec<String>,
     /// Names of servers and tools that could be taken for others.
@@ -86,7 +86,7 @@ pub struct DaemonFacts {
 pub struct ServerCounts {
     /// All of them.
     pub total: u64,
-    /// How many are in which state.
+    /// The number of servers in each state.
     pub by_state: BTreeMap<ServerState, u64>,
     /// Tools that are not offered: their definitions are not as approved.
     #[serde(default)]
@@ -122,6 +122,6 @@ pub struct Snapshot {
     pub daemon: DaemonFacts,
     /// The hosted servers.
     pub servers: Vec<ServerFacts>,
-    /// How many tasks stand where.
+    /// The number of tasks in each status.
     pub tasks_by_status: BTreeMap<TaskStatus, u64>,
 }

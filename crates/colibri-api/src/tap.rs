@@ -1,4 +1,4 @@
-//! What operators watch: `colibri/tap` and `colibri/overview` as they are asked for, and the frames of a tap.
+//! The operators' watches: the parameters of `colibri/tap` and `colibri/overview`, and the frames of a tap.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,9 +9,9 @@ use crate::servers::ServerState;
 /// The parameters of `colibri/tap`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapRequest {
-    /// Which server.
+    /// The server.
     pub server: String,
-    /// Whether frames are shown whole.
+    /// True if frames are shown whole.
     #[serde(default)]
     pub full: bool,
 }
@@ -19,7 +19,7 @@ pub struct TapRequest {
 /// The parameters of `colibri/overview`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverviewRequest {
-    /// How often, milliseconds; without it, once, as the result.
+    /// The interval, milliseconds; without it, one overview, as the result.
     #[serde(default)]
     pub every_ms: Option<u64>,
     /// Records of the trail.
@@ -34,14 +34,14 @@ pub struct Tapping {
     pub tap: Box<RawValue>,
     /// The server.
     pub server: String,
-    /// How it is.
+    /// Its state.
     pub state: ServerState,
     /// Its processes.
     pub processes: u64,
 }
 
 named! {
-    /// Which way a frame went.
+    /// The direction of a frame.
     pub enum Direction {
         /// From the daemon.
         ToServer = "to-server",
@@ -57,7 +57,7 @@ pub struct TapFrame {
     pub tap: Box<RawValue>,
     /// Milliseconds since the epoch.
     pub time: u64,
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
     /// The daemon's number of the process.
     pub process: u64,
@@ -67,7 +67,7 @@ pub struct TapFrame {
     pub kind: String,
     /// The id between daemon and server; of a notification that speaks of a call, that call's.
     pub id: Option<Box<RawValue>>,
-    /// Whose call it is.
+    /// The user of the call.
     pub client: Option<TapClient>,
     /// The method, of an answer that of its request.
     pub method: Option<String>,
@@ -75,13 +75,13 @@ pub struct TapFrame {
     pub tool: Option<String>,
     /// Its bytes as it passed.
     pub length: u64,
-    /// Whether not all of it is shown.
+    /// True if not all of it is shown.
     pub cut: bool,
     /// The frame, secrets taken out.
     pub frame: String,
 }
 
-/// Whose call a frame is about.
+/// The caller of a frame's call.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TapClient {
     /// The client's connection.
@@ -99,13 +99,13 @@ pub struct TapClient {
 pub struct TapLagged {
     /// The id of the request.
     pub tap: Box<RawValue>,
-    /// How many.
+    /// The number of bytes.
     pub frames: u64,
 }
 
 /// The result of a stream that the daemon ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamEnded {
-    /// Why.
+    /// The reason.
     pub ended: String,
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::named::named;
 
 named! {
-    /// Where a task stands.
+    /// The status of a task.
     pub enum TaskStatus {
         /// As it came; nobody has looked at it.
         Intake = "intake",
@@ -27,7 +27,7 @@ named! {
 }
 
 impl TaskStatus {
-    /// Whether nothing is done with such a task any more.
+    /// True if nothing is done with such a task any more.
     pub fn has_ended(self) -> bool {
         matches!(self, TaskStatus::Done | TaskStatus::Failed | TaskStatus::Cancelled)
     }
@@ -36,18 +36,18 @@ impl TaskStatus {
 /// The capability of what no agent is to do.
 pub const PERSON: &str = "person";
 
-/// What is said of a task when it is created.
+/// The description of a new task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewTask {
     /// What is to be done, in one line.
     pub title: String,
     /// All that somebody needs to know to do it.
     pub description: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: String,
-    /// Where it stands.
+    /// Its place in the policy file.
     pub status: TaskStatus,
-    /// What somebody must be able to do to take it.
+    /// The capabilities that its taker needs.
     pub required_capabilities: Vec<String>,
     /// 0 is the lowest.
     pub priority: u8,
@@ -95,7 +95,7 @@ impl TryFrom<String> for TaskShare {
 pub struct Task {
     /// Its number.
     pub id: u64,
-    /// What was said of it.
+    /// Its description.
     #[serde(flatten)]
     pub said: NewTask,
     /// Milliseconds since 1970-01-01 UTC.
@@ -111,25 +111,26 @@ pub struct Task {
     /// The agent's instance that has it, or had it when it ended; none: a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_session: Option<String>,
-    /// When the claim of a person lapses, or the reservation of a queued task. Milliseconds since 1970-01-01 UTC.
+    /// The time at which the claim of a person lapses, or the reservation of a queued task. Milliseconds since
+    /// 1970-01-01 UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<u64>,
     /// The agent's instance for which it is reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_session: Option<String>,
-    /// How often it came back to the queue; at the third time it fails.
+    /// The number of times that it came back to the queue; at the third time it fails.
     #[serde(default)]
     pub attempts: u32,
-    /// Why it is queued again, failed or cancelled.
+    /// The reason for which it is queued again, failed or cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why no agent takes it now, while it is queued.
+    /// The reason for which no agent takes it now, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// When work on it began. Milliseconds since 1970-01-01 UTC.
+    /// The time at which work on it began. Milliseconds since 1970-01-01 UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<u64>,
-    /// When it was done, failed or cancelled. Milliseconds since 1970-01-01 UTC.
+    /// The time at which it was done, failed or cancelled. Milliseconds since 1970-01-01 UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<u64>,
 }
@@ -140,7 +141,7 @@ pub struct Task {
 pub struct OneTask {
     /// As it is now.
     pub task: Task,
-    /// What it was finished with: any JSON value, as it was given.
+    /// Its result: any JSON value, as it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     pub result: Option<Box<RawValue>>,
@@ -160,7 +161,7 @@ pub struct NextTask {
 pub struct Tasks {
     /// The tasks.
     pub tasks: Vec<Task>,
-    /// Where the next page begins; null: this was the last page.
+    /// The beginning of the next page; null: this was the last page.
     pub next_cursor: Option<String>,
 }
 
@@ -172,7 +173,7 @@ pub struct CreatedTask {
     pub task: Task,
 }
 
-/// When a schedule runs; one of these is given.
+/// The times of a schedule; one of these is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Timing {
@@ -198,7 +199,7 @@ pub struct ScheduledCall {
     pub arguments: Box<RawValue>,
 }
 
-/// What a schedule does: one of these.
+/// The work of a schedule: one of these.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct ScheduledWork {
@@ -216,26 +217,26 @@ pub struct ScheduledWork {
 pub struct Schedule {
     /// Its number.
     pub id: u64,
-    /// When it runs.
+    /// Its times.
     pub timing: Timing,
-    /// What it does.
+    /// Its activity.
     pub work: ScheduledWork,
     /// The uid of who created it.
     pub created_by: u32,
     /// Milliseconds since 1970-01-01 UTC.
     pub created_at: u64,
-    /// When it runs next; null: never again.
+    /// The time of the next run; null: never again.
     pub next_at: Option<u64>,
-    /// When it ran last.
+    /// The time of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<u64>,
     /// The task that it created last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_task: Option<u64>,
-    /// What came of the last run.
+    /// The outcome of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_outcome: Option<String>,
-    /// How often it ran.
+    /// The number of runs.
     pub runs: u64,
 }
 
@@ -270,7 +271,7 @@ pub struct TasksSubscribed {
 pub struct TaskChanged {
     /// The id of the request.
     pub watch: Box<RawValue>,
-    /// Where it stood; none: it is new.
+    /// Its former status; none: it is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<TaskStatus>,
     /// The task after the change.
@@ -293,19 +294,19 @@ pub struct TasksLagged {
 pub struct Skill {
     /// Its name.
     pub name: String,
-    /// When to read it.
+    /// The occasion to read it.
     pub description: String,
     /// Its `SKILL.md`.
     pub path: String,
 }
 
-/// What could be a skill and cannot be used.
+/// A directory that could be a skill and cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SkillProblem {
-    /// Where it is.
+    /// Its address.
     pub path: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
 }
 
