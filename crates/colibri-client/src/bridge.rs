@@ -21,19 +21,19 @@ use crate::tool::{McpTool, mcp_tool_from_info, parse_mcp_path};
 const PROGRAM: &str = "chibi-mcp-bridge";
 /// The bridge's configuration, in the home.
 const CONFIGURATION: &str = "mcp-bridge.toml";
-/// Who starts the bridge just now, in the home.
+/// The file, in the home, of the process that starts the bridge just now.
 const STARTING: &str = "mcp-bridge-spawning.lock";
-/// How old that file gets before whoever made it is taken to be gone.
+/// The age at which the maker of that file is taken to be gone.
 const ORPHAN: Duration = Duration::from_secs(60);
-/// What a bridge that was started here says, in the home.
+/// The log of a bridge that was started here, in the home.
 const LOG: &str = "mcp-bridge.log";
-/// How long a bridge may take to start.
+/// The longest time for a bridge to start.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks whether it did.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How much longer an answer is waited for than the bridge takes at most.
+/// The time beyond the bridge's own limit for which an answer is waited for.
 const ANSWER_MARGIN: Duration = Duration::from_secs(3);
-/// How long a connection may take, and the sending of a request.
+/// The longest time for a connection, and for the sending of a request.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// No answer is longer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -176,7 +176,7 @@ fn program() -> Option<PathBuf> {
     absolute.map(|place| place.join(PROGRAM)).find(|path| path.is_file())
 }
 
-/// What the bridge said last, for an error.
+/// The last words of the bridge, for an error.
 fn last_words(home: &Path) -> String {
     let mut text = String::new();
     // What cannot be read is not shown.

@@ -61,7 +61,7 @@ pub struct Daemon {
     read: Vec<u8>,
     next: u64,
     until: Instant,
-    /// What it last said that a request waits for.
+    /// The reason that it last gave for which a request waits.
     waits: Option<String>,
 }
 
@@ -74,22 +74,22 @@ pub struct DaemonTool {
     pub server: Option<String>,
     /// The server's own name of it.
     pub tool: String,
-    /// What it does; empty if nothing is said.
+    /// Its purpose; empty if nothing is said.
     pub description: String,
     /// The JSON Schema of its arguments, as the server wrote it.
     pub input_schema: Box<RawValue>,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolResult {
     /// Its text blocks, joined by line ends; other blocks are named in brackets (`[image: image/png]`).
     pub text: String,
     /// The tool, or the daemon's rules, say that it failed.
     pub is_error: bool,
-    /// What the daemon calls that failure (docs/errors.md), if it is one of its own.
+    /// The daemon's code of that failure (docs/errors.md), if it is one of its own.
     pub code: Option<String>,
-    /// What programs read of it, or null.
+    /// The structured content for programs, or null.
     pub structured: Value,
 }
 
@@ -100,7 +100,8 @@ fn named_socket() -> Option<PathBuf> {
 }
 
 impl Daemon {
-    /// Where the daemon listens: what `COLIBRI_MCP_SOCKET` or `COLIBRI_DAEMON_SOCKET` names, else the service's socket.
+    /// The socket of the daemon: the path in `COLIBRI_MCP_SOCKET` or `COLIBRI_DAEMON_SOCKET`, else the service's
+    /// socket.
     pub fn socket() -> PathBuf {
         named_socket().unwrap_or_else(|| PathBuf::from(SERVICE_SOCKET))
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, for all of the crate.
+//! The errors of the crate.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::peer::PeerError;
 
-/// Why something was not done. Each text says what was wrong and what to do.
+/// The reason for which something was not done. Each text says what was wrong and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -14,20 +14,20 @@ pub enum ClientError {
     NotRunning(String),
     /// The bridge could not be started.
     NotStarted(String),
-    /// Who listens at the bridge's address is not this user's, or cannot be seen. Nothing was sent.
+    /// The listener at the bridge's address is not this user's, or cannot be seen. Nothing was sent.
     NotOurs {
         /// The address.
         address: SocketAddr,
-        /// What the system's table says.
+        /// The fault in the system's table.
         source: PeerError,
     },
     /// There was no answer in time.
     TimedOut(String),
     /// The system refused something.
     Io {
-        /// What was being done.
+        /// The action that failed.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// An answer is not what the protocol says.

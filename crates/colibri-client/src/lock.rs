@@ -13,30 +13,30 @@ use crate::sys;
 
 /// The lock's file, in the home.
 pub const FILE: &str = "mcp-bridge.lock";
-/// How often a bridge renews its timestamp, in seconds.
+/// The interval at which a bridge renews its timestamp, in seconds.
 pub const HEARTBEAT_SECS: u64 = 30;
 /// From which age on, in seconds, a timestamp is one of a bridge that is gone.
 const STALE_SECS: u64 = 45;
-/// How long a bridge may take to answer, in seconds, if its lock does not say.
+/// The longest time for an answer of a bridge, in seconds, if its lock names none.
 pub const ANSWER_SECS: u64 = 27;
-/// How long a connection to a bridge whose lock has no timestamp may take.
+/// The longest time for a connection to a bridge whose lock has no timestamp.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// No lock is longer.
 const MAX_BYTES: u64 = 4096;
 
-/// What a lock says.
+/// The content of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockFile {
     /// The bridge's process.
     pub pid: u32,
-    /// Where it listens: on loopback.
+    /// The address of its listener: on loopback.
     pub address: SocketAddrV4,
-    /// When it began, in seconds since 1970-01-01 UTC.
+    /// The time of its start, in seconds since 1970-01-01 UTC.
     pub started: u64,
-    /// When it last said that it is there, in the same. `None`: it never says so, as other programs of the bridge's name
-    /// do not.
+    /// The time of its last sign of life, in the same unit. `None`: it never says so, as other programs of the bridge's
+    /// name do not.
     pub timestamp: Option<u64>,
-    /// How long it takes to answer at most, in seconds.
+    /// The longest time for its answers, in seconds.
     pub answer_secs: u64,
 }
 

@@ -11,7 +11,7 @@ pub(crate) fn uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Whether there is a process that this user may signal (kill(2) with signal 0).
+/// True if there is a process that this user may signal (kill(2) with signal 0).
 pub(crate) fn is_process(pid: u32) -> bool {
     match i32::try_from(pid) {
         // SAFETY: signal 0 sends nothing; a positive number is one process and no group.
@@ -35,7 +35,7 @@ pub(crate) fn detach(command: &mut Command) {
 #[cfg(target_os = "freebsd")]
 pub(crate) fn sysctl(name: &std::ffi::CStr, most: usize) -> io::Result<Vec<u8>> {
     use std::ptr::{null, null_mut};
-    /// How often it may have grown meanwhile.
+    /// The number of times that it may have grown meanwhile.
     const TRIES: usize = 5;
     for _ in 0..TRIES {
         let mut length = 0;

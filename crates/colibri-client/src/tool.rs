@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What the path of a tool begins with.
+/// The prefix of a tool's path.
 const SCHEME: &str = "mcp://";
 
 /// A tool that the bridge offers.
@@ -12,7 +12,7 @@ pub struct McpTool {
     pub name: String,
     /// `mcp://server/tool`: by which it is called.
     pub path: String,
-    /// What it does, for a model.
+    /// Its purpose, for a model.
     pub description: String,
     /// The JSON Schema of its arguments.
     pub parameters: Value,
@@ -30,7 +30,7 @@ pub fn parse_mcp_path(path: &str) -> Option<(&str, &str)> {
     (!server.is_empty() && !tool.is_empty()).then_some((server, tool))
 }
 
-/// Whether a tool is called through the bridge, by its path.
+/// True if a tool is called through the bridge, by its path.
 pub fn is_mcp_tool(tool: &McpTool) -> bool {
     parse_mcp_path(&tool.path).is_some()
 }

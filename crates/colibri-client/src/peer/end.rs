@@ -8,13 +8,13 @@ pub(super) struct SocketEnd {
     pub local: SocketAddrV4,
     pub remote: SocketAddrV4,
     pub state: TcpState,
-    /// Whose socket it is.
+    /// The owner of the socket.
     pub uid: u32,
     /// A socket still belongs to it.
     pub is_live: bool,
 }
 
-/// What matters here of the states of TCP (RFC 9293, section 3.3.2).
+/// The TCP states that matter here (RFC 9293, section 3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TcpState {
     Listen,

@@ -1,5 +1,5 @@
-//! Who is at the other end of a connection over loopback. TCP has no credentials, but the system's table of connections
-//! says whose socket each end is: `/proc/net/tcp` on Linux (proc_net_tcp in the kernel's documentation), the sysctl
+//! The peer of a connection over loopback. TCP has no credentials, but the system's table of connections says whose
+//! socket each end is: `/proc/net/tcp` on Linux (proc_net_tcp in the kernel's documentation), the sysctl
 //! `net.inet.tcp.pcblist` on FreeBSD.
 //!
 //! What cannot be seen there is refused: a connection that is not in the table, one whose socket is closed, one that
@@ -18,10 +18,10 @@ use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use crate::sys;
 use end::{SocketEnd, TcpState};
 
-/// How often a connection is looked for: a table that others change while it is read may lack a line.
+/// The number of look-ups of a connection: a table that others change while it is read may lack a line.
 pub const LOOKS: usize = 5;
 
-/// Why the other end is not dealt with.
+/// The reason for which the peer is not dealt with.
 #[derive(Debug)]
 pub enum PeerError {
     /// The system's table cannot be read.

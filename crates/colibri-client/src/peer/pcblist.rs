@@ -11,7 +11,7 @@ use super::end::{SocketEnd, TcpState};
 
 /// The size of a `struct xinpgen`: xig_len, xig_count and 4 bytes of room, xig_gen, xig_sogen, 32 bytes of room.
 const XINPGEN: usize = 64;
-/// Where its xig_gen is: what was made after that may be half made.
+/// The offset of its xig_gen: entries made after that may be half made.
 const XIG_GEN: usize = 16;
 /// The size of a `struct xtcpcb`.
 const XTCPCB: usize = 744;
