@@ -45,17 +45,17 @@ impl Hello {
     }
 }
 
-/// Why the daemon cannot be reached. The text says what to do.
+/// The reason for which the daemon cannot be reached. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub(crate) struct Unavailable {
-    /// Where it was looked for.
+    /// The socket that was tried.
     pub socket: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// Where the daemon listens.
+/// The daemon's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DaemonAddress {
     /// Its socket.
@@ -72,7 +72,7 @@ impl From<PathBuf> for DaemonAddress {
 }
 
 impl DaemonAddress {
-    /// What a flag or the environment names; else the service, where it is installed; else the user's own.
+    /// The socket that a flag or the environment names; else the service's, where it is installed; else the user's own.
     pub(crate) fn find(flag: Option<PathBuf>) -> DaemonAddress {
         DaemonAddress::choose(paths::named_socket(flag), paths::service())
     }
@@ -108,18 +108,18 @@ impl DaemonAddress {
     }
 }
 
-/// How the daemon is started on this system.
+/// The command that starts the daemon on this system.
 pub(crate) const START: &str = if cfg!(target_os = "freebsd") {
     "service colibri_mcp start"
 } else {
     "colibri-mcpd"
 };
 
-/// How the service is started, where it is one that systemd(1) knows.
+/// The command that starts the service, where it is one that systemd(1) knows.
 const START_UNIT: &str = "systemctl start colibri-mcpd";
 
 impl Unavailable {
-    /// Whether the caller may not open the socket.
+    /// True if the caller may not open the socket.
     pub(crate) fn is_denied(&self) -> bool {
         self.source.kind() == io::ErrorKind::PermissionDenied
     }
@@ -161,7 +161,7 @@ fn dial(socket: &Path, hello: &Hello) -> Result<UnixStream, Unavailable> {
     Ok(stream)
 }
 
-/// Why a request has no result.
+/// The reason for which a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     /// The connection ended before the answer.
@@ -169,7 +169,7 @@ pub(crate) enum RequestError {
     Lost {
         /// The request.
         method: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The answer is not what the protocol says.
@@ -177,7 +177,7 @@ pub(crate) enum RequestError {
     Unreadable {
         /// The request.
         method: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// The daemon answered with a JSON-RPC error.
@@ -196,15 +196,15 @@ pub(crate) enum RequestError {
     InputRequired,
 }
 
-/// How far a request has come (`notifications/progress`).
+/// The progress of a request (`notifications/progress`).
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct RequestProgress {
     /// The request's, which is its id.
     #[serde(rename = "progressToken")]
     pub token: u64,
-    /// How much is done, in the tool's own unit.
+    /// The amount done, in the tool's own unit.
     pub progress: f64,
-    /// How much there is to do, if known.
+    /// The amount in all, if known.
     pub total: Option<f64>,
     /// A word for people.
     pub message: Option<String>,
@@ -213,7 +213,7 @@ pub(crate) struct RequestProgress {
     pub meta: ProgressMeta,
 }
 
-/// What the daemon says of its own.
+/// The daemon's own members.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ProgressMeta {
     /// The id by which the call is approved for which it waits.
@@ -228,16 +228,17 @@ pub(crate) struct ToolCallResult {
     pub raw: Box<RawValue>,
     /// The tool says that it failed.
     pub is_error: bool,
-    /// What people read of it, one piece a content item.
+    /// The texts for people, one piece a content item.
     pub texts: Vec<String>,
-    /// What the daemon's own error is called, if it says that it is one.
+    /// The code of the daemon's own error, if it is one.
     pub own_code: Option<String>,
-    /// What programs read of it.
+    /// The structured content for programs.
     pub structured: Option<Box<RawValue>>,
 }
 
 impl ToolCallResult {
-    /// What a person reads: the texts, without the copy of the structured content that many tools add for old clients.
+    /// The text for a person: the texts, without the copy of the structured content that many tools add for old
+    /// clients.
     pub(crate) fn readable(&self) -> String {
         let structured = self.structured.as_ref().map(|structured| structured.get());
         let texts = self.texts.iter().map(String::as_str);
@@ -448,7 +449,7 @@ fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8
     Ok(line)
 }
 
-/// What one line from the daemon is.
+/// The kind of one line from the daemon.
 enum DaemonMessage<'a> {
     /// A notification: its name and parameters.
     Notification(Cow<'a, str>, &'a RawValue),

@@ -1,4 +1,4 @@
-//! Why a command did not succeed, and the exit status of each reason.
+//! The errors of commands, and their exit statuses.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::connection::{RequestError, Unavailable};
 use colibri_text::visible_lines;
 use colibri_trail::ProofError;
 
-/// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
+/// The reason for which a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// The tool answered that it failed, and its answer has been printed.
@@ -26,9 +26,9 @@ pub(crate) enum CommandError {
     /// The metrics cannot be read.
     #[error("{socket}: {source}; the daemon serves metrics there if it is started with --metrics-socket", socket = .socket.display())]
     Metrics {
-        /// Where they should be.
+        /// The path where they should be.
         socket: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A file cannot be read or written.
@@ -36,7 +36,7 @@ pub(crate) enum CommandError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A daemon that was named does not say where its state is.
@@ -45,7 +45,7 @@ pub(crate) enum CommandError {
     /// A proof cannot be made, or does not hold.
     #[error(transparent)]
     Proof(#[from] ProofError),
-    /// What was named is not there, or is not what it should be.
+    /// The named thing is not there, or is not what it should be.
     #[error("{0}")]
     Data(String),
     /// A server that was added or enabled does not start.
@@ -66,10 +66,10 @@ pub(crate) enum CommandError {
     /// Something of this machine does not work; the text says what.
     #[error("{0}")]
     Machine(String),
-    /// What was asked for is root's to see.
+    /// The requested thing is root's to see.
     #[error("doctor --root must be run as root")]
     NotRoot,
-    /// What was to be said cannot be written.
+    /// The output cannot be written.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }

@@ -14,7 +14,7 @@ const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// How long it is waited for a line before it is looked again whether this is to end, in milliseconds.
+/// The wait for a line before it is checked again whether this is to end, in milliseconds.
 const PAUSE_MS: u8 = 100;
 
 /// From now on this program ends only where it looks whether it is told to.
@@ -37,7 +37,7 @@ pub(crate) fn release() -> Result<(), CommandError> {
         .map_err(|error| CommandError::Machine(format!("cannot unblock signals: {error}")))
 }
 
-/// Whether this is to end.
+/// True if this is to end.
 pub(crate) fn is_told() -> bool {
     TOLD.load(Ordering::Relaxed)
 }

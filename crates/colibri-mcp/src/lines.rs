@@ -5,11 +5,11 @@ use std::io::{self, Read};
 /// Longest line either way, its newline not counted: 16 MiB, the daemon's own frame limit (DESIGN §3).
 pub(crate) const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// What a buffer begins with: most bridges are idle.
+/// The first size of a buffer: most bridges are idle.
 const SMALL: usize = 8 * 1024;
-/// What one grows to for many lines at once, and more only for a line that is longer.
+/// The size to which one grows for many lines at once; it grows further only for a line that is longer.
 const BUSY: usize = 64 * 1024;
-/// What one that is empty again may keep.
+/// The largest size that an empty one may keep.
 const LARGE: usize = 1024 * 1024;
 
 /// Bytes read and not yet passed on. Complete lines are handed out where they lie, many at once.
@@ -23,7 +23,7 @@ pub(crate) struct LineBuffer {
     limit: usize,
 }
 
-/// What one read brought.
+/// The outcome of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LinePiece<'a> {
     /// One line or more, each with its newline. [`LineBuffer::consume`] them before the next read.

@@ -20,9 +20,9 @@ use nix::fcntl::{Flock, FlockArg};
 
 /// The daemon's program.
 const NAME: &str = "colibri-mcpd";
-/// Where it is looked for when it is not beside this program.
+/// The places where it is looked for when it is not beside this program.
 const USUAL: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
-/// How long a daemon may take to listen, and how long one waits for another that starts it.
+/// The longest time for a daemon to listen, and for another process that starts it.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Between two looks whether it listens.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -31,7 +31,7 @@ const MAX_LINES: usize = 5;
 /// The variable that says after how many seconds without a client it ends, and what holds without it.
 const END_IDLE: &str = "COLIBRI_MCP_END_IDLE";
 const END_IDLE_S: u64 = 600;
-/// What it gets of the environment: nothing of the editor's, which may hold keys, and nothing that makes it another one.
+/// The variables that it gets: nothing of the editor's, which may hold keys, and nothing that makes it another one.
 const KEPT: &[&str] = &[
     "HOME",
     "LANG",
@@ -206,7 +206,7 @@ fn locked(path: &Path) -> Result<Flock<File>, String> {
     }
 }
 
-/// Where the daemon's program is: beside this one, or where packages put it.
+/// The daemon's program: beside this one, or where packages put it.
 pub(crate) fn program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find out where this program is: {error}"))?;
     let beside = own.parent().map(Path::to_owned);
@@ -221,7 +221,7 @@ pub(crate) fn program() -> Result<PathBuf, String> {
     })
 }
 
-/// What of an environment the daemon gets.
+/// The part of an environment that the daemon gets.
 fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut kept: Vec<_> = all
         .filter(|(name, _)| name.to_str().is_some_and(|name| KEPT.contains(&name)))
@@ -239,7 +239,7 @@ fn patience(end_idle: Option<&str>) -> String {
     }
 }
 
-/// Whether an error of connect(2) means that nobody listens.
+/// True if an error of connect(2) means that nobody listens.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! What `colibri-mcp trail …` prints. The commands' flags are parsed elsewhere; here they come as values, and what is
+//! The output of `colibri-mcp trail …`. The commands' flags are parsed elsewhere; here they come as values, and what is
 //! printed goes to a writer.
 //!
 //! These commands read the files of the trail themselves: whoever may read them needs no daemon to verify it.
@@ -63,7 +63,7 @@ fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, Comm
 /// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
 const UNVOUCHED: u8 = 2;
 
-/// What is wrong with a trail, how far the promise reaches and who vouches. The trail is the one in `state_dir`, or an
+/// The faults of a trail, the extent of the promise, and the witnesses. The trail is the one in `state_dir`, or an
 /// archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input.
 ///
 /// # Errors

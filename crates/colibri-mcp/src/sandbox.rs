@@ -1,4 +1,4 @@
-//! Whether an agent runs this program in a sandbox of its own, which keeps commands from Unix sockets. Nothing is
+//! True if an agent runs this program in a sandbox of its own, which keeps commands from Unix sockets. Nothing is
 //! loosened here: the agent's setting is named, and so is what works without it.
 
 use std::io;
@@ -9,13 +9,13 @@ struct SandboxedAgent {
     sets: &'static str,
     /// The socket is not even seen there.
     hides: bool,
-    /// What to say there.
+    /// The note for it.
     said: &'static str,
 }
 
-/// What an agent sets for the commands that it confines, and what to say there. Codex: codex-rs/core, `spawn.rs`;
-/// Claude Code: its sandbox runtime; Gemini CLI, which confines itself, with the MCP servers that it starts:
-/// docs/cli/sandbox.md, and `sandbox.ts` of packages/cli. OpenCode has no sandbox.
+/// The variables that an agent sets for the commands that it confines, and the note for each. Codex: codex-rs/core,
+/// `spawn.rs`; Claude Code: its sandbox runtime; Gemini CLI, which confines itself, with the MCP servers that it
+/// starts: docs/cli/sandbox.md, and `sandbox.ts` of packages/cli. OpenCode has no sandbox.
 const AGENTS: &[SandboxedAgent] = &[
     SandboxedAgent {
         sets: "CODEX_SANDBOX_NETWORK_DISABLED",
@@ -41,7 +41,7 @@ const AGENTS: &[SandboxedAgent] = &[
     },
 ];
 
-/// What to say in the sandbox that this program runs in, if it does.
+/// The note for the sandbox that this program runs in, if it does.
 pub(crate) fn around_this() -> Option<&'static str> {
     around(is_set).map(|agent| agent.said)
 }

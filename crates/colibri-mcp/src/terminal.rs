@@ -1,4 +1,4 @@
-//! What reaches a person's terminal: tables, and text from servers made harmless.
+//! Output to a person's terminal: tables, and text from servers made harmless.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -21,7 +21,7 @@ pub(crate) fn print(text: &str) -> Result<(), CommandError> {
     Ok(out.flush()?)
 }
 
-/// How a cell is meant.
+/// The meaning of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// Nothing particular.
@@ -139,7 +139,7 @@ pub(crate) fn details(details: &BTreeMap<String, Value>) -> String {
     details.iter().map(one).collect()
 }
 
-/// What stands for text that was cut off. Not every terminal has the usual character.
+/// The mark for text that was cut off. Not every terminal has the usual character.
 pub(crate) fn mark() -> &'static str {
     mark_in(|name| std::env::var(name).ok())
 }

@@ -35,16 +35,16 @@ use own_answer::{error_line, refusal};
 use peek::{PeekedMessage, comparable};
 use restart::{InFlight, InitializeResult, LegacyHandshake, ReplayableRequest};
 
-/// How long requests wait for a daemon that has just gone, before they are told that there is none.
+/// The time for which requests wait for a daemon that has just gone, before they are told that there is none.
 const GRACE: Duration = Duration::from_secs(3);
 /// Between attempts to reach the daemon again: from, doubling, up to.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-/// How long a new daemon may take to answer the replayed `initialize`.
+/// The longest time for a new daemon's answer to the replayed `initialize`.
 const REPLAY_LIMIT: Duration = Duration::from_secs(10);
-/// How long to wait for the daemon to close, once stdin has ended and every request is answered.
+/// The wait for the daemon to close, once stdin has ended and every request is answered.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How a bridge ended.
+/// The end of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BridgeEnd {
     /// The client closed its side, and everything it asked was answered by the daemon.
@@ -53,7 +53,7 @@ pub(crate) enum BridgeEnd {
     WithoutDaemon,
 }
 
-/// Why a bridge could not go on.
+/// The reason for which a bridge could not go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BridgeError {
     /// The client no longer reads.
@@ -90,11 +90,11 @@ struct StdioBridgeState {
 enum DaemonLink {
     Up(Arc<UnixStream>),
     Down {
-        /// When it broke, if it was ever up.
+        /// The time at which it broke, if it was ever up.
         since: Option<Instant>,
         /// Attempts to connect that failed since.
         failures: u64,
-        /// What to tell a client that asks.
+        /// The message to a client's requests.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the bridge answers itself.
+//! The bridge's own answers.
 
 use super::peek::{self, PeekedMessage};
 use colibri_protocol::error::{Code, Failure};

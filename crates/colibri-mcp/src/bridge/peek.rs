@@ -4,7 +4,7 @@
 //! ones that were cut off, stops as soon as it knows, and steps over strings with `memchr`. What it cannot read it
 //! does not report, and the bridge passes the line on all the same.
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PeekedMessage<'a> {
     /// It has a method and an id.
@@ -49,7 +49,7 @@ pub(super) fn messages(line: &[u8]) -> Vec<&[u8]> {
         .unwrap_or_default()
 }
 
-/// Whether a line is a batch.
+/// True if a line is a batch.
 pub(super) fn is_batch(line: &[u8]) -> bool {
     line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
@@ -128,7 +128,7 @@ fn fields(text: &[u8]) -> PeekedFields<'_> {
     found
 }
 
-/// Where the first member of an object may begin.
+/// The possible beginning of an object's first member.
 fn object_start(text: &[u8]) -> Option<usize> {
     let at = skip_space(text, 0);
     (text.get(at) == Some(&b'{')).then_some(at + 1)
@@ -155,7 +155,7 @@ fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Where the string that begins at `at` ends, past its quote.
+/// The end of the string that begins at `at`, past its quote.
 fn string_end(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -167,7 +167,7 @@ fn string_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the value that begins at `at` ends.
+/// The end of the value that begins at `at`.
 fn value_end(text: &[u8], at: usize) -> Option<usize> {
     match text.get(at)? {
         b'"' => string_end(text, at),

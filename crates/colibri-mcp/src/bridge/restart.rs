@@ -1,4 +1,4 @@
-//! What is kept of a client's requests and session, so that it survives a restart of the daemon.
+//! The client's open requests and session, stored so that they survive a restart of the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::own_answer::error_line;
 use super::peek::{self, PeekedMessage, comparable};
 use colibri_protocol::error::Code;
 
-/// What waits for an answer, on either side, and the session.
+/// The open requests of either side, and the session.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     pending: BTreeMap<ComparableId, PendingRequest>,
@@ -61,7 +61,7 @@ impl InFlight {
         self.session.clone()
     }
 
-    /// What a new daemon is sent again.
+    /// The messages that a new daemon is sent again.
     pub(super) fn again(&mut self) -> Vec<u8> {
         let mut again = Vec::new();
         for (id, pending) in &self.pending {
@@ -234,7 +234,7 @@ impl InFlight {
         true
     }
 
-    /// Whether requests wait for answers; a subscription's answer is its end, and not waited for.
+    /// True if requests wait for answers; a subscription's answer is its end, and not waited for.
     pub(super) fn has_calls(&self) -> bool {
         self.pending
             .values()
@@ -242,7 +242,7 @@ impl InFlight {
     }
 }
 
-/// What an answer to `initialize` says of the session.
+/// The session facts in an answer to `initialize`.
 pub(super) struct InitializeResult {
     pub version: String,
     /// The lists of which the daemon says that it tells when they change.

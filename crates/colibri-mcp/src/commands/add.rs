@@ -25,7 +25,7 @@ const INTRODUCTION: Duration = Duration::from_secs(35);
 /// Between two questions whether one has.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Which server.
+/// The server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArguments {
     /// The server's id: a-z, 0-9 and -, a letter first, at most 32
@@ -52,7 +52,7 @@ pub(crate) struct AddArguments {
     command: Vec<String>,
 }
 
-/// What all commands that bring servers in are told alike.
+/// The options of all commands that add servers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Choices {
     /// Writes without asking

@@ -26,9 +26,9 @@ use crate::terminal::{self, Style, TextTable, clock, duration, since, user};
 const WHOLE_ID: usize = 16;
 /// The most characters of ids in a message.
 const MAX_IDS: usize = 200;
-/// How long what is being written may take once a signal says to end.
+/// The longest time for the writing of a line once a signal says to end.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// What is to be done.
+/// The action.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum AgentCommand {
     /// Starts an instance of an agent, for you
@@ -41,12 +41,12 @@ pub(crate) enum AgentCommand {
     Log(AgentLogArguments),
 }
 
-/// Which agent, and what for.
+/// The agent, and its work.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArguments {
     /// The agent's name in the registry
     name: String,
-    /// What it is to do: becomes a task, which the agent takes
+    /// The work: becomes a task, which the agent takes.
     #[arg(conflicts_with = "task")]
     prompt: Option<String>,
     /// The queued task of yours that it is to take, by its number
@@ -57,14 +57,14 @@ pub(crate) struct RunArguments {
     follow: bool,
 }
 
-/// Which instance.
+/// The instance.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The instance, as `colibri-mcp agent list` shows it; its first digits do
     id: String,
 }
 
-/// Which instance, and for how long.
+/// The instance, and the time to follow it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentLogArguments {
     /// The instance, as `colibri-mcp agent list` shows it; its first digits do
@@ -224,7 +224,7 @@ fn watch(
     Ok(instance)
 }
 
-/// How an instance is shown.
+/// The form in which an instance is shown.
 struct DisplayMode {
     json: bool,
     follow: bool,
@@ -276,7 +276,7 @@ fn attention(instance: &AgentInstance) -> String {
     reasons.join("; ")
 }
 
-/// What became of an instance, or how it is, and what it took.
+/// The end of an instance, or its state, and its usage.
 fn ending(instance: &AgentInstance) -> String {
     let mut text = instance.state.to_string();
     if let Some(exit) = &instance.exit {

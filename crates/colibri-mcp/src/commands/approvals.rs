@@ -10,7 +10,7 @@ use crate::terminal;
 use colibri_api::{Approval, ApprovalsResponse, DecisionRequest, DecisionResponse, ReloadResponse};
 use colibri_text::visible;
 
-/// Which call is decided about.
+/// The call that is decided about.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Decide {
     /// The id that `colibri-mcp approvals` shows
@@ -58,8 +58,8 @@ fn show(waiting: &ApprovalsResponse, width: usize) -> String {
     waiting.approvals.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }
 
-/// What an approver looks for first, a path or a name, is short: it stands before what is long, which is broken into
-/// lines. Nothing is left out.
+/// The arguments for an approver, short ones first, such as a path or a name; long ones are broken into lines. Nothing
+/// is left out.
 fn arguments(arguments: &str, width: usize) -> String {
     let room = width.saturating_sub(4).max(20);
     let mut lines: Vec<String> = arguments.lines().map(|line| visible(line).into_owned()).collect();

@@ -19,7 +19,7 @@ use crate::failure::CommandError;
 use colibri_protocol::Code;
 use colibri_text::{visible, visible_lines};
 
-/// What to call, with what.
+/// The tool, and its arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallToolArguments {
     /// The server's id, as `colibri-mcp servers` shows it; `colibri` for Colibri's own tools
@@ -177,7 +177,7 @@ fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, CommandError
     to_raw_value(&object).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// Whether the value of a pair can be nothing but a string. Without a value it is wrong, which needs no schema either.
+/// True if the value of a pair can be nothing but a string. Without a value it is wrong, which needs no schema either.
 fn is_text(pair: &str) -> bool {
     pair.split_once('=')
         .is_none_or(|(_, value)| serde_json::from_str::<serde::de::IgnoredAny>(value).is_err())
@@ -255,7 +255,7 @@ struct Bar {
 
 /// Characters of the bar.
 const STEPS: usize = 30;
-/// How often it is drawn at most.
+/// The shortest interval between two drawings.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Bar {
@@ -295,7 +295,7 @@ impl Bar {
     }
 }
 
-/// Where the bar stands; at the start if the tool does not say how much there is to do.
+/// The position of the bar; its start if the tool does not say how much there is to do.
 fn position(progress: &RequestProgress) -> usize {
     let share = progress
         .total

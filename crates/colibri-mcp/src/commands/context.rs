@@ -1,4 +1,4 @@
-//! What every command is given, and how it asks the daemon.
+//! The context of every command, and its requests to the daemon.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_api::{Overview, paths};
 
-/// What every command is given.
+/// The context of every command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandContext {
-    /// Where the daemon is.
+    /// The daemon's address.
     pub place: DaemonAddress,
     /// The socket that a flag names.
     pub chosen: Option<PathBuf>,
-    /// Whether this client keeps both gates closed for itself.
+    /// True if this client keeps both gates closed for itself.
     pub read_only: bool,
-    /// Whether the answer is for a program.
+    /// True if the answer is for a program.
     pub json: bool,
 }
 

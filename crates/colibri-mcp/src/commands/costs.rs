@@ -8,7 +8,7 @@ use crate::terminal::{self, Style, TextTable};
 use colibri_api::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 use colibri_text::{counted, visible};
 
-/// What is shown.
+/// The values that are shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CostsArguments {
     /// Adds up by tool, server, agent, user or day; several separated by commas

@@ -14,7 +14,7 @@ use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
 use colibri_text::{counted, visible, visible_lines};
 
-/// What to do with prompts.
+/// The commands for prompts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prompts {
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum PromptsCommand {
     },
 }
 
-/// What to do with resources.
+/// The commands for resources.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resources {
     #[command(subcommand)]
@@ -194,7 +194,7 @@ fn resource_table(resources: &[DefinitionRow]) -> String {
     table.text()
 }
 
-/// What was read: its texts; of what is no text its type and length.
+/// The content that was read: its texts; of anything else its type and length.
 fn contents(got: &Value) -> String {
     let all = got["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut text = String::new();

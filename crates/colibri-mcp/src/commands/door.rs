@@ -24,11 +24,11 @@ use crate::failure::CommandError;
 
 /// The most connections at a time.
 const MAX_CONNECTIONS: usize = 64;
-/// Where the relay's socket is in a jail.
+/// The path of the relay's socket in a jail.
 const SOCKET: &str = "/var/run/colibri/model.sock";
 /// Its name beside the door's.
 const NAME: &str = "model.sock";
-/// How programs are told where their model is, and the path that they expect there.
+/// The variables that name a program's model, and the path that it expects there.
 const TOLD: [(&str, &str); 3] = [
     ("ANTHROPIC_BASE_URL", ""),
     ("GOOGLE_GEMINI_BASE_URL", ""),
@@ -44,17 +44,17 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGUSR2,
     Signal::SIGWINCH,
 ];
-/// How long and how far one who is told that there is no relay is read.
+/// The time and the bytes for which a client that is told that there is no relay is read.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGERING: u64 = 64 << 20;
 /// Exit statuses of a shell: the command is not there, or cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
-/// Where to listen, and what to run.
+/// The address to listen on, and the program to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoorArguments {
-    /// Where to listen: an address of loopback
+    /// The address to listen on: an address of loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8377")]
     listen: SocketAddr,
     /// The program that talks to a model, and its arguments
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
     ))
 }
 
-/// Where the relay listens.
+/// The socket of the relay.
 fn socket() -> PathBuf {
     if let Some(socket) = env::var_os("COLIBRI_MODEL_SOCKET") {
         return socket.into();

@@ -13,7 +13,7 @@ use colibri_mcp::edit::{FileFormat, Value};
 use colibri_text::{counted, visible};
 use serde_json::json;
 
-/// Which server.
+/// The server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnableArguments {
     /// The server's id
@@ -26,7 +26,7 @@ pub(crate) struct EnableArguments {
     service: bool,
 }
 
-/// Which server.
+/// The server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Restart {
     /// The server's id

@@ -29,7 +29,7 @@ pub(crate) struct ImportArguments {
     /// This server alone, by its name there; may be given more than once
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// What a server asks for; may be given more than once for one that takes several
+    /// A value that a server needs; may be given more than once for one that takes several
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The same, with the value in a file
@@ -42,7 +42,7 @@ pub(crate) struct ImportArguments {
     choices: Choices,
 }
 
-/// What a file says.
+/// The content of a file.
 type FileProposals = (Vec<Proposal>, Option<Rc<[u8]>>);
 
 /// Runs the command.
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Resu
     bring_in(offers, &answers, &arguments.choices, context)
 }
 
-/// Whether it is Colibri itself, as an editor has it.
+/// True if it is Colibri itself, as an editor has it.
 fn is_our_own(proposal: &Proposal) -> bool {
     let Ok(importers::Runs::Process(process)) = &proposal.runs else {
         return false;
@@ -153,7 +153,7 @@ fn files(from: Option<&str>) -> Result<Vec<(Option<ImportSource>, PathBuf)>, Com
     }
 }
 
-/// What a file says; `None`: it is none that is read whole. A named pipe is not waited for.
+/// The content of a file; `None` if it is none that is read whole. A named pipe is not waited for.
 fn bytes_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let open = OpenOptions::new()
         .read(true)

@@ -15,9 +15,9 @@ use colibri_text::visible;
 
 /// The most bytes of an address that is pasted, or that a browser brings.
 const MAX_ADDRESS: u64 = 16 * 1024;
-/// How long a browser may take to say what it wants.
+/// The longest time for a browser to send its request.
 const BROWSER_TIME: Duration = Duration::from_secs(5);
-/// How many may be at it at once.
+/// The most browsers at once.
 const MAX_BROWSERS: usize = 64;
 
 #[derive(Debug, clap::Args)]
@@ -102,7 +102,8 @@ fn said(done: &LoggedIn) -> String {
     )
 }
 
-/// What a person is asked to do, and what for: who issues tokens, for what, and who is asked, if that is somebody else.
+/// The invitation of a person: the action, its purpose, the issuer of tokens, and the authorization server, if that is
+/// another one.
 fn invitation(server: &str, url: &str, redirect: &str, issuer: &str, scopes: &[String], listens: bool) -> String {
     let mut shown = format!(
         "{} gets tokens of {}, for {}.\n",
@@ -136,7 +137,7 @@ fn invitation(server: &str, url: &str, redirect: &str, issuer: &str, scopes: &[S
     )
 }
 
-/// Where a browser on this machine is waited for; `None`: another program has the port.
+/// The listener for a browser on this machine; `None`: another program has the port.
 fn listener(redirect: &str) -> Option<TcpListener> {
     let rest = redirect.strip_prefix("http://127.0.0.1:")?;
     let port: u16 = rest.split('/').next()?.parse().ok()?;

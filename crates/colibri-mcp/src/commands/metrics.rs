@@ -11,12 +11,12 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible_lines;
 
-/// How long the daemon may take to answer.
+/// The longest time for the daemon's answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer that is read, bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// Where the daemon serves metrics.
+/// The socket at which the daemon serves metrics.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MetricsArguments {
     /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]

@@ -1,4 +1,4 @@
-//! Why a server or a tool is not there: for `call` and `tools`.
+//! The reasons for which a server or a tool is not there: for `call` and `tools`.
 
 use colibri_json::nearest;
 use serde_json::json;
@@ -14,7 +14,7 @@ use colibri_text::counted;
 /// The most names in a message.
 const MAX_NAMES: usize = 40;
 
-/// Why there is no such server; `None`: there is one.
+/// The reason for which there is no such server; `None`: there is one.
 ///
 /// # Errors
 /// The daemon cannot be asked.
@@ -23,8 +23,8 @@ pub(crate) fn server(connection: &mut DaemonConnection, id: &str) -> Result<Opti
     Ok((id != OWN && find(&known, id).is_none()).then(|| no_server(id, &known)))
 }
 
-/// Why a server has no such tool; `None`: it has. What may still change is the daemon's answer that the call failed;
-/// what is not there at all is a request that it refuses.
+/// The reason for which a server has no such tool; `None`: it has. What may still change is the daemon's answer that
+/// the call failed; what is not there at all is a request that it refuses.
 ///
 /// # Errors
 /// The daemon cannot be asked.
@@ -59,7 +59,7 @@ pub(crate) fn tool(
     }))
 }
 
-/// Why a server that is there shows no tools; `None`: it is well, and has none.
+/// The reason for which a server that is there shows no tools; `None`: it is well, and has none.
 ///
 /// # Errors
 /// The daemon cannot be asked.
@@ -89,7 +89,7 @@ pub(crate) fn servers_without_tools(
     Ok(known.servers.iter().filter_map(absent).collect())
 }
 
-/// Why a server's tools are not there, if they are not, or not all.
+/// The reason for which a server's tools are not there, if they are not, or not all.
 fn absent(server: &ServerFacts, closed: bool, context: &CommandContext) -> Option<String> {
     let id = &server.id;
     match server.state {
@@ -153,7 +153,7 @@ fn refused(message: String) -> CommandError {
     .into()
 }
 
-/// What may have been meant, or what there is.
+/// The names that may have been meant, or that there are.
 fn meant(name: &str, known: &[&str], there_are: &str) -> String {
     if let Some(nearest) = nearest(name, known) {
         return format!("; did you mean {nearest}?");

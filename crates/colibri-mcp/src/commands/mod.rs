@@ -44,7 +44,7 @@ use crate::integration::Integration;
 use crate::{private, terminal};
 use context::CommandContext;
 
-/// What `colibri-mcp` can be told to do.
+/// The commands of `colibri-mcp`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
     /// Shows the daemon: version, gates, servers, limits

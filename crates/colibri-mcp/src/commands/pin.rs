@@ -18,7 +18,7 @@ use colibri_api::{
 };
 use colibri_text::{hex, visible};
 
-/// What is to be done.
+/// The action.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PinArguments {
     #[command(subcommand)]
@@ -60,7 +60,7 @@ enum PinAction {
     },
 }
 
-/// What of a server is meant.
+/// The items of a server.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct PinTarget {
@@ -218,7 +218,7 @@ fn only_waiting(mut pins: PinList) -> PinList {
     pins
 }
 
-/// What was shown, as the daemon is told it.
+/// The definition that was shown, for the daemon.
 fn seen(pin: &PinRow) -> PinSeen {
     PinSeen {
         subject: pin.subject.clone(),
@@ -239,7 +239,7 @@ fn hash_of_all(diffs: &PinDiffs) -> String {
     hex(&hash.finalize())
 }
 
-/// What a row is about, as a person reads it.
+/// The subject of a row, as a person reads it.
 fn name(subject: &PinSubject) -> String {
     match subject {
         PinSubject::Instructions => "(instructions)".to_owned(),

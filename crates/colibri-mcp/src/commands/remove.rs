@@ -10,7 +10,7 @@ use colibri_json::nearest;
 use colibri_text::visible;
 use serde_json::json;
 
-/// Which server.
+/// The server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArguments {
     /// The server's id

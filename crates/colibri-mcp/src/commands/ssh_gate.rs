@@ -18,10 +18,10 @@ use colibri_text::visible;
 const MAX_COMMAND: usize = 4096;
 /// Characters of a refused command that are shown.
 const SHOWN: usize = 200;
-/// What the first word's file must be called.
+/// The required name of the first word's file.
 const PROGRAM: &str = "colibri-mcp";
 
-/// What a key may do.
+/// The permissions of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum KeyPermission {
     Bridge { read_only: bool },
@@ -50,7 +50,7 @@ pub(crate) fn run(context: &CommandContext) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// What the command asks for, if that is allowed. Words are separated by single spaces, and nothing is quoted.
+/// The request of the command, if that is allowed. Words are separated by single spaces, and nothing is quoted.
 fn parse(command: Option<OsString>) -> Result<KeyPermission, CommandError> {
     let command = command.unwrap_or_default();
     if command.is_empty() {
@@ -98,7 +98,7 @@ fn parse(command: Option<OsString>) -> Result<KeyPermission, CommandError> {
     }
 }
 
-/// Whether a word has the form of a server's id, so that it cannot be an option.
+/// True if a word has the form of a server's id, so that it cannot be an option.
 fn is_server(word: &str) -> bool {
     word.len() <= 32
         && word.starts_with(|first: char| first.is_ascii_lowercase())

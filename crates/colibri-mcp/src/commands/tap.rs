@@ -17,11 +17,10 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible;
 
-/// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody
-/// reads.
+/// The longest time for the last lines once the tap is to end; standard output may be a pipe that nobody reads.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// Which server, and how much of it.
+/// The server, and the length of the tap.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TapArguments {
     /// The server's id, as `colibri-mcp servers` shows it

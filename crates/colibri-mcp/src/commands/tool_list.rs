@@ -35,7 +35,7 @@ pub(crate) struct ToolDefinition {
 }
 
 impl ToolDefinition {
-    /// What the tool does, in a line.
+    /// The purpose of the tool, in a line.
     pub(crate) fn summary(&self) -> String {
         summary(
             self.description

@@ -11,7 +11,7 @@ use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
 use colibri_text::{visible, visible_lines};
 
-/// What to list.
+/// The tools to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArguments {
     /// Only this server's tools; `colibri` stands for Colibri's own
@@ -109,7 +109,7 @@ fn show_one(tool: &ToolDefinition) -> String {
     format!("{text}\n\n{}", table.text())
 }
 
-/// What an argument may be, in a word or two.
+/// The type of an argument, in a word or two.
 fn kind(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let choices: Vec<String> = choices

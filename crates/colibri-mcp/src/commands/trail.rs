@@ -17,7 +17,7 @@ use colibri_trail::{RecordFilter, directory};
 /// Records that a person is shown who did not say how many.
 const SHOWN: usize = 1000;
 
-/// Which trail, and what to do with it.
+/// The trail, and the action on it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrailArguments {
     /// The daemon's state directory, where the trail is [default: what a daemon that is named says to operators, else that
@@ -93,7 +93,7 @@ enum TrailAction {
     },
 }
 
-/// Which records matter.
+/// The filter of records.
 #[derive(Debug, clap::Args)]
 struct FilterArguments {
     /// Not before this time, UTC: 2026-11-21 or 2026-11-21T22:30:00Z

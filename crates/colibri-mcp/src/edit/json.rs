@@ -5,7 +5,7 @@ use jsonc_parser::cst::{CstNode, CstObject, CstObjectProp, CstRootNode};
 
 use super::{TextError, Value};
 
-/// What editors read: JSON, comments, trailing commas, and no more.
+/// The syntax that editors read: JSON, comments, trailing commas, and no more.
 const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -107,7 +107,7 @@ pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, TextError> {
     Ok(root.to_string())
 }
 
-/// Whether it holds nothing, not even a comment.
+/// True if it holds nothing, not even a comment.
 fn is_empty(object: &CstObject) -> bool {
     object.children_exclude_trivia_and_tokens().is_empty() && !object.children().iter().any(CstNode::is_comment)
 }

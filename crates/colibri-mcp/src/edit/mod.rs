@@ -12,7 +12,7 @@ mod tests;
 /// A value to write, whose members keep their order. `jsonc_parser::json!` makes them.
 pub use jsonc_parser::cst::CstInputValue as Value;
 
-/// What a file is written in.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
     /// JSON, with comments and trailing commas where there are some.
@@ -21,14 +21,14 @@ pub enum FileFormat {
     Toml,
 }
 
-/// Where a text is not what it should be, and why: line and column count from 1; 0 where the whole is meant.
+/// The fault of a text, and its place: line and column count from 1; 0 where the whole is meant.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TextError {
     /// The line.
     pub line: usize,
     /// The column, in characters.
     pub column: usize,
-    /// Why, for people.
+    /// The fault, for people.
     pub why: String,
 }
 

@@ -98,7 +98,7 @@ pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, TextError> {
     Ok(written(&document, text))
 }
 
-/// Whether it is a table that holds nothing, and has no comment.
+/// True if it is a table that holds nothing, and has no comment.
 fn is_empty(item: &Item) -> bool {
     let prefix = item.as_table().and_then(|table| table.decor().prefix()?.as_str());
     let has_comment = prefix.is_some_and(|prefix| prefix.contains('#'));

@@ -11,7 +11,7 @@ const MAX_FILE: u64 = 256 << 20;
 const MAX_UNPACKED: u64 = 1 << 30;
 /// The most files.
 const MAX_FILES: usize = 50_000;
-/// How many times larger than its archive the whole may be: programs shrink to a fifth, text to a tenth.
+/// The largest permitted ratio of content to archive: programs shrink to a fifth, text to a tenth.
 const MAX_RATIO: u64 = 100;
 /// Below this size no ratio matters.
 const SMALL: u64 = 4 << 20;
@@ -94,12 +94,12 @@ impl<'b> Archive<'b> {
             .map(|(path, (_, executable))| (path.as_str(), *executable))
     }
 
-    /// Whether there is a file.
+    /// True if there is a file.
     pub fn has(&self, path: &str) -> bool {
         self.files.contains_key(path)
     }
 
-    /// What a file says.
+    /// The content of a file.
     ///
     /// # Errors
     /// There is none, or it is not what its headers say: size, checksum.

@@ -34,7 +34,7 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
         .collect()
 }
 
-/// What Codex takes out of its own environment when it starts the server.
+/// The variables that Codex takes out of its own environment when it starts the server.
 fn from_environment(entry: &Value, proposal: &mut Proposal) {
     let given = |text: Template, secret| Field {
         text,

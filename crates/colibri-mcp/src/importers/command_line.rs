@@ -1,4 +1,4 @@
-//! What `colibri-mcp add` is told.
+//! The arguments of `colibri-mcp add`.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use super::runner;
 use super::secret::name_says_secret;
 use super::template::{Template, TemplatePart};
 
-/// What an editor calls things.
+/// The names in an editor's files.
 #[derive(Clone, Copy)]
 pub(super) struct Dialect {
     /// Keys of an address, with whether each is one of HTTP+SSE unless `type` says otherwise.
@@ -23,7 +23,7 @@ pub(super) struct Dialect {
     pub tools: (&'static str, &'static str),
     /// A time limit of calls, and its milliseconds.
     pub timeout: Option<(&'static str, u64)>,
-    /// What stands for text that is known only where the file is used.
+    /// The template of text that is known only where the file is used.
     pub gaps: fn(&str) -> Template,
     /// Keys that say nothing of how the server runs.
     pub silent: &'static [&'static str],

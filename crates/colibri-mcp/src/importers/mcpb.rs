@@ -238,7 +238,7 @@ fn is_in(path: &Template, archive: &Archive<'_>) -> bool {
     }
 }
 
-/// What `uv run … SCRIPT ARGS` passes to the script.
+/// The words that `uv run … SCRIPT ARGS` passes to the script.
 fn after_entry(args: Vec<Template>, entry: &str) -> Vec<Template> {
     let ends = |arg: &Template| match arg.0.last() {
         Some(TemplatePart::Text(text)) => text.trim_start_matches("./").ends_with(entry),

@@ -9,17 +9,17 @@ use super::template::{Template, TemplateValues};
 pub struct Proposal {
     /// Its name, as the source has it.
     pub name: String,
-    /// How it is reached; or why it cannot become an entry.
+    /// The way in which it is reached; or the reason for which it cannot become an entry.
     pub runs: Result<Runs, String>,
-    /// What its templates ask for, by key.
+    /// The values that its templates need, by key.
     pub wants: BTreeMap<String, Want>,
-    /// What the source says and an entry does not have, a sentence each.
+    /// The facts of the source that an entry does not have, a sentence each.
     pub notes: Vec<String>,
     /// Names of tools that alone may be called, and that may not.
     pub tools: (Vec<String>, Vec<String>),
     /// `timeout_ms` of the entry.
     pub timeout_ms: Option<u64>,
-    /// Whether the source has it turned off.
+    /// True if the source has it turned off.
     pub disabled: bool,
     /// True if a stranger wrote the source: it was published, or comes with a project. Then no name in it says what is
     /// kept from the person who agrees to it.
@@ -59,7 +59,7 @@ impl Proposal {
         self
     }
 
-    /// What is asked for, must be there and has neither an answer nor a default.
+    /// The required values that have neither an answer nor a default.
     pub fn missing(&self, answers: &TemplateValues) -> Vec<&str> {
         let Ok(runs) = &self.runs else {
             return Vec::new();
@@ -74,7 +74,7 @@ impl Proposal {
     }
 }
 
-/// How a server is reached.
+/// The transport of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Runs {
     /// A process with stdio pipes.
@@ -108,7 +108,7 @@ impl Runs {
 /// A server that is a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProposedProcess {
-    /// What is executed.
+    /// The executed program.
     pub program: ProposedProgram,
     /// Its arguments.
     pub args: Vec<Template>,
@@ -118,7 +118,7 @@ pub struct ProposedProcess {
     pub cwd: Option<Template>,
 }
 
-/// What is executed.
+/// The executed program.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProposedProgram {
     /// A program of this machine, by path or by name.
@@ -131,7 +131,7 @@ pub enum ProposedProgram {
         command: Template,
         /// Packages of PyPI that are installed for it.
         requirements: Vec<String>,
-        /// Whether it runs in an environment with these packages, however few.
+        /// True if it runs in an environment with these packages, however few.
         venv: bool,
     },
 }
@@ -139,7 +139,7 @@ pub enum ProposedProgram {
 /// A package and the program in it that is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Where it is published.
+    /// The registry that publishes it.
     pub registry: PackageRegistry,
     /// Its name there, with extras if it has some: `@scope/name`, `name[extra]`.
     pub name: String,
@@ -151,7 +151,7 @@ pub struct Package {
     pub with: Vec<String>,
 }
 
-/// Where packages are published.
+/// The registry that publishes a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackageRegistry {
     /// registry.npmjs.org, or what npm(1) is configured for.
@@ -163,11 +163,11 @@ pub enum PackageRegistry {
 /// A bundle that is published at an address.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedBundle {
-    /// Where.
+    /// The address.
     pub url: String,
     /// The SHA-256 that it must have.
     pub sha256: String,
-    /// What its environment has besides what the bundle says.
+    /// The variables of its environment besides those of the bundle.
     pub env: BTreeMap<String, Field>,
 }
 
@@ -178,7 +178,7 @@ pub struct ProposedRemote {
     pub url: Template,
     /// Headers of each request.
     pub headers: BTreeMap<String, Field>,
-    /// Whether it speaks HTTP+SSE of 2024-11-05.
+    /// True if it speaks HTTP+SSE of 2024-11-05.
     pub sse: bool,
 }
 
@@ -187,23 +187,23 @@ pub struct ProposedRemote {
 pub struct Field {
     /// The value.
     pub text: Template,
-    /// Whether the source calls it a secret.
+    /// True if the source calls it a secret.
     pub secret: bool,
-    /// Whether it is left out when what it asks for has no answer.
+    /// True if it is left out when what it asks for has no answer.
     pub optional: bool,
 }
 
-/// What a template asks for.
+/// The value that a template needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Want {
-    /// Whether it is a secret.
+    /// True if it is a secret.
     pub secret: bool,
-    /// Whether the server cannot be without it.
+    /// True if the server cannot be without it.
     pub required: bool,
-    /// What it is, as the source says.
+    /// Its description, as the source gives it.
     pub description: String,
-    /// What it is if nobody says otherwise.
+    /// Its value if nobody gives another.
     pub default: Option<String>,
-    /// What it may be; empty: anything.
+    /// The permitted values; empty: any.
     pub choices: Vec<String>,
 }

@@ -4,7 +4,7 @@
 use super::proposal::{Package, PackageRegistry};
 use super::template::Template;
 
-/// What of a command line is fetched, and the arguments of the program in it.
+/// The package that a command line fetches, and the arguments of the program in it.
 type RunnerPackage = Option<(Package, Vec<Template>)>;
 
 /// The package that a command line runs; `None`: it runs a program of this machine.
@@ -233,7 +233,7 @@ fn is_version(version: &str) -> bool {
     version.len() <= 64 && version.chars().all(legal) && !version.starts_with('-')
 }
 
-/// Whether npm publishes packages of such names (package.json(5), `name`).
+/// True if npm publishes packages of such names (package.json(5), `name`).
 pub(super) fn is_npm_name(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
@@ -249,7 +249,7 @@ pub(super) fn is_npm_name(name: &str) -> bool {
         }
 }
 
-/// Whether PyPI publishes packages of such names (PEP 508).
+/// True if PyPI publishes packages of such names (PEP 508).
 pub(super) fn is_pypi_name(name: &str) -> bool {
     let name = name.trim();
     (1..=100).contains(&name.len())

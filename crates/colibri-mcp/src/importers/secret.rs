@@ -1,4 +1,4 @@
-//! What looks like a secret: by the name that it has, or by itself.
+//! Secrets, recognised by their name or by their own looks.
 
 /// Words that name secrets, wherever they stand in a name.
 const WORDS: &[&str] = &[
@@ -19,7 +19,7 @@ const WORDS: &[&str] = &[
     "session",
 ];
 
-/// How tokens of well-known services begin.
+/// The beginnings of tokens of well-known services.
 const BEGINNINGS: &[&str] = &[
     "ghp_",
     "gho_",
@@ -54,7 +54,7 @@ const BEGINNINGS: &[&str] = &[
     "-----BEGIN",
 ];
 
-/// Whether a variable, header or option of this name holds a secret.
+/// True if a variable, header or option of this name holds a secret.
 pub fn name_says_secret(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let parts: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
@@ -77,7 +77,7 @@ pub fn name_says_secret(name: &str) -> bool {
         || whole("authorization")
 }
 
-/// Whether a value is a secret by its own look: the beginning of a well-known token, a password in an address, or long
+/// True if a value is a secret by its own look: the beginning of a well-known token, a password in an address, or long
 /// without being words, a path or an address.
 pub fn looks_secret(value: &str) -> bool {
     if BEGINNINGS

@@ -319,7 +319,7 @@ fn scalar_of(value: &Value, key: &str) -> Option<String> {
     value.get(key).and_then(scalar)
 }
 
-/// Whether a named argument has a value beside its name.
+/// True if a named argument has a value beside its name.
 fn has_value(argument: &Value) -> bool {
     ["value", "default", "valueHint", "placeholder", "choices"]
         .iter()

@@ -1,4 +1,4 @@
-//! Whose file it is, and what it says.
+//! The sources of server descriptions, and their content.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ use super::{bridge_toml, codex, opencode, server_json, vscode, zed};
 /// The most bytes of a file: Claude Code's grows with its history.
 const MAX_BYTES: usize = 32 << 20;
 
-/// How deep a TOML file may be nested when it becomes JSON.
+/// The depth to which a TOML file may be nested when it becomes JSON.
 const MAX_DEPTH: usize = 64;
 
-/// Where the files of a user's editors are, as the editors themselves find them: by the environment first.
+/// The directories of the files of a user's editors, as the editors themselves find them: by the environment first.
 pub struct Homes {
     /// `$HOME`
     pub home: PathBuf,
@@ -47,7 +47,7 @@ impl Homes {
     }
 }
 
-/// Whose file it is.
+/// The program whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportSource {
     /// `claude_desktop_config.json`
@@ -107,7 +107,7 @@ impl ImportSource {
         }
     }
 
-    /// Where its file may be.
+    /// The possible paths of its file.
     pub fn files(self, homes: &Homes) -> Vec<PathBuf> {
         let Homes { home, config, .. } = homes;
         match self {
@@ -137,7 +137,7 @@ impl ImportSource {
         }
     }
 
-    /// Whose file this is, by its name and by what it says.
+    /// The source of this file, by its name and content.
     fn of(path: &Path, file: &Value) -> Option<ImportSource> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_toml = path.extension().is_some_and(|extension| extension == "toml");
@@ -173,8 +173,8 @@ impl ImportSource {
     }
 }
 
-/// What a file says of servers: each stands for itself. `source`: whose it is; `None`: it is found out. `path` tells
-/// that, and what is a TOML file.
+/// The servers in a file, each read by itself. `source`: whose it is; `None`: it is found out. `path` tells that, and
+/// what is a TOML file.
 ///
 /// # Errors
 /// The file cannot be read as what it is to be, or it is nobody's that is known here.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What is known of gaps, by key; several values where a gap takes several.
+/// The known values of gaps, by key; several values where a gap takes several.
 pub type TemplateValues = BTreeMap<String, Vec<String>>;
 
 /// A part of a [`Template`].
@@ -10,11 +10,11 @@ pub type TemplateValues = BTreeMap<String, Vec<String>>;
 pub enum TemplatePart {
     /// As it stands.
     Text(String),
-    /// What the answer of this key is; without one, its own default.
+    /// The value of this key; without one, its own default.
     Gap {
         /// The key.
         key: String,
-        /// What stands there if nobody says otherwise.
+        /// The text there if nobody gives another.
         default: Option<String>,
     },
 }

@@ -1,4 +1,5 @@
-//! What fills the gaps of a source: what the person said, the person's environment, and what is asked at the terminal.
+//! The values for the gaps of a source: from the person's arguments, the person's environment, and questions at the
+//! terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -12,7 +13,7 @@ use colibri_api::paths;
 use colibri_mcp::importers::{self, Homes, Proposal, Want};
 use colibri_text::visible;
 
-/// What is known of gaps.
+/// The known values of gaps.
 #[derive(Debug, Default)]
 pub(crate) struct InputAnswers {
     /// By key, as the person said.
@@ -41,7 +42,7 @@ impl InputAnswers {
         Ok(InputAnswers { said })
     }
 
-    /// What is known for one server: what is missing is asked for, if there is somebody to ask. Of what was taken from the
+    /// The values for one server: a missing one is asked for, if there is somebody to ask. Of what was taken from the
     /// environment or from files the proposal gets a note.
     ///
     /// # Errors
@@ -122,7 +123,7 @@ fn describe(key: &str, want: &Want) -> String {
     }
 }
 
-/// What a file holds, without the end of its line.
+/// The content of a file, without the end of its line.
 fn read_value(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(64 * 1024).read_to_string(&mut text)?;

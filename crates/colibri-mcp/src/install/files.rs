@@ -1,4 +1,4 @@
-//! What was installed for a server, and whether it still is that.
+//! The record of a server's installed packages, and the check that they are still those.
 //!
 //! `installed.json` in the prefix says which package it is, by which hash of its archive, and the hash of all files as they
 //! were after the installation. Archives are checked by npm(1), pip(1) or by us while they are installed; the files when
@@ -26,7 +26,7 @@ pub(super) fn record(prefix: &Path, package: &str, archive: &str) -> Result<(), 
     fs::write(&path, format!("{record:#}\n")).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Whether the files of a prefix are those that were installed; where there is no prefix nothing was.
+/// True if the files of a prefix are those that were installed; where there is no prefix nothing was.
 ///
 /// # Errors
 /// They are not, or cannot be read.

@@ -1,5 +1,5 @@
-//! How a server that others have becomes one of ours: what it would write ([`plan`]), what its packages are ([`npm`],
-//! [`pypi`]), and the writing ([`write`]). Nothing is written before a person agreed.
+//! The way of others' servers into ours: the plan of the writing ([`plan`]), its packages ([`npm`], [`pypi`]), and the
+//! writing ([`write`]). Nothing is written before a person agreed.
 
 mod answers;
 mod bundle;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::tools::{need, run, run_whole};
 use colibri_mcp::importers::Package;
 
-/// What is to be installed: `package.json` and `package-lock.json`, of which the latter has version and hash of all.
+/// The packages to install: `package.json` and `package-lock.json`, of which the latter has version and hash of all.
 #[derive(Debug)]
 pub(crate) struct Npm {
     stage: TempDir,
@@ -20,11 +20,11 @@ pub(crate) struct Npm {
     pub integrity: String,
     /// The script, below the prefix.
     pub script: String,
-    /// How many packages there are beside it.
+    /// The number of packages beside it.
     pub others: u64,
     /// Packages that have scripts to be run at their installation.
     pub scripted: Vec<String>,
-    /// Whether they are run.
+    /// True if they are run.
     scripts: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an entry will be, and all that has to be written for it.
+//! The future entry, and all that has to be written for it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use colibri_mcp::importers::{
 /// Text in place of what is not shown.
 pub(super) const HIDDEN: &str = "[not shown]";
 
-/// What the person chose.
+/// The options that the person chose.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct InstallOptions {
-    /// Whether scripts of packages are run while they are installed.
+    /// True if scripts of packages are run while they are installed.
     pub scripts: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct InstallPlan {
     pub entry: Value,
     /// Secrets: whose value each is, the name of its file, the value.
     pub secrets: Vec<(String, String, String)>,
-    /// What is installed for it.
+    /// The packages to install for it.
     pub installs: Installs,
     /// The package and its version, as make-root.sh takes them.
     pub package: Option<(PackageRegistry, String)>,
@@ -44,11 +44,11 @@ pub(crate) struct InstallPlan {
     pub shown: Vec<String>,
     /// The values that have files of their own, as they are shown: by the name of each.
     pub shown_secrets: BTreeMap<String, String>,
-    /// What the person should know, a sentence each.
+    /// Notes for the person, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// What is installed for a server.
+/// The packages to install for a server.
 #[derive(Debug)]
 pub(crate) enum Installs {
     /// Nothing.
@@ -68,14 +68,14 @@ pub(crate) enum Installs {
     },
 }
 
-/// What a process is started with.
+/// The command of a process.
 struct StartCommand {
     words: Vec<String>,
     installs: Installs,
     package: Option<(PackageRegistry, String)>,
 }
 
-/// What is written for a server of this id. What its packages are is found out, and nothing is kept of it.
+/// The plan for a server of this id. What its packages are is found out, and nothing is kept of it.
 ///
 /// # Errors
 /// Why it cannot become an entry.
@@ -335,7 +335,7 @@ fn origin(url: &str) -> String {
     format!("{scheme}://{host}/")
 }
 
-/// Whether an address leads to this machine by what is written there, whoever resolves names.
+/// True if an address leads to this machine by what is written there, whoever resolves names.
 fn is_of_this_machine(url: &str) -> bool {
     let authority = colibri_api::authority(url);
     let host = match authority.strip_prefix('[') {
@@ -346,7 +346,7 @@ fn is_of_this_machine(url: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether one of the gaps of a text is a secret: by what its source says, or by its name.
+/// True if one of the gaps of a text is a secret: by what its source says, or by its name.
 fn asks_secret(template: &Template, proposal: &Proposal) -> bool {
     let says = |key: &str| proposal.wants.get(key).is_some_and(|want| want.secret);
     template
@@ -375,7 +375,7 @@ fn secret_name(id: &str, name: &str, is_taken: impl Fn(&str) -> bool) -> String 
     format!("{}-{}", whole[..whole.len().min(23)].trim_end_matches('-'), &hash[..8])
 }
 
-/// Whether a command is a runner of packages, or one that starts what its arguments name, of which one is a runner.
+/// True if a command is a runner of packages, or one that starts what its arguments name, of which one is a runner.
 fn fetches(command: &str, args: &[String]) -> bool {
     let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
     let is_runner = |word: &str| ["npx", "bunx", "pnpx", "uvx", "pipx"].contains(&name(word).as_str());

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::tools::{is_executable, need, run};
 use colibri_mcp::importers::Package;
 
-/// What is to be installed: requirements with version and hash of all.
+/// The packages to install: requirements with version and hash of all.
 #[derive(Debug)]
 pub(crate) struct Pypi {
     /// Holds pip's cache, so that what was looked at needs not be fetched again.
@@ -25,9 +25,9 @@ pub(crate) struct Pypi {
     pub sha256: String,
     /// The program, in the environment's `bin`; empty: the interpreter alone.
     pub program: String,
-    /// How many packages there are beside it.
+    /// The number of packages beside it.
     pub others: u64,
-    /// Whether packages may be built here, which runs their code.
+    /// True if packages may be built here, which runs their code.
     scripts: bool,
 }
 

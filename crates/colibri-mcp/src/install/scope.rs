@@ -1,4 +1,4 @@
-//! Whose servers are changed: this user's own, or the service's.
+//! The scope of changes: this user's own servers, or the service's.
 
 use std::fs::{DirBuilder, File, Metadata};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -14,18 +14,18 @@ use crate::failure::CommandError;
 /// Below it root installs what the service's servers need: programs that other programs run, hier(7).
 const SERVICE_SERVERS: &str = "/usr/local/libexec/colibri/servers";
 
-/// Whose servers are changed, and where everything of theirs is.
+/// The scope of changes, and the places of everything in it.
 #[derive(Debug, Clone)]
 pub(crate) struct InstallScope {
     /// The registry.
     pub registry: PathBuf,
     /// Secrets of servers without a jail.
     pub secrets: PathBuf,
-    /// What is installed for servers, a directory each.
+    /// The directory of installed servers, a directory each.
     pub servers: PathBuf,
     /// Tokens of the people who logged in at servers.
     pub logins: PathBuf,
-    /// What the user agreed to; `None`: the service, which never reads it.
+    /// The file of the user's agreements; `None`: the service, which never reads it.
     pub consent: Option<PathBuf>,
     /// The group of the service's daemon, which reads registry and secrets.
     pub group: Option<u32>,
@@ -80,7 +80,7 @@ impl InstallScope {
         }
     }
 
-    /// Whether they are the service's.
+    /// True if they are the service's.
     pub(crate) fn is_service(&self) -> bool {
         self.consent.is_none()
     }
@@ -109,8 +109,8 @@ impl InstallScope {
         locked.map_err(|(_, errno)| failed(errno.into()))
     }
 
-    /// Whether the service's daemon can run a program, and nobody but root could put another in its place: root finds some
-    /// in places that are root's alone, and with the PATH of who became root, in places that are a user's.
+    /// True if the service's daemon can run a program, and nobody but root could put another in its place: root finds
+    /// some in places that are root's alone, and with the PATH of who became root, in places that are a user's.
     ///
     /// # Errors
     /// It cannot: why.
@@ -152,7 +152,7 @@ impl InstallScope {
         }
     }
 
-    /// Where a server's packages are.
+    /// The directory of a server's packages.
     pub(crate) fn prefix(&self, id: &str) -> PathBuf {
         self.servers.join(id)
     }

@@ -1,4 +1,4 @@
-//! What a person sees before anything is written: everything but secrets.
+//! The plan as a person sees it before anything is written: everything but secrets.
 
 use super::plan::{HIDDEN, InstallPlan, Installs};
 use super::scope::InstallScope;
@@ -6,7 +6,7 @@ use colibri_mcp::edit::Value;
 use colibri_mcp::importers::{PackageRegistry, looks_secret, name_says_secret, shown_url};
 use colibri_text::{brief, counted, visible};
 
-/// What will be written for a server, and what would confine it.
+/// The parts to be written for a server, and its confinement.
 pub(crate) fn show(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> String {
     let mut lines = Vec::new();
     let from = match plan.name == plan.id {
@@ -157,7 +157,7 @@ fn json(value: &Value) -> String {
     }
 }
 
-/// What would confine a server, a line each.
+/// The confinement of a server, a line each.
 fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Vec<String> {
     if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url")) {
         return vec!["nothing of it runs here".to_owned()];

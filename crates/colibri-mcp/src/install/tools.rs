@@ -16,7 +16,7 @@ use colibri_text::visible;
 
 /// The most lines of what a program said before it failed.
 const LINES: usize = 6;
-/// How pip(1) names the versions of Python that a package wants.
+/// The words of pip(1) for the versions of Python that a package requires.
 const REQUIRES: &str = "Requires-Python ";
 /// Between two looks whether a program has ended.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -118,7 +118,7 @@ fn read(from: Option<impl io::Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Where a program is on PATH, of which relative parts do not count.
+/// The path of a program on PATH, of which relative parts do not count.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
@@ -145,7 +145,7 @@ pub(super) fn node() -> Result<PathBuf, String> {
     Ok(PathBuf::from(String::from_utf8_lossy(&said).trim()))
 }
 
-/// Whether a file may be executed.
+/// True if a file may be executed.
 pub(super) fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata()

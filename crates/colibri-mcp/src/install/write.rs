@@ -73,10 +73,10 @@ fn read(scope: &InstallScope, text: &str) -> Result<Registry, CommandError> {
 
 type RegistryEntries = BTreeMap<String, (&'static str, Value)>;
 
-/// What came of the writing.
+/// The outcome of the writing.
 #[derive(Debug, Default)]
 pub(crate) struct WriteOutcome {
-    /// What was kept of the registry.
+    /// The backup of the registry.
     pub kept: Option<PathBuf>,
     /// The ids whose entries were written.
     pub ids: Vec<String>,
@@ -126,7 +126,7 @@ pub(crate) fn write(plans: &[InstallPlan], scope: &InstallScope) -> Result<Write
     Ok(written)
 }
 
-/// Why a server cannot be written beside those that are there.
+/// The reason for which a server cannot be written beside those that are there.
 fn taken(plan: &InstallPlan, entries: &RegistryEntries) -> Option<String> {
     if entries.contains_key(&plan.id) {
         return Some(already(&plan.id));
@@ -138,7 +138,7 @@ fn taken(plan: &InstallPlan, entries: &RegistryEntries) -> Option<String> {
     })
 }
 
-/// Why a server cannot be written beside those that are about to be.
+/// The reason for which a server cannot be written beside those that are about to be.
 fn shared(plan: &InstallPlan, ready: &[&InstallPlan]) -> Option<String> {
     plan.secrets.iter().find_map(|(_, file, _)| {
         let has = |other: &&&InstallPlan| other.secrets.iter().any(|(_, own, _)| own == file);
@@ -147,7 +147,7 @@ fn shared(plan: &InstallPlan, ready: &[&InstallPlan]) -> Option<String> {
     })
 }
 
-/// Why a server of this id cannot be added.
+/// The reason for which a server of this id cannot be added.
 pub(crate) fn already(id: &str) -> String {
     format!("there is a server {id} already: colibri-mcp remove {id} first")
 }
@@ -383,8 +383,8 @@ pub(crate) fn remove(scope: &InstallScope, id: &str, known: RegistryFile) -> Res
     Ok(kept)
 }
 
-/// What a server has beside its entry, as far as it is there: packages, those of its secrets that no other entry names,
-/// logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
+/// The belongings of a server beside its entry, as far as they are there: packages, those of its secrets that no other
+/// entry names, logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
 pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntries) -> Vec<PathBuf> {
     let others = entries.iter().filter(|(other, _)| *other != id);
     let named: BTreeSet<String> = others.clone().flat_map(|(_, (_, entry))| secrets_of(entry)).collect();
@@ -449,7 +449,7 @@ fn gone(path: &Path) -> Result<(), CommandError> {
     }
 }
 
-/// What came of a change: in words, and as JSON.
+/// The outcome of a change: in words, and as JSON.
 pub(crate) struct ChangeReport {
     text: String,
     facts: Value,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// The most tokens that a call can have cost: a provider that tells of more tells nothing.
 const MAX_TOKENS: u64 = 1 << 32;
 
-/// How a model is spoken to; the names are those of an agent's `model.api`.
+/// The interface of a model; the names are those of an agent's `model.api`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Api {
     /// Messages of Anthropic
@@ -20,7 +20,7 @@ pub(super) enum Api {
     Gemini,
 }
 
-/// What is asked of a model.
+/// The question to a model.
 pub(super) struct ModelQuestion<'a> {
     pub(super) model: &'a str,
     pub(super) context: &'a str,
@@ -29,14 +29,14 @@ pub(super) struct ModelQuestion<'a> {
     pub(super) temperature: f64,
 }
 
-/// What a model answered.
+/// The answer of a model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ModelAnswer {
     pub(super) model: Option<String>,
     /// Tokens that it read, from a cache or not, and that it wrote, thoughts among them.
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
-    /// Why it stopped, in its own word.
+    /// The reason for which it stopped, in its own word.
     pub(super) stop_reason: String,
     pub(super) completion: String,
 }
@@ -96,7 +96,7 @@ impl Api {
         fields
     }
 
-    /// What an answer says. `None`: it is none of this interface, or does not say what it cost, or what nothing can cost.
+    /// Reads an answer. `None`: it is none of this interface, or does not say what it cost, or what nothing can cost.
     pub(super) fn read(self, answer: &Value) -> Option<ModelAnswer> {
         let said = self.told(answer)?;
         (said.tokens_in <= MAX_TOKENS && said.tokens_out <= MAX_TOKENS).then_some(said)

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use crate::failure::CommandError;
 
-/// What is reached.
+/// The integrated service.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Integration {
     /// A model of a provider: one tool, one request a call, one attempt

@@ -15,9 +15,9 @@ use super::tool_call_error::{ToolCallError, output_schema, result};
 use crate::failure::CommandError;
 use colibri_text::brief;
 
-/// Where the key is.
+/// The variable with the key.
 const KEY: &str = "MODEL_API_KEY";
-/// How long a call may take in all, and one of a model that reasons.
+/// The longest time for a whole call, and for one of a model that reasons.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_REASONING: Duration = Duration::from_secs(120);
 /// The most bytes of an answer, and of one that says why there is none.
@@ -30,16 +30,16 @@ const MAX_WORD: usize = 64;
 const MAX_TOLD: usize = 300;
 /// The fewest bytes of a key that is taken out of what a provider says: a shorter one could be any word of a text.
 const MIN_MASKED: usize = 16;
-/// What the client of HTTP calls keys of an entry, and the flags that are meant here.
+/// The keys of an entry in the HTTP client's errors, and the flags that are meant here.
 const FLAGS: [(&str, &str); 2] = [("\"allow_addresses\"", "--allow-address"), ("\"ca\"", "--ca")];
 
-/// Where the model is, and how it is spoken to.
+/// The model's address, and its interface.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelArguments {
-    /// How it is spoken to
+    /// Its interface
     #[arg(long, value_name = "API", value_enum, requires = "url")]
     api: Option<Api>,
-    /// Where it is: https://HOST, with what stands before /v1 in its paths
+    /// Its address: https://HOST, with the prefix of /v1 in its paths
     #[arg(long, value_name = "URL", requires = "api")]
     url: Option<String>,
     /// A model that reasons, whose call may take 120 s instead of 60 s; may be repeated
@@ -67,7 +67,7 @@ struct ModelConnection {
     url: String,
     fields: Vec<(HeaderName, HeaderValue)>,
     has_key: bool,
-    /// What is taken out of the provider's texts.
+    /// The value that is removed from the provider's texts.
     masked: Option<String>,
     reasons: Vec<String>,
     client: HttpClient,
@@ -195,7 +195,7 @@ impl ModelConnection {
         }))
     }
 
-    /// Why an answer that is no success is none.
+    /// The reason for which an answer is no success.
     async fn refused(&self, response: &mut ResponseStream) -> ToolCallError {
         let status = response.status;
         let body = response.whole(MAX_REFUSAL).await.unwrap_or_default();

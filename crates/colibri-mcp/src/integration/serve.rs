@@ -19,14 +19,14 @@ const MODERN: &str = "2026-07-28";
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 /// The most calls at a time; of more each is answered that there is no room.
 const MAX_CALLS: usize = 64;
-/// How long a list holds: it is the program's own.
+/// The lifetime of a list: it is the program's own.
 const TTL_MS: u64 = 3_600_000;
 
 /// A server of tools.
 pub(super) trait ToolServer: Send + Sync + 'static {
-    /// What it is called.
+    /// Its name.
     const NAME: &'static str;
-    /// How long threads have, at the end, to end what they do for calls that are given up.
+    /// The time in which threads must end calls that are given up, at the end.
     const GRACE: Duration = Duration::ZERO;
 
     /// Their definitions.

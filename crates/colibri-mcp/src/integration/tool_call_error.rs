@@ -1,17 +1,17 @@
-//! What a call of an integration came to, or how it failed, as its result says.
+//! The result of an integration's call, or of its failure.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Why a call has no other result.
+/// The reason for which a call has no other result.
 #[derive(Debug)]
 pub(super) struct ToolCallError {
     pub(super) code: &'static str,
     pub(super) message: String,
-    /// Whether it may go away by itself.
+    /// True if it may go away by itself.
     pub(super) transient: bool,
-    /// How long the other side wants to be left alone.
+    /// The time for which the other side wants to be left alone.
     pub(super) after: Option<Duration>,
 }
 

@@ -24,7 +24,7 @@ use colibri_trail::Date;
 /// Files and directories that are made are the person's alone: keys may come to stand in them.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// What follows a file's name in that of what is kept of it, before the time.
+/// The suffix of a backup's name, before the time.
 const BACKUP: &str = ".colibri-backup-";
 /// No settings file is longer.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -36,7 +36,7 @@ const NO_LINKS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 pub(crate) struct OwnedFile {
     /// As it was named.
     path: PathBuf,
-    /// Where it really is: behind symbolic links.
+    /// Its real path: behind symbolic links.
     real: PathBuf,
     /// The directory below which no symbolic link is followed.
     project: Option<PathBuf>,
@@ -83,17 +83,17 @@ impl OwnedFile {
         })
     }
 
-    /// Whether it is there.
+    /// True if it is there.
     pub(crate) fn exists(&self) -> bool {
         self.text.is_some()
     }
 
-    /// What it says; nothing, if it is not there.
+    /// Its text; empty if it is not there.
     pub(crate) fn text(&self) -> &str {
         self.text.as_deref().unwrap_or_default()
     }
 
-    /// What is wrong with its text, as a failure that names file, line and column.
+    /// The fault of its text, as an error that names file, line and column.
     pub(crate) fn fault(&self, fault: TextError) -> CommandError {
         let TextError { line, column, why } = fault;
         let path = self.path.display();
@@ -143,7 +143,7 @@ impl OwnedFile {
         Ok(old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest)))
     }
 
-    /// What was kept of it, newest first.
+    /// The backups of it, newest first.
     fn kept(&self) -> Vec<PathBuf> {
         let begins = beside(&self.real, BACKUP).into_os_string().into_encoded_bytes();
         let entries = self.real.parent().and_then(|directory| fs::read_dir(directory).ok());
@@ -157,7 +157,7 @@ impl OwnedFile {
     }
 }
 
-/// Where a file really is. What is behind a symbolic link is replaced there, and the link stays.
+/// The real path of a file. What is behind a symbolic link is replaced there, and the link stays.
 fn real_path(path: &Path) -> Result<PathBuf, CommandError> {
     match path.canonicalize() {
         Ok(real) => Ok(real),
@@ -228,12 +228,12 @@ pub(crate) struct FileChange {
 }
 
 impl FileChange {
-    /// Whether the file is already as it is to be.
+    /// True if the file is already as it is to be.
     pub(crate) fn is_empty(&self) -> bool {
         self.file.text == self.after
     }
 
-    /// What changes, as diff(1) -u shows it.
+    /// The change, as diff(1) -u shows it.
     pub(crate) fn diff(&self) -> String {
         let path = self.file.path.display().to_string();
         let name = |is_there: bool| if is_there { path.as_str() } else { "/dev/null" };

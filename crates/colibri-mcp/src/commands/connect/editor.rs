@@ -39,7 +39,7 @@ pub(crate) enum Editor {
 }
 
 impl Editor {
-    /// What people call it.
+    /// The name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Editor::Zed => "Zed",
@@ -54,7 +54,7 @@ impl Editor {
         }
     }
 
-    /// What to do there once the entry is written.
+    /// The step for the person once the entry is written.
     pub(super) fn afterwards(self) -> &'static str {
         match self {
             Editor::Zed => "Zed takes it over at once (command \"zed: open settings\" shows it).",
@@ -68,7 +68,7 @@ impl Editor {
         }
     }
 
-    /// Where its settings are, for people.
+    /// The place of its settings, for people.
     pub(super) fn place(self) -> &'static str {
         match self {
             Editor::Zed => "~/.config/zed/settings.json, or to .zed/settings.json in a project",
@@ -131,7 +131,7 @@ impl Editor {
         Ok(PathBuf::from(name))
     }
 
-    /// What that file is written in.
+    /// The format of that file.
     pub(super) fn kind(self) -> FileFormat {
         match self {
             Editor::Codex => FileFormat::Toml,
@@ -139,7 +139,7 @@ impl Editor {
         }
     }
 
-    /// Where the entry stands in it.
+    /// The place of the entry in it.
     pub(super) fn keys(self) -> [&'static str; 2] {
         let servers = match self {
             Editor::Zed => "context_servers",

@@ -13,7 +13,7 @@ use crate::terminal;
 use colibri_text::visible;
 use serde_json::json;
 
-/// Which editor, and from where.
+/// The editor, and the project directory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConnectArguments {
     /// The editor
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Res
     context.answer(&facts, &text)
 }
 
-/// What an editor starts.
+/// The command that an editor starts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BridgeCommand {
     command: String,

@@ -16,7 +16,7 @@ use crate::terminal;
 /// The daemon's program.
 const NAME: &str = "colibri-mcpd";
 
-/// How long the daemon may take to end before it is killed: longer than it takes itself.
+/// The longest time for the daemon to end before it is killed: longer than its own.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program and its command line.
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct DemoDaemonArguments {
     /// The program
     program: PathBuf,
-    /// What it takes
+    /// Its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -71,8 +71,8 @@ fn end(daemon: &mut Child) -> std::io::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Where the daemon's program is: beside this one, or where the package has it. Under `cargo run`, which builds this
-/// program alone, it is built if it is not there yet.
+/// The daemon's program: beside this one, or in the package's place. Under `cargo run`, which builds this program
+/// alone, it is built if it is not there yet.
 pub(crate) fn program() -> Result<PathBuf, CommandError> {
     let own = std::env::current_exe()
         .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;

@@ -20,7 +20,7 @@ use colibri_api::Servers;
 use colibri_text::visible;
 use stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
 
-/// Which demo.
+/// The demo.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArguments {
     #[command(subcommand)]

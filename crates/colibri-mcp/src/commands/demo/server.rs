@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Where the server keeps its notes.
+/// The place of the server's notes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoServerArguments {
     /// The directory of the notes; it must exist
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &DemoServerArguments) -> io::Result<()> {
 /// A JSON-RPC error: code, text, data.
 type DemoRpcError = (i64, String, Value);
 
-/// What to say to a request: nothing if it was cancelled.
+/// The answer to a request: none if it was cancelled.
 type DemoAnswer = Option<Result<Value, DemoRpcError>>;
 
 struct DemoServer<W> {
@@ -323,7 +323,7 @@ fn tools() -> Value {
 mod tests {
     use super::*;
 
-    /// What the server writes for these lines.
+    /// The server's output for these lines.
     fn serve(lines: &[Value]) -> (Vec<Value>, tempfile::TempDir) {
         let notes = tempfile::tempdir().unwrap();
         let (sender, inbox) = mpsc::channel();

@@ -26,7 +26,7 @@ use colibri_api::{HELPER, paths};
 use colibri_registry::{PATH as REGISTRY, Registry};
 use colibri_text::{visible, visible_lines};
 
-/// How long the daemon may take to start, and to end.
+/// The longest time for the daemon to start, and to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The id of the demo's server in the demo's registry.
@@ -41,7 +41,7 @@ macro_rules! say {
 }
 pub(super) use say;
 
-/// What should be so in a demo, and is not.
+/// The error of a demo in which something is not as it should be.
 pub(super) fn not_as_shown(what: &str) -> CommandError {
     CommandError::Machine(what.to_owned())
 }
@@ -89,21 +89,21 @@ pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     }
 }
 
-/// What the helper gives a server here.
+/// The jail of the demo's server here.
 pub(super) const JAIL: &str = if cfg!(target_os = "freebsd") {
     "in a jail"
 } else {
     "in the helper's development sandbox, which is no jail"
 };
 
-/// Where the demo's server runs.
+/// The place where the demo's server runs.
 #[derive(Debug)]
 pub(super) enum DemoPlace {
     /// Confined by the helper, as the registry's own entry for it says.
     Jail,
     /// As a process of this user's.
     Host {
-        /// What is missing for a jail.
+        /// The missing condition for a jail.
         why: String,
     },
 }
@@ -291,7 +291,7 @@ impl Stage {
         })
     }
 
-    /// What the daemon said last on stderr.
+    /// The daemon's last words on stderr.
     fn log(&self) -> String {
         let log = self
             .directory

@@ -1,7 +1,7 @@
 //! As much of ELF as tells what a program needs to start: its interpreter, its libraries, where it looks for them.
 //! Files are third-party: every number is checked before it is used.
 
-/// What a dynamically linked program asks for.
+/// The libraries that a dynamically linked program needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DynamicNeeds {
     /// The dynamic linker.

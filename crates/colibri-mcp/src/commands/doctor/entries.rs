@@ -1,4 +1,4 @@
-//! What registry and policy say, and whether it can be done: roots, commands, persistent jails, limits.
+//! The checks of registry and policy: roots, commands, persistent jails, limits.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -225,10 +225,10 @@ pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
     }
 }
 
-/// Where the helper mounts an agent's door.
+/// The directory where the helper mounts an agent's socket.
 const DOOR: &str = "var/run/colibri";
 
-/// Whether the roots of agents have a place for their doors.
+/// True if the roots of agents have a place for their doors.
 pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
     let registry = read_registry(host)?;
     each_jail(host, "an agent's", |id, _, jail| {

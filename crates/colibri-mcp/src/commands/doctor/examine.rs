@@ -15,11 +15,11 @@ use super::roots;
 use super::service::{ROOM, daemon_answers, socket, state_directory};
 use super::system::kernel;
 
-/// What to do off FreeBSD about facts that only jails need.
+/// The remedy off FreeBSD for facts that only jails need.
 const NO_JAILS: &str = "nothing, unless this machine is to run the helper's development sandbox: without FreeBSD's jails \
                         servers run on the host, as you";
 
-/// What to do, on FreeBSD and elsewhere.
+/// The remedy, on FreeBSD and elsewhere.
 const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static str {
     if cfg!(target_os = "freebsd") { there } else { elsewhere }
 }

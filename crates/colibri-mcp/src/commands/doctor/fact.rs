@@ -1,4 +1,4 @@
-//! What a fact is: a name, a check and what to do when it does not hold; a check looks, and changes nothing.
+//! A fact: a name, a check and the remedy if it does not hold; a check looks, and changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use colibri_api::paths::{self, Private};
 use colibri_api::{HELPER, PrivMode};
 use colibri_registry::PATH as REGISTRY;
 
-/// What is examined: the paths of the service, or of a user's own daemon; tests have their own.
+/// The examined paths: those of the service, or of a user's own daemon; tests have their own.
 #[derive(Debug, Clone)]
 pub(super) struct ExaminedHost {
     /// There is no service: what is examined belongs to one user, and these are that user's paths.
@@ -24,7 +24,7 @@ pub(super) struct ExaminedHost {
     pub state_dir: Option<PathBuf>,
     /// The way to root that is checked.
     pub priv_mode: PrivMode,
-    /// Whether facts that only root can see are checked.
+    /// True if facts that only root can see are checked.
     pub as_root: bool,
 }
 
@@ -64,10 +64,10 @@ impl ExaminedHost {
     }
 }
 
-/// What a check saw: the fact holds, or what is amiss.
+/// The outcome of a check: the fact holds, or the fault.
 pub(super) type CheckOutcome = Result<String, Amiss>;
 
-/// Why a fact is not said to hold.
+/// The reason for which a fact is not reported to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Amiss {
     /// It does not, and jailed servers do not run, or not safely.
@@ -84,7 +84,7 @@ impl From<String> for Amiss {
     }
 }
 
-/// Who can see a fact, and where there is one.
+/// The users who can see a fact, and the systems that have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {
     /// Everybody, on every system.
@@ -111,13 +111,13 @@ pub(super) struct DoctorCheck {
 /// A fact as it was found.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct CheckedFact {
-    /// What must hold.
+    /// The fact.
     pub fact: &'static str,
     /// `good`, `bad`, `note` or `skipped`.
     pub outcome: &'static str,
-    /// What was seen.
+    /// The definitions that were seen.
     pub seen: String,
-    /// What to do; only where the fact does not hold.
+    /// The remedy; only where the fact does not hold.
     #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
     pub remedy: Option<&'static str>,
 }

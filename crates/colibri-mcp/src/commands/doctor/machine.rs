@@ -1,4 +1,4 @@
-//! What the kernel and its services must offer.
+//! The requirements on the kernel and its services.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::fact::{Amiss, CheckOutcome, DoctorCheck, Sight};
 use super::system::{kernel, mount_points, run};
 use crate::sandbox;
 
-/// Where this runs.
+/// The system on which this runs.
 pub(super) const SYSTEM: DoctorCheck = DoctorCheck {
     name: "the system is FreeBSD",
     sight: Sight::Everywhere,
@@ -28,7 +28,7 @@ pub(super) const SYSTEM: DoctorCheck = DoctorCheck {
     remedy: "install Colibri on a FreeBSD host to run servers in jails",
 };
 
-/// Whether this command may reach the daemon at all.
+/// True if this command may reach the daemon at all.
 pub(super) const SANDBOX: DoctorCheck = DoctorCheck {
     name: "no agent's sandbox is around this command",
     sight: Sight::Everywhere,

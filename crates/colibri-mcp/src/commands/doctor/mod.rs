@@ -27,7 +27,7 @@ use colibri_api::PrivMode;
 use examine::examine;
 use fact::{CheckedFact, ExaminedHost};
 
-/// What `doctor` can be told.
+/// The options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
     /// Checks also what only root can see; must be run as root
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &DoctorArguments, context: &CommandContext) -> Resu
     Ok(ExitCode::from(u8::from(bad)))
 }
 
-/// What is said of a fact: a fact is named as it must be, so it holds or does not.
+/// The word for an outcome: a fact is named as it must be, so it holds or does not.
 fn word(outcome: &str) -> &str {
     match outcome {
         "good" => "holds",

@@ -1,4 +1,4 @@
-//! What must hold for a daemon of the user's own, where no service is installed.
+//! The facts that must hold for a daemon of the user's own, where no service is installed.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;

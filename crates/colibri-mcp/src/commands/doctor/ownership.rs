@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// What a file must be like: owner, group (by name; `None`: any) and permission bits.
+/// The required state of a file: owner, group (by name; `None`: any) and permission bits.
 pub(super) struct RequiredOwnership {
     /// Numeric user id.
     pub uid: u32,

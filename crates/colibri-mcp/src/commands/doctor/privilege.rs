@@ -1,4 +1,4 @@
-//! How root is reached for jailed servers: the helper, its file system, and the ways to run it.
+//! The privilege backend for jailed servers: the helper, its file system, and the ways to run it.
 
 use std::path::Path;
 

@@ -9,8 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use super::elf;
 
-/// Where the dynamic linkers of FreeBSD and Linux look besides what a program names itself. FreeBSD's hints file may
-/// name more; what is not found here is reported as "not found in", so that nobody takes it for a proof.
+/// The directories that the dynamic linkers of FreeBSD and Linux search besides those that a program names itself.
+/// FreeBSD's hints file may name more; what is not found here is reported as "not found in", so that nobody takes it
+/// for a proof.
 const LIBRARY_DIRECTORIES: &[&str] = &["/lib", "/usr/lib", "/usr/local/lib", "/lib64", "/usr/lib64"];
 
 /// The most symbolic links that are followed for one path (as MAXSYMLINKS), and scripts for one command.
@@ -137,7 +138,7 @@ fn has_in_subdirectory(root: &Path, directory: &str, name: &str) -> bool {
         .any(|entry| entry.file_name().as_bytes().ends_with(b"-linux-gnu") && entry.path().join(name).is_file())
 }
 
-/// Where `path` of the jail is on the host: symbolic links are followed as the jail would follow them, absolute ones
+/// The path on the host of the jail's `path`: symbolic links are followed as the jail would follow them, absolute ones
 /// from its root, and none leads out of it.
 pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut links = 0;

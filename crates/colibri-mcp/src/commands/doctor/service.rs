@@ -1,4 +1,4 @@
-//! What the running service shows: its socket and its state.
+//! The facts of the running service: its socket and its state.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! What the system says of itself: kernel variables, mounts, the output of its programs.
+//! The facts of the system: kernel variables, mounts, the output of its programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub(super) fn kernel(_name: &str) -> Option<String> {
     None
 }
 
-/// What a program of the system printed, and how it ended.
+/// The output of a system's program, and its exit.
 pub(super) struct Ran {
     /// Exit status; `None` after a signal.
     pub status: Option<i32>,
@@ -60,7 +60,7 @@ fn second_words(table: &str) -> Vec<PathBuf> {
     words.map(|word| PathBuf::from(word.replace("\\040", " "))).collect()
 }
 
-/// Whether a path lies on a tmpfs, which the next boot empties.
+/// True if a path lies on a tmpfs, which the next boot empties.
 pub(super) fn is_on_tmpfs(path: &Path) -> Result<bool, String> {
     let facts = nix::sys::statfs::statfs(path).map_err(|error| format!("{}: {error}", path.display()))?;
     #[cfg(target_os = "freebsd")]

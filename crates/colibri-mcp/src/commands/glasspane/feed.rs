@@ -21,7 +21,7 @@ const TAIL: u64 = 200;
 /// Events of an instance that are asked for: more than a screen has lines.
 const EVENTS: u64 = 100;
 
-/// What a person wants of the daemon.
+/// A person's order to the daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FeedOrder {
     /// News now.

@@ -23,7 +23,7 @@ use model::{FeedEvent, GlasspaneModel, GlasspaneState};
 use snapshot::GlasspaneSnapshot;
 use view::{GlasspaneView, Looking, draw, plain};
 
-/// How and where it is shown.
+/// The form and place of the display.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct GlasspaneArguments {
@@ -65,7 +65,7 @@ fn once(context: &CommandContext) -> Result<(), CommandError> {
     context.print(&snapshot, || drawn(seen))
 }
 
-/// How it looks now, as plain text.
+/// Its present look, as plain text.
 pub(crate) fn picture(context: &CommandContext) -> Result<String, CommandError> {
     Ok(drawn(look(&mut context.connect()?, None)?))
 }
@@ -76,7 +76,7 @@ fn drawn(seen: GlasspaneState) -> String {
     plain(&model, screen::width())
 }
 
-/// What is known, how it is looked at, and where to what a person wants goes.
+/// The state, the view, and the channel for a person's orders.
 struct GlasspaneScreen {
     model: GlasspaneModel,
     view: GlasspaneView,

@@ -1,4 +1,4 @@
-//! What is known of agents, and of the calls that they made.
+//! The state of agents, and of the calls that they made.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,11 +9,11 @@ use crate::terminal;
 /// The most records of agents that are remembered.
 const MAX_RECORDS: usize = 2000;
 
-/// What is heard of the daemon.
+/// An event of the daemon's feed.
 pub(super) enum FeedEvent {
-    /// How everything is.
+    /// The whole state.
     Seen(Box<GlasspaneState>),
-    /// What came of what the person asked for.
+    /// The outcome of a person's order.
     Said(String),
 }
 
@@ -26,7 +26,7 @@ pub(super) struct GlasspaneState {
     pub agents: AgentsResponse,
     /// The servers.
     pub servers: Vec<ServerFacts>,
-    /// What operators see: the end of the trail, the calls that wait.
+    /// The operators' part: the end of the trail, the calls that wait.
     pub overview: Option<Overview>,
     /// The last events of the instance that is looked at closely, which is named.
     pub events: Option<(String, Vec<AgentEvent>)>,
@@ -35,11 +35,11 @@ pub(super) struct GlasspaneState {
 /// All that is known.
 #[derive(Default)]
 pub(super) struct GlasspaneModel {
-    /// How everything is.
+    /// The whole state.
     pub now: GlasspaneState,
-    /// Why there is no news.
+    /// The reason for which there is no news.
     pub trouble: Option<String>,
-    /// What came of what the person asked for last.
+    /// The outcome of the person's last order.
     pub said: Option<String>,
     /// Records of agents' calls by their numbers, each with the instance.
     records: BTreeMap<u64, (String, TrailRow)>,

@@ -1,4 +1,4 @@
-//! What `glasspane --json` prints, for programs: `colibri.glasspane.snapshot.v1`.
+//! The output of `glasspane --json`, for programs: `colibri.glasspane.snapshot.v1`.
 
 use colibri_api::{AgentInstance, AgentState, AgentsResponse};
 use serde::Serialize;
@@ -22,7 +22,7 @@ struct AgentPane<'a> {
     id: &'a str,
     agent: &'a str,
     state: AgentState,
-    /// What its own events call its session.
+    /// Its own events' name of its session.
     session_id: Option<&'a str>,
     /// Milliseconds since the epoch.
     last_event_at: Option<u64>,

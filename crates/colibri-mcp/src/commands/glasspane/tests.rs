@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::screen::as_text;
 use super::*;
 
-/// What an agent, or a server, can make names and texts of.
+/// A hostile text, as an agent or a server can make names and texts of.
 const EVIL: &str = "\u{1b}[2J\u{202e}evil\u{9b}31m\u{7}";
 
 fn instance(number: usize) -> Value {

@@ -22,22 +22,22 @@ const FEW_SERVERS: usize = 4;
 /// The most lines of one text.
 const MAX_TOLD: usize = 4;
 
-/// What a person looks at.
+/// The part that a person looks at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Looking {
     /// All of them.
     List,
     /// The chosen one.
     Detail,
-    /// What the keys do.
+    /// The help on keys.
     Help,
-    /// Which agent is to be started.
+    /// The choice of the agent to start.
     Spawn,
-    /// Whether this instance is to be stopped.
+    /// True if this instance is to be stopped.
     Stop(String),
 }
 
-/// How it is looked at.
+/// The state of the view.
 #[derive(Debug, Clone)]
 pub(super) struct GlasspaneView {
     pub looking: Looking,
@@ -47,7 +47,7 @@ pub(super) struct GlasspaneView {
     pub chosen: RowSelection,
     /// The agent chosen to be started.
     pub spawn: RowSelection,
-    /// Whether a person can press keys.
+    /// True if a person can press keys.
     keys: bool,
     palette: Palette,
 }

@@ -29,26 +29,26 @@ pub(crate) use record::said;
 pub(crate) use rows::{RowSelection, Rows, to_the_right};
 pub(crate) use styled_line::{BOLD, Palette, StyledLine, as_text, indented, text};
 
-/// How long the screen stays as it is when no key is pressed.
+/// The time for which the screen stays as it is when no key is pressed.
 const TICK: Duration = Duration::from_millis(200);
-/// How long after the connection was lost another one is tried.
+/// The wait after a lost connection before another one is tried.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long what is being drawn may take once a signal came; the terminal may be gone.
+/// The longest time for the last drawing once a signal came; the terminal may be gone.
 const LAST_DRAW: Duration = Duration::from_secs(2);
 /// Columns where nothing says how many there are.
 const WIDTH: u16 = 80;
 
-/// What the thread that listens to the daemon tells.
+/// A message of the thread that listens to the daemon.
 pub(crate) enum News<T> {
-    /// What it heard.
+    /// Its event.
     Heard(T),
     /// There will be nothing for a while, or nothing at all.
     Trouble(CommandError),
 }
 
-/// What is shown.
+/// The values that are shown.
 pub(crate) trait Screen {
-    /// What is heard of the daemon.
+    /// An event of the daemon's feed.
     type Heard: Send + 'static;
 
     /// Takes it in.
@@ -64,7 +64,7 @@ pub(crate) trait Screen {
     fn press(&mut self, key: KeyCode) -> ControlFlow<()>;
 }
 
-/// How a screen is shown.
+/// The form of a screen.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScreenArguments {
     /// Prints everything once, as plain text; so also where standard output is no terminal
@@ -79,7 +79,7 @@ pub(crate) struct ScreenArguments {
 }
 
 impl ScreenArguments {
-    /// Whether everything is printed once, as plain text.
+    /// True if everything is printed once, as plain text.
     pub(crate) fn prints_once(&self) -> bool {
         self.once || !io::stdout().is_terminal()
     }
@@ -89,7 +89,7 @@ impl ScreenArguments {
         Duration::from_secs(self.interval.into())
     }
 
-    /// Whether there is colour, as far as flag and environment say.
+    /// True if there is colour, as far as flag and environment say.
     pub(crate) fn has_colour(&self) -> bool {
         let plain_terminal = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -97,7 +97,7 @@ impl ScreenArguments {
     }
 }
 
-/// How wide text is that is printed once.
+/// The width of text that is printed once.
 pub(crate) fn width() -> u16 {
     columns().unwrap_or(WIDTH).clamp(40, 500)
 }
@@ -204,7 +204,7 @@ fn watch<S: Screen>(
     Ok(())
 }
 
-/// What is said while there is no news.
+/// The text while there is no news.
 fn trouble(why: &str, since: Duration) -> String {
     match since.as_secs() {
         0 => format!("{why}; trying again"),

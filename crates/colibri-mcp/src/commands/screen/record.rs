@@ -5,7 +5,7 @@ use colibri_api::TrailRow;
 use super::styled_line::text;
 use crate::terminal::details;
 
-/// What a record says; `user` is whose call it is.
+/// The text of a record; `user` names its caller.
 pub(crate) fn said(record: &TrailRow, user: &str) -> String {
     let clock = record.timestamp.get(11..19).unwrap_or_default();
     let join = |parts: &[&Option<String>]| {

@@ -47,7 +47,7 @@ impl RowSelection {
         }
     }
 
-    /// Whether it is this one.
+    /// True if it is this one.
     pub(crate) fn is(&self, id: &str) -> bool {
         self.id.as_deref() == Some(id)
     }
@@ -68,7 +68,7 @@ pub(crate) struct Rows {
     pub selected: Option<usize>,
     /// Rows to look at, each with its first line.
     pub unwell: Vec<(usize, String)>,
-    /// What is said of those.
+    /// The text for those.
     pub unwell_are: &'static str,
 }
 
@@ -98,8 +98,8 @@ impl Rows {
         y + 1
     }
 
-    /// Which lines are shown in so much room, and what is said of the others: which line is the first, how many there
-    /// are, and the mark.
+    /// The lines shown in so much room, and the note on the others: the number of the first line, the number of all,
+    /// and the mark.
     fn part(&self, room: usize, palette: Palette) -> (usize, usize, Option<StyledLine>) {
         if self.lines.len() <= room {
             return (0, room, None);

@@ -12,15 +12,15 @@ use colibri_text::visible;
 
 /// The most characters of one text that are looked at.
 const MAX_LENGTH: usize = 500;
-/// How headings are set.
+/// The style of headings.
 pub(crate) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// What the terminal can do: nothing is told by colour alone.
+/// The abilities of the terminal: nothing is told by colour alone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Palette {
-    /// Whether there is colour.
+    /// True if there is colour.
     pub colour: bool,
-    /// What stands for text that was cut off.
+    /// The mark for text that was cut off.
     pub mark: &'static str,
 }
 

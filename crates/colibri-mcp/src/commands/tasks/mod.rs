@@ -14,7 +14,7 @@ use crate::terminal::{Style, TextTable};
 use colibri_api::{CreatedTask, NextTask, OneTask, TaskStatus, Tasks};
 use colibri_text::visible;
 
-/// Which tasks to list, or what to do with one.
+/// The tasks to list, or the action on one.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct TasksArguments {
@@ -24,7 +24,7 @@ pub(crate) struct TasksArguments {
     list: ListTasksArguments,
 }
 
-/// Which tasks to list.
+/// The tasks to list.
 #[derive(Debug, clap::Args)]
 struct ListTasksArguments {
     /// Only tasks in this state: intake, queued, claimed, started, done, failed, cancelled
@@ -73,7 +73,7 @@ enum TaskOrder {
     Finish {
         #[command(flatten)]
         claimed: ClaimedTaskArguments,
-        /// What came of it; `-` reads it from standard input
+        /// The result; `-` reads it from standard input
         result: String,
         /// The result is JSON, not text
         #[arg(long)]
@@ -83,7 +83,7 @@ enum TaskOrder {
     Fail {
         #[command(flatten)]
         claimed: ClaimedTaskArguments,
-        /// Why
+        /// The reason
         reason: String,
     },
     /// Gives a claimed task back, or queues a request that was taken in
@@ -92,7 +92,7 @@ enum TaskOrder {
         task: u64,
         /// The claim's number; none for a request that was taken in
         claim: Option<u64>,
-        /// Why
+        /// The reason
         #[arg(long)]
         reason: Option<String>,
     },
@@ -100,7 +100,7 @@ enum TaskOrder {
     Cancel {
         /// The task's number
         task: u64,
-        /// Why
+        /// The reason
         #[arg(long)]
         reason: Option<String>,
     },
@@ -114,7 +114,7 @@ enum TaskOrder {
 
 #[derive(Debug, clap::Args)]
 struct CreateTaskArguments {
-    /// What is to be done, in one line
+    /// The work, in one line
     title: String,
     /// All that somebody needs to know to do it; `-` reads it from standard input
     #[arg(long)]
@@ -131,10 +131,10 @@ struct CreateTaskArguments {
 
 #[derive(Debug, clap::Args)]
 struct TaskNeeds {
-    /// What somebody must be able to do to take it, for example rust
+    /// A capability that its taker needs, for example rust
     #[arg(long, value_delimiter = ',', value_name = "CAPABILITY")]
     capabilities: Option<Vec<String>>,
-    /// Where it comes from, for example a project
+    /// Its source, for example a project
     #[arg(long)]
     source: Option<String>,
 }

@@ -8,7 +8,7 @@ use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
 use colibri_api::{Schedule, Schedules};
 
-/// When, and what.
+/// The times, and the work.
 #[derive(Debug, clap::Args)]
 pub(super) struct CreateScheduleArguments {
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub(super) struct CreateScheduleArguments {
     /// 0 is the lowest, 9 the highest
     #[arg(long, requires = "title")]
     priority: Option<u32>,
-    /// What somebody must be able to do to take the task
+    /// A capability that its taker needs
     #[arg(long, value_delimiter = ',', value_name = "CAPABILITY", requires = "title")]
     capabilities: Option<Vec<String>>,
     /// The tool's arguments, a JSON object
@@ -46,14 +46,14 @@ struct When {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct ScheduledTask {
-    /// What is to be done: the title of the task to create
+    /// The work: the title of the task to create
     title: Option<String>,
     /// The tool to call, by the name that you see
     #[arg(long)]
     tool: Option<String>,
 }
 
-/// Which schedules.
+/// The schedules.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListSchedulesArguments {
     /// Deletes this one

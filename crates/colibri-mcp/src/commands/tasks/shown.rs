@@ -1,4 +1,4 @@
-//! What the commands of tasks have in common: arguments as they are given, and tasks as they are shown.
+//! The shared parts of the commands of tasks: arguments, and the display of tasks.
 
 use std::io::{self, Read as _};
 
@@ -27,7 +27,7 @@ pub(super) fn text_of(given: &str) -> Result<String, CommandError> {
     Ok(text)
 }
 
-/// What there is to say of a task beside its status: who has it, why it waits, why it ended.
+/// The note on a task beside its status: its holder, the reason for which it waits, the reason of its end.
 pub(super) fn note(task: &Task) -> String {
     let mut notes = Vec::new();
     match (&task.claimed_session, task.claimed_by, &task.for_session) {

@@ -12,7 +12,7 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible;
 
-/// What to watch.
+/// The tasks to watch.
 #[derive(Debug, clap::Args)]
 pub(super) struct WatchArguments {
     /// Only this task, until it has ended

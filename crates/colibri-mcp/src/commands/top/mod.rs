@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &screen::ScreenArguments, context: &CommandContext)
     screen::show(top, move |news| feed.listen(news)).map_err(explained)
 }
 
-/// What is known, and how it is looked at.
+/// The state, and the view.
 struct TopScreen {
     model: TopModel,
     view: TopView,
@@ -104,7 +104,7 @@ impl TopFeed {
     }
 }
 
-/// Who is no operator is told what there is for everybody.
+/// The explanation for a user who is no operator.
 fn explained(failure: CommandError) -> CommandError {
     match failure {
         CommandError::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {

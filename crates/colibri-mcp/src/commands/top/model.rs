@@ -1,13 +1,13 @@
-//! What is known of the daemon, and what happened before.
+//! The state of the daemon, and its history.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::terminal;
 use colibri_api::{CallCounts, Overview, OverviewServer};
 
-/// How far back calls per second are counted, milliseconds.
+/// The period over which calls per second are counted, milliseconds.
 const RATE_WINDOW: u64 = 10_000;
-/// How far back latencies are counted, milliseconds.
+/// The period over which latencies are counted, milliseconds.
 const LATENCY_WINDOW: u64 = 60_000;
 
 /// By what servers are ordered.
@@ -70,7 +70,7 @@ pub(super) struct TopModel {
     pub(super) now: Option<Overview>,
     /// Earlier counters: the time, and what was counted by server.
     pub(super) before: VecDeque<(u64, BTreeMap<String, CallCounts>)>,
-    /// Why there is no news.
+    /// The reason for which there is no news.
     pub(super) trouble: Option<String>,
     users: HashMap<u32, String>,
 }
@@ -111,8 +111,8 @@ impl TopModel {
         uid.and_then(|uid| self.users.get(&uid)).map_or("-", String::as_str)
     }
 
-    /// What was counted in the last while: since then, and in how many seconds. Since the counters began, if nothing
-    /// earlier is known.
+    /// The counts of the last period: since its beginning, and its length in seconds. Since the counters began, if
+    /// nothing earlier is known.
     fn counted_in(&self, now: &Overview, server: &OverviewServer, window: u64) -> (CallCounts, f64) {
         let from = self.before.iter().find(|(time, _)| time + window >= now.time);
         let Some((time, before)) = from else {
@@ -160,7 +160,7 @@ impl TopModel {
     }
 }
 
-/// What was counted since an earlier time.
+/// The counts since an earlier time.
 fn since(now: &CallCounts, before: &CallCounts) -> CallCounts {
     let earlier = before
         .buckets

@@ -23,12 +23,12 @@ const LITTLE: u16 = 4;
 /// The most lines of one reason, where it is told in full.
 const MAX_TOLD: usize = 4;
 
-/// What is chosen, by the person or by the terminal.
+/// The state of the view, chosen by the person or by the terminal.
 #[derive(Debug, Clone)]
 pub(super) struct TopView {
-    /// How servers are ordered.
+    /// The order of servers.
     pub sort: Sort,
-    /// Whether a person can press keys.
+    /// True if a person can press keys.
     pub keys: bool,
     /// The chosen server.
     pub chosen: RowSelection,
@@ -382,7 +382,7 @@ fn approvals(model: &TopModel, view: &TopView, width: u16, most: usize) -> Vec<S
     lines
 }
 
-/// Who has had how much of what may be spent, those who had most first.
+/// The users by usage of their budgets, most first.
 fn spenders(model: &TopModel, view: &TopView, most: usize) -> Vec<StyledLine> {
     let spenders = model.now.as_ref().map_or(&[][..], |now| &now.spenders);
     if spenders.is_empty() {

@@ -12,9 +12,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// What is kept of stderr, in bytes.
+/// The part of stderr that is kept, in bytes.
 pub(super) const MAX_ERR: usize = 512;
-/// How long a child has to end by itself once it is told to: git(1) takes its locks away meanwhile.
+/// The time in which a child must end by itself once it is to: git(1) takes its locks away meanwhile.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Between two looks whether a child that says nothing more has ended.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -39,7 +39,7 @@ impl ChildBounds {
     }
 }
 
-/// What became of a child.
+/// The end of a child.
 pub(super) struct ChildOutcome {
     pub(super) status: ExitStatus,
     pub(super) out: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) struct ChildOutcome {
     pub(super) err: Vec<u8>,
 }
 
-/// Why a child was ended.
+/// The reason for which a child was ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StopReason {
     #[error("it took too long")]
@@ -92,7 +92,7 @@ struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// What the child says until it has ended, and whether that was too much.
+    /// The output of the child until it has ended; true if it was too much.
     fn listen(&mut self, most: usize, bounds: &ChildBounds) -> Result<(Vec<u8>, Vec<u8>, bool), StopReason> {
         let (mut out, mut err) = (self.child.stdout.take(), self.child.stderr.take());
         let (mut said, mut complaints) = (Vec::new(), Vec::new());

@@ -28,30 +28,30 @@ use super::tool_call_error::{ToolCallError, output_schema, result};
 use crate::failure::CommandError;
 use colibri_text::brief;
 
-/// Where what origin wants to know of who asks is.
+/// The variable with the secret for origin.
 const SECRET: &str = "GIT_ORIGIN_TOKEN";
-/// How long a call may take, and one that reaches origin.
+/// The longest time for a call, and for one that reaches origin.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_REMOTE: Duration = Duration::from_secs(120);
 /// The most commits of a log.
 const MAX_COUNT: u8 = 200;
 
-/// Which repository it is, and who commits.
+/// The repository, and the author of commits.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GitArguments {
     /// The repository, an absolute path
     #[arg(long, value_name = "DIRECTORY")]
     repository: Option<PathBuf>,
-    /// Where is fetched from, whatever the repository's configuration says: https://…, http://… or file:///…
+    /// The URL to fetch from, whatever the repository's configuration says: https://…, http://… or file:///…
     #[arg(long, value_name = "URL", requires = "repository")]
     origin: Option<String>,
-    /// Who is asked for by origin beside the secret, if that wants a name
+    /// The user name for origin beside the secret, if it needs one
     #[arg(long, value_name = "NAME", default_value = "git")]
     user: String,
-    /// Who commits: 'NAME <ADDRESS>'
+    /// The author of commits: 'NAME <ADDRESS>'
     #[arg(long, value_name = "PERSON", requires = "repository")]
     author: Option<String>,
-    /// Where git is, an absolute path
+    /// The path of git, an absolute path
     #[arg(long, value_name = "FILE", default_value = GIT)]
     git: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What callers may name: a worktree, files in it, a message; and the address that is fetched from.
+//! Names that callers may give: a worktree, files in it, a message; and the address that is fetched from.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ pub(super) const MAX_SLUG: usize = 64;
 pub(super) const MAX_MESSAGE: usize = 10_000;
 pub(super) const MAX_PATH: usize = 1_000;
 pub(super) const MAX_PATHS: usize = 500;
-/// What a slug is made of, but for what [`Slug`] refuses besides.
+/// The pattern of a slug, without the further refusals of [`Slug`].
 pub(super) const SLUG_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 
 /// The name of a worktree, and of its branch behind `feature/`. It is one component of a path and of a reference's name,
@@ -84,7 +84,7 @@ impl TryFrom<String> for WorktreePath {
     }
 }
 
-/// What a commit says.
+/// The message of a commit.
 #[derive(Debug, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct CommitMessage(String);
@@ -115,11 +115,11 @@ impl TryFrom<String> for CommitMessage {
     }
 }
 
-/// Where is fetched from.
+/// The address that is fetched from.
 #[derive(Debug)]
 pub(super) struct RemoteUrl {
     pub(super) url: String,
-    /// What git calls the way there.
+    /// The name of the protocol for git.
     pub(super) protocol: &'static str,
 }
 
@@ -157,7 +157,7 @@ impl RemoteUrl {
         self.url.strip_prefix("file://").map(Path::new)
     }
 
-    /// Whether a secret may be sent there: by https, or to this machine.
+    /// True if a secret may be sent there: by https, or to this machine.
     pub(super) fn keeps_secrets(&self) -> bool {
         let host = colibri_api::authority(&self.url);
         let host = host.strip_prefix('[').map_or_else(

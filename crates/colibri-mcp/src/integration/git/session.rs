@@ -19,13 +19,13 @@ use super::child::{self, ChildBounds, ChildOutcome, MAX_ERR, StopReason};
 use super::names::RemoteUrl;
 use crate::integration::tool_call_error::ToolCallError;
 
-/// Where git(1) is, unless the command line says otherwise.
+/// The path of git(1), unless the command line names another.
 pub(super) const GIT: &str = if cfg!(target_os = "freebsd") {
     "/usr/local/bin/git"
 } else {
     "/usr/bin/git"
 };
-/// What is looked for nowhere else: git's helpers and what they start.
+/// The only PATH for git's helpers and the programs that they start.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The most bytes of what a command says that is read whole.
 pub(super) const MAX_OUT: usize = 1 << 20;
@@ -70,7 +70,7 @@ const CONFIG: &str = "[core]
 /// The repository, as a command line names it.
 pub(super) struct Repository {
     pub(super) git: PathBuf,
-    /// Where it is, absolute; its own directory is `.git` there.
+    /// Its path, absolute; its own directory is `.git` there.
     pub(super) path: PathBuf,
     pub(super) origin: Option<RemoteUrl>,
     pub(super) credential: Option<Credential>,
@@ -78,7 +78,7 @@ pub(super) struct Repository {
     pub(super) person: Option<(String, String)>,
 }
 
-/// What origin is told of who asks.
+/// The credential for origin.
 pub(super) struct Credential {
     pub(super) secret: String,
     /// User and secret, as a request has them.
@@ -191,7 +191,7 @@ impl<'a> GitSession<'a> {
         })
     }
 
-    /// What git says, which must be a success and no more than is read whole.
+    /// The output of git, which must be a success and no more than is read whole.
     pub(super) fn say(&self, command: &mut Command) -> Result<Vec<u8>, ToolCallError> {
         self.succeed(command).map(|ended| ended.out)
     }
@@ -217,7 +217,7 @@ impl<'a> GitSession<'a> {
         Ok(String::from_utf8_lossy(&said).trim_end().to_owned())
     }
 
-    /// Why a command failed.
+    /// The reason for which a command failed.
     pub(super) fn failed(&self, command: &Command, ended: &ChildOutcome) -> ToolCallError {
         let said = String::from_utf8_lossy(&ended.err);
         let status = ended
@@ -241,7 +241,7 @@ impl<'a> GitSession<'a> {
         }
     }
 
-    /// Whether our configuration may stand for the repository's. Theirs is read as a file of words, without what it
+    /// True if our configuration may stand for the repository's. Theirs is read as a file of words, without what it
     /// includes.
     fn look_at_format(&self, config: &Path) -> Result<(), ToolCallError> {
         let mut command = self.git(["config", "--no-includes", "--null", "--file"]);
@@ -266,7 +266,7 @@ impl<'a> GitSession<'a> {
     }
 }
 
-/// What is refused as things stand.
+/// A refusal for the present state.
 pub(super) fn refused(why: impl Into<String>) -> ToolCallError {
     ToolCallError::permanent("GIT_REFUSED", why)
 }
@@ -276,7 +276,7 @@ pub(super) fn unconnected(why: &str) -> ToolCallError {
     ToolCallError::permanent("INTEGRATION_UNAVAILABLE", format!("{why}; git not connected"))
 }
 
-/// What the system refuses. What it has too few of now it may have in a while, and a program that is being replaced is
+/// A refusal of the system. What it has too few of now it may have in a while, and a program that is being replaced is
 /// there soon.
 pub(super) fn machine(what: &str, error: &io::Error) -> ToolCallError {
     const PASSING: [Errno; 7] = [
@@ -295,7 +295,7 @@ pub(super) fn machine(what: &str, error: &io::Error) -> ToolCallError {
     }
 }
 
-/// Whether there is a directory, and no link to one.
+/// True if there is a directory, and no link to one.
 pub(super) fn is_directory(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|facts| facts.is_dir())
 }
@@ -325,7 +325,7 @@ pub(super) fn input(path: &Path, contents: &[u8]) -> io::Result<File> {
     File::open(path)
 }
 
-/// What a command is called in a message: `git fetch`.
+/// The name of a command in a message: `git fetch`.
 fn told(command: &Command) -> String {
     let arguments = command.get_args().filter_map(OsStr::to_str);
     let name = arguments.into_iter().find(|argument| !argument.starts_with('-'));
@@ -351,8 +351,8 @@ enum Reason {
     Other,
 }
 
-/// What git(1) means, in the words of its source and of curl's. What the other side says stands on lines of its own,
-/// which begin with `remote:`.
+/// The meaning of git(1)'s text, in the words of its source and of curl's. What the other side says stands on lines of
+/// its own, which begin with `remote:`.
 fn reason(said: &str) -> Reason {
     const BUSY: [&str; 4] = [
         ".lock': File exists",

@@ -1,4 +1,4 @@
-//! What is done with a repository: each a call, with its structured result.
+//! Operations on a repository: each a call, with its structured result.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const MAX_CHANGES: usize = 1_000;
 /// A commit of another repository in a tree.
 const SUBMODULE: &str = "160000";
 
-/// What a diff compares with what.
+/// The two sides of a diff.
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
 pub(super) enum Against {
     /// The files of the worktree with the branch.
@@ -139,7 +139,7 @@ pub(super) fn commit(
     Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "parent": parent, "files": changes.len() }))
 }
 
-/// What of a worktree is not committed.
+/// The uncommitted changes of a worktree.
 pub(super) fn status(session: &GitSession<'_>, slug: &Slug) -> Result<Value, ToolCallError> {
     let worktree = worktree::find(session, slug)?;
     worktree.copy_index(&session.own("index"))?;
@@ -225,14 +225,14 @@ fn tip_of(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolCallError
     })
 }
 
-/// What git could not list, which it says beside a success.
+/// The paths that git could not list, which it reports beside a success.
 fn unread(said: &[u8]) -> Option<String> {
     let said = String::from_utf8_lossy(said);
     let place = said.split_once("could not open directory '")?.1;
     Some(place.split('\'').next().unwrap_or_default().to_owned())
 }
 
-/// What is there cannot be told from what is not.
+/// The refusal where existing files cannot be told from missing ones.
 fn unreadable(place: &str) -> ToolCallError {
     let place = colibri_text::brief(place, 200);
     refused(format!("{place} cannot be read: make it readable, or name other paths"))
@@ -242,7 +242,7 @@ fn file(session: &GitSession<'_>, name: &str, contents: &[u8]) -> Result<std::fs
     input(&session.own(name), contents).map_err(|error| machine("a file of its own", &error))
 }
 
-/// What differs between two trees at a path.
+/// The difference between two trees at a path.
 struct PathChange<'a> {
     /// Modes before and after, object before and after, and a letter.
     facts: Vec<&'a str>,

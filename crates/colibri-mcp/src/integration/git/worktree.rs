@@ -17,9 +17,9 @@ use super::names::Slug;
 use super::session::{GitSession, is_directory, machine, refused};
 use crate::integration::tool_call_error::ToolCallError;
 
-/// Where worktrees are, in the repository.
+/// The directory of worktrees in the repository.
 const PLACE: [&str; 2] = [".worktrees", "claude"];
-/// What new branches begin at, and its name for people.
+/// The base of new branches, and its name for people.
 pub(super) const BASE: &str = "refs/remotes/origin/main";
 pub(super) const BASE_NAME: &str = "origin/main";
 
@@ -35,7 +35,7 @@ impl Worktree {
         command.env("GIT_WORK_TREE", &self.path).current_dir(&self.path)
     }
 
-    /// Whether a file or a link stands at a path in it, and directories before that.
+    /// True if a file or a link stands at a path in it, and directories before that.
     ///
     /// # Errors
     /// Nobody can say: a directory on the way cannot be searched.
@@ -114,7 +114,7 @@ impl Drop for IndexLock {
     }
 }
 
-/// Where a worktree is, as the repository's own text has it.
+/// The path of a worktree in the repository's own text.
 pub(super) fn place(slug: &Slug) -> String {
     format!("{}/{}", PLACE.join("/"), slug.as_str())
 }

@@ -1,4 +1,4 @@
-//! Why a mirror is not made.
+//! Reasons for which a mirror is not made.
 
 use std::ffi::CStr;
 
@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::integration::tool_call_error::ToolCallError;
 
-/// What is said of where something is.
+/// The reference of messages about places.
 pub(super) const DOCS: &str = "docs";
 pub(super) const MIRROR: &str = "the mirror";
 /// The most bytes of what is told, and the most characters of a name in it.

@@ -18,7 +18,7 @@ const SOURCE: &CStr = c"docs";
 const TOLD: &str =
     "This directory is a mirror of a repository's docs/, made by colibri-mcp. What is changed here is overwritten.\n";
 
-/// Where they are.
+/// Both places.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     pub(super) repository: PathBuf,
@@ -80,7 +80,7 @@ fn walk(path: &Path) -> Result<OwnedFd, MirrorError> {
     open_directory(&at, c".").map_err(failed)
 }
 
-/// Whether a directory is another one or lies below it.
+/// True if a directory is another one or lies below it.
 fn lies_in(directory: &OwnedFd, other: &OwnedFd) -> Result<bool, MirrorError> {
     let failed = |errno| MirrorError::system("cannot look", "the way to it", errno);
     let same = |a: &FileStat, b: &FileStat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);

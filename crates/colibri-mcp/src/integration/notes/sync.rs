@@ -26,7 +26,7 @@ use super::tree::{MirrorLimits, OmittedEntries, Tree};
 /// Bytes that are read at once.
 const PIECE: usize = 64 * 1024;
 
-/// What becomes of what the mirror has and `docs/` has not.
+/// The treatment of files that the mirror has and `docs/` has not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
     /// It stays.
@@ -39,7 +39,7 @@ pub(super) enum Strategy {
 pub(super) struct Sync<'a> {
     limits: &'a MirrorLimits,
     strategy: Strategy,
-    /// Whether nothing is written.
+    /// True if nothing is written.
     is_dry: bool,
     cancelled: &'a AtomicBool,
     left_out: &'a mut OmittedEntries,
@@ -334,7 +334,7 @@ impl<'a> Sync<'a> {
         Ok(())
     }
 
-    /// Whether the file of this name has the same content. One that cannot be read is written anew.
+    /// True if the file of this name has the same content. One that cannot be read is written anew.
     fn is_same(&mut self, source: &File, mirror: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
         let Ok(copy) = open_file(mirror, name).map(File::from) else {
             return Ok(false);
@@ -393,7 +393,7 @@ impl<'a> Sync<'a> {
         done
     }
 
-    /// Whether the file was the same all the time that it was copied.
+    /// True if the file was the same all the time that it was copied.
     fn fill(&mut self, source: &File, before: &FileStat, mut new: File, mode: Mode) -> Result<bool, MirrorError> {
         let mut at = 0;
         while at <= size(before) {
@@ -424,7 +424,7 @@ fn is_directory(mirror: BorrowedFd<'_>, name: &CStr) -> bool {
     matches!(look(mirror, name), Ok(Some(stat)) if kind(&stat) == DirectoryEntryKind::Directory)
 }
 
-/// How many files of the tree are in this directory, and below it.
+/// The number of files of the tree in this directory, and below it.
 pub(super) fn present(tree: &Tree, mirror: BorrowedFd<'_>) -> u64 {
     let is_file = |name: &CStr| {
         look(mirror, name).is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == DirectoryEntryKind::File))
@@ -440,7 +440,7 @@ pub(super) fn present(tree: &Tree, mirror: BorrowedFd<'_>) -> u64 {
     files + below.sum::<u64>()
 }
 
-/// Whether a file system does not take a name.
+/// True if a file system does not take a name.
 fn is_odd_name(errno: Errno) -> bool {
     matches!(errno, Errno::EILSEQ | Errno::EINVAL | Errno::ENAMETOOLONG)
 }

@@ -19,7 +19,7 @@ use crate::integration::tool_call_error::{ToolCallError, output_schema, result};
 /// The most characters of an argument's name that are told.
 const MAX_WORD: usize = 64;
 
-/// Where repository and mirror are.
+/// The repository, and the mirror.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NotesArguments {
     /// The repository, whose docs/ is mirrored: an absolute path without symbolic links

@@ -1,4 +1,4 @@
-//! What of `docs/` is mirrored, and what is left out.
+//! The mirrored part of `docs/`, and the omitted one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use super::entries::{
 };
 use super::mirror_error::{DOCS, MirrorError};
 
-/// What one run may do.
+/// The limits of one run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MirrorLimits {
     /// Entries of either side, whatever they are.
@@ -36,7 +36,7 @@ impl MirrorLimits {
     };
 }
 
-/// How many entries were left out, by why.
+/// The number of omitted entries by reason.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct OmittedEntries {
     /// By their names.
@@ -66,7 +66,7 @@ pub(super) struct OmittedEntries {
 pub(super) struct Tree {
     pub(super) directories: BTreeMap<CString, Tree>,
     pub(super) files: BTreeSet<CString>,
-    /// What is not copied, and whose earlier copy stays: what is too large, too deep or not readable now.
+    /// The entries that are not copied and whose earlier copy stays: too large, too deep or not readable now.
     pub(super) kept: BTreeSet<CString>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    /// What is below the directory `docs/`. `None`: it is a mirror itself.
+    /// Reads the tree below the directory `docs/`. `None`: it is a mirror itself.
     pub(super) fn read(&mut self, docs: &OwnedFd) -> Result<Option<Tree>, MirrorError> {
         let entries = self
             .list(docs)
@@ -109,7 +109,7 @@ impl<'a> TreeReader<'a> {
         Ok(entries)
     }
 
-    /// What of these entries is mirrored. `None`: they are a mirror's, which is not mirrored again.
+    /// The mirrored part of these entries. `None`: they are a mirror's, which is not mirrored again.
     fn tree(
         &mut self,
         at: &OwnedFd,

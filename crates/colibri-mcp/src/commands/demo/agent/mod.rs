@@ -142,7 +142,7 @@ fn entry(model: &DemoModel) -> Result<Value, CommandError> {
         "budget": { "session_bytes": 1_000_000, "tokens": 100_000, "events": 100, "minutes": 5 } }))
 }
 
-/// Where the model listens: anywhere, or, where root's registry has the agent, where that looks for it.
+/// The port of the model: any, or, where root's registry has the agent, the port that the entry names.
 fn port(place: &DemoPlace) -> Result<u16, CommandError> {
     let DemoPlace::Jail = place else { return Ok(0) };
     let registry: Value = serde_json::from_slice(&std::fs::read(REGISTRY)?)
@@ -177,7 +177,7 @@ fn follow(connection: &mut DaemonConnection, id: &str) -> Result<(), CommandErro
     Ok(())
 }
 
-/// What an event says, in lines.
+/// The lines for an event.
 fn lines(event: &AgentEvent) -> Vec<String> {
     let event: Value = serde_json::from_str(event.event.get()).unwrap_or_default();
     let text = |value: &Value| match value.as_str() {

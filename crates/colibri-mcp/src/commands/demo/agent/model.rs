@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The note that it has written.
 pub(super) const NOTE: &str = "A door, a jail, a task";
 
-/// What the model has seen, and would charge.
+/// The requests that the model got, and their cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ModelTraffic {
     pub requests: u64,
@@ -49,7 +49,7 @@ impl DemoModel {
         Ok(DemoModel { address, seen })
     }
 
-    /// What it has seen so far.
+    /// The requests so far.
     pub(super) fn seen(&self) -> ModelTraffic {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,7 +98,7 @@ fn serve(stream: TcpStream, seen: &Mutex<ModelTraffic>) -> io::Result<()> {
     out.write_all(b"0\r\n\r\n")
 }
 
-/// What it says next: the blocks of a message.
+/// The model's next answer: the blocks of a message.
 fn answer(request: &Value) -> Value {
     let blocks = request["messages"].as_array().into_iter().flatten();
     let blocks = blocks.filter_map(|message| message["content"].as_array()).flatten();

@@ -33,7 +33,7 @@ fn event(event: &Value) -> Result<(), CommandError> {
     terminal::print(&event.to_string())
 }
 
-/// What the model says in the end.
+/// Runs the agent and returns the model's last words.
 fn work(context: &CommandContext) -> Result<String, CommandError> {
     let mut connection = context.connect()?;
     let listed: Value = connection.ask("tools/list", &json!({}))?.0;

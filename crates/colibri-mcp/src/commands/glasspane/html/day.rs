@@ -1,5 +1,5 @@
-//! What the trail says of the calls of a time, in bounded form: counted by path and piece of time and by tool, and one
-//! by one only where a call was refused, failed or waited.
+//! The trail's record of a period's calls, in bounded form: counted by path and piece of time and by tool, and one by
+//! one only where a call was refused, failed or waited.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -29,7 +29,7 @@ const MAX_MARKS: usize = 2000;
 const MAX_CODES: usize = 60;
 /// Calls that are remembered until they end, and questions until they are answered.
 const MAX_OPEN: usize = 100_000;
-/// What stands for those beyond a bound.
+/// The name of those beyond a bound.
 const OTHERS: &str = "all others";
 /// Lengths of a piece of time that people can read off an axis, in seconds.
 const STEPS: [u64; 19] = [
@@ -52,7 +52,7 @@ impl Span {
     }
 }
 
-/// Why a call is told by itself.
+/// The reason for which a call is listed by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum CallMarkReason {
@@ -67,12 +67,12 @@ enum CallMarkReason {
 /// A name: its place among [`Day::names`].
 type Name = usize;
 
-/// What is known of a time. Text in it has been made visible and is bounded.
+/// The facts of a period. Text in it has been made visible and is bounded.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ReportPeriod {
     since: u64,
     until: u64,
-    /// When the first piece of time begins, and the length of each, milliseconds.
+    /// The beginning of the first piece of time, and the length of each, milliseconds.
     first: u64,
     step: u64,
     names: Vec<String>,
@@ -85,15 +85,15 @@ pub(super) struct ReportPeriod {
     codes: Vec<(String, u64)>,
     /// Oldest first.
     marks: Vec<CallMark>,
-    /// How many of each kind there were: refused, failed, waited.
+    /// The number of each kind: refused, failed, waited.
     marked: [u64; 3],
     /// Calls that have no end in this time.
     open: u64,
     /// Calls and questions whose end, if it came, found nothing of them any more: there were too many before it.
     forgotten: u64,
-    /// Whether paths or tools were counted together.
+    /// True if paths or tools were counted together.
     together: bool,
-    /// How many calls are told one by one at most, of each kind.
+    /// The most calls that are listed one by one, of each kind.
     most_marks: usize,
 }
 
@@ -105,7 +105,7 @@ struct CallPath {
     server: Name,
 }
 
-/// What a tool's calls came to on one path.
+/// The figures of a tool's calls on one path.
 #[derive(Debug, Default, Serialize)]
 struct ToolFigures {
     path: usize,
@@ -125,7 +125,7 @@ struct ToolFigures {
 #[derive(Debug, Serialize)]
 struct CallMark {
     kind: CallMarkReason,
-    /// When it began, and for how long, milliseconds.
+    /// Its beginning and its duration, milliseconds.
     at: u64,
     ms: u64,
     path: usize,
@@ -146,7 +146,7 @@ struct RawCallMark {
     n: u64,
 }
 
-/// What the records say beyond the fields that people look for.
+/// The fields of records beyond those that people search for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct More {
@@ -167,7 +167,7 @@ struct OpenCall {
     path: usize,
     tool: String,
     asked: u64,
-    /// When an attempt failed that another follows, and why.
+    /// The time at which an attempt failed that another follows, and the reason.
     retry: Option<(u64, String)>,
 }
 
@@ -504,7 +504,7 @@ impl PeriodReader {
     }
 }
 
-/// Whether a call that ended so was not let pass by Colibri: by a rule, a gate, a person, or a limit of who called.
+/// True if a call that ended so was not let pass by Colibri: by a rule, a gate, a person, or a limit of who called.
 fn is_refusal(code: &str) -> bool {
     let known = Code::ALL.iter().find(|known| known.name() == code);
     known.is_some_and(|code| matches!(code.row().number, 102..=104 | 200..210))

@@ -1,4 +1,4 @@
-//! What the daemon's ledger says of tools: what listing them cost, and the tokens of which models told.
+//! The daemon's ledger of tools: the cost of listing them, and the tokens that models reported.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -12,17 +12,17 @@ use colibri_text::brief;
 /// The most tools that are shown.
 const MAX_ROWS: usize = 1000;
 
-/// What tools cost since a day. Text in it has been made visible and is bounded.
+/// The cost of tools since a day. Text in it has been made visible and is bounded.
 #[derive(Debug, Serialize)]
 pub(super) struct CostTable {
     /// The first day, UTC.
     since: String,
-    /// Whether it is about everybody, or only about who asked.
+    /// True if it is about everybody, or only about who asked.
     everybody: bool,
     rows: Vec<LedgerRow>,
     /// Tools that are not shown.
     left_out: u64,
-    /// Why the newest counts are not in it.
+    /// The reason for which the newest counts are not in it.
     unwritten: Option<String>,
 }
 
@@ -34,7 +34,7 @@ struct LedgerRow {
     lists: u64,
     /// Bytes of its definition in those lists.
     listed: u64,
-    /// What a model read and wrote, as it told.
+    /// The tokens that a model read and wrote, as it reported.
     tokens: u64,
 }
 

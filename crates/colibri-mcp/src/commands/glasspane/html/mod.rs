@@ -31,9 +31,9 @@ use now::Now;
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = concat!(include_str!("kit.js"), include_str!("script.js"));
-/// How far a page is the same whatever it shows: by this a file is known to be one.
+/// The end of the part of a page that is always the same: a file is recognised by it.
 const MARK_END: &str = "content=\"colibri-mcp glasspane\">";
-/// How long before its end the time begins that is shown, where nobody says so. Milliseconds.
+/// The time before its end at which the shown period begins, where nobody names one. Milliseconds.
 const DAY: u64 = 86_400_000;
 /// The most faults and notes of the trail that are shown.
 const MAX_FAULTS: usize = 20;
@@ -66,7 +66,7 @@ fn when(text: &str) -> Result<u64, String> {
     time::millis(text).ok_or_else(|| "write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)".to_owned())
 }
 
-/// What is on the page. All text of others in it has been made visible and is bounded.
+/// The content of the page. All text of others in it has been made visible and is bounded.
 #[derive(Debug, Serialize)]
 struct Data {
     host: String,
@@ -77,15 +77,15 @@ struct Data {
     state_dir: String,
     day: Option<ReportPeriod>,
     verdict: Option<TrailVerdict>,
-    /// Why the trail is not there.
+    /// The reason for which the trail is not there.
     trail_trouble: Option<String>,
     now: Option<Now>,
     ledger: Option<CostTable>,
-    /// Why nothing is known of now.
+    /// The reason for which nothing is known of the present.
     now_trouble: Option<String>,
 }
 
-/// What `trail verify` says.
+/// The verdict of `trail verify`.
 #[derive(Debug, Serialize)]
 struct TrailVerdict {
     sound: bool,
@@ -176,7 +176,7 @@ pub(super) fn run(arguments: &HtmlArguments, path: &Path, context: &CommandConte
     Ok(ExitCode::SUCCESS)
 }
 
-/// What there is, or why there is nothing.
+/// The value, or the reason for which there is none.
 fn parted<T>(outcome: Result<T, CommandError>) -> (Option<T>, Option<String>) {
     match outcome {
         Ok(there) => (Some(there), None),
@@ -213,7 +213,7 @@ impl TrailVerdict {
     }
 }
 
-/// What every page begins with.
+/// The beginning of every page.
 fn mark() -> &'static str {
     let end = PAGE.find(MARK_END).map_or(PAGE.len(), |at| at + MARK_END.len());
     &PAGE[..end]

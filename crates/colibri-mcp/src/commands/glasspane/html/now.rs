@@ -1,4 +1,4 @@
-//! What the daemon says of now, in bounded form.
+//! The daemon's present state, in bounded form.
 
 use colibri_api::{AgentInstance, AgentState, Approval, ServerFacts, ServerState, ServerTransport};
 use serde::Serialize;
@@ -11,15 +11,15 @@ use colibri_text::brief;
 /// The most agents, servers and waiting calls that are shown, each.
 const MAX_ROWS: usize = 200;
 
-/// What is known of now. Text in it has been made visible and is bounded.
+/// The present state. Text in it has been made visible and is bounded.
 #[derive(Debug, Serialize)]
 pub(super) struct Now {
-    /// What operators alone are told.
+    /// The facts that only operators are shown.
     daemon: Option<DaemonNow>,
     agents: Vec<AgentNow>,
     servers: Vec<ServerNow>,
     waiting: Vec<ApprovalNow>,
-    /// How many of these there are in all.
+    /// The number of these in all.
     counts: [usize; 3],
 }
 
@@ -43,7 +43,7 @@ struct AgentNow {
     stalled: bool,
     reason: Option<String>,
     task: Option<u64>,
-    /// What its own events call its session.
+    /// Its own events' name of its session.
     session: Option<String>,
     /// Milliseconds since the epoch.
     ended: Option<u64>,

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use colibri_trail::{Date, RecordFilter};
 
-/// What a time that is cut short goes on with.
+/// The continuation of a time that is cut short.
 const BEGINNING: &str = "0000-01-01T00:00:00.000";
 
 /// The beginning of a time in any of the forms that the trail's filter takes. `None`: it is none.
