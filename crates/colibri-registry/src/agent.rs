@@ -14,7 +14,7 @@ pub struct AgentEntry {
     pub digest: String,
     /// Its process.
     pub command: Box<StdioCommand>,
-    /// What it has as standard input.
+    /// Its standard input.
     pub stdin: Stdin,
     /// It has a model behind the daemon's relay, and so a network of its own with a loopback interface alone, where a
     /// forwarder listens (`colibri-mcp door`).

@@ -100,7 +100,7 @@ pub(crate) fn jail(cursor: &ValueCursor<'_>) -> Result<Jail, DocumentError> {
     })
 }
 
-/// Whether `name` may name a persistent jail: parts of `[A-Za-z][A-Za-z0-9_-]*` joined by dots, 63 characters at most.
+/// True if `name` may name a persistent jail: parts of `[A-Za-z][A-Za-z0-9_-]*` joined by dots, 63 characters at most.
 ///
 /// Narrower than the kernel, which takes spaces, `*` and newlines; and never anything that libjail would take for a
 /// number (jail_getid(3)).

@@ -23,8 +23,8 @@ pub use jail::{JAIL_KEYS, Jail, JailMount, Network, allow, is_jail_name, jail_na
 pub use limits::{ProcessLimits, RctlResource, limits};
 pub use value::{is_secret_name, is_server_id, is_user_name};
 
-/// Where the helper reads the registry: in the directory of policy and secrets. No switch moves it: who could, would
-/// choose what root trusts.
+/// The path of the registry that the helper reads: in the directory of policy and secrets. No switch moves it: who
+/// could, would choose what root trusts.
 pub const PATH: &str = "/usr/local/etc/colibri/external-mcp.json";
 
 /// Every server and agent of one registry file, by id (`[a-z][a-z0-9-]{0,31}`), which no two of them share.
@@ -171,7 +171,7 @@ impl<E, A> Registry<E, A> {
     }
 }
 
-/// Whether an entry, whatever else is wrong with it, surely asks for no jail: it has a url and nothing that runs here,
+/// True if an entry, whatever else is wrong with it, surely asks for no jail: it has a url and nothing that runs here,
 /// or what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
 fn is_refused_alone(id: &str, entry: &ValueCursor<'_>) -> bool {
     if let Ok(members) = entry.members() {

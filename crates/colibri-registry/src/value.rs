@@ -7,7 +7,7 @@ use colibri_json::{DocumentError, ValueCursor};
 /// The most bytes that a size may name (1 PiB): beyond it a limit is a typing error.
 const MAX_SIZE: u64 = 1 << 50;
 
-/// Whether `id` may name a server: `[a-z][a-z0-9-]{0,31}`.
+/// True if `id` may name a server: `[a-z][a-z0-9-]{0,31}`.
 pub fn is_server_id(id: &str) -> bool {
     id.len() <= 32
         && id.starts_with(|c: char| c.is_ascii_lowercase())
@@ -16,7 +16,7 @@ pub fn is_server_id(id: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// Whether `name` may name a secret: `[a-z0-9-]{1,32}`.
+/// True if `name` may name a secret: `[a-z0-9-]{1,32}`.
 pub fn is_secret_name(name: &str) -> bool {
     (1..=32).contains(&name.len())
         && name
@@ -24,7 +24,7 @@ pub fn is_secret_name(name: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// Whether `name` may name a user of the policy: `[a-z_][a-z0-9_-]{0,31}`.
+/// True if `name` may name a user of the policy: `[a-z_][a-z0-9_-]{0,31}`.
 pub fn is_user_name(name: &str) -> bool {
     name.len() <= 32
         && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
