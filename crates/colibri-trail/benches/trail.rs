@@ -1,4 +1,4 @@
-//! What a record costs: `cargo bench -p colibri-trail --bench trail`.
+//! The cost of a record: `cargo bench -p colibri-trail --bench trail`.
 //!
 //! Time is told as a ratio to the least that such a trail could do: SHA-256 over each record and one write(2) for each
 //! batch. Both sides run three times, in turn, and the medians count; on Linux of the time that the thread had a
@@ -182,7 +182,7 @@ fn latency(batch: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many allocations a child makes that appends so many records.
+/// The number of allocations of a child that appends so many records.
 fn allocations(records: usize) -> Result<u64, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .arg("--leak-check=no")

@@ -140,7 +140,8 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
     Ok(())
 }
 
-/// What a daemon that was killed in the middle of a write leaves: some bytes of a line, or a segment without a record.
+/// Leaves the remains of a daemon that was killed in the middle of a write: some bytes of a line, or a segment without
+/// a record.
 fn interrupt(dir: &Path, random: &mut Seeded) -> io::Result<()> {
     let mut names: Vec<PathBuf> = fs::read_dir(dir)?
         .map(|entry| entry.map(|entry| entry.path()))

@@ -23,26 +23,26 @@ use crate::signed_note::{Signer, Verifier};
 use crate::witness::{TrailHead, Witness};
 use crate::writer::{HeadFacts, NoticeSeverity, Notify, SegmentLimits, TrailWriter};
 
-/// How long written records may wait for fsync(2) where `sync` is off. Half of the 200 ms that the design allows, so
-/// that the fsync itself has the other half.
+/// The time for which written records may wait for fsync(2) where `sync` is off. Half of the 200 ms that the design
+/// allows, so that the fsync itself has the other half.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 
-/// How a trail is opened.
+/// The options of a trail.
 #[derive(Clone)]
 pub struct TrailOptions {
     /// The daemon's state directory; segments are in `trail/` below it, the key beside that.
     pub state_dir: PathBuf,
-    /// Whether an append returns only after fsync(2) (`--trail-sync`).
+    /// True if an append returns only after fsync(2) (`--trail-sync`).
     pub sync: bool,
-    /// Where heads go.
+    /// The witness of heads.
     pub witness: Arc<dyn Witness>,
-    /// Where it goes what an operator should know.
+    /// The receiver of notices for the operator.
     pub notify: Notify,
     /// Sizes and intervals.
     pub limits: SegmentLimits,
 }
 
-/// What an append did.
+/// The outcome of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOutcome {
     /// The number of the first record of the batch; the others follow it one by one.
@@ -60,11 +60,11 @@ pub struct TrailStatus {
     pub witnessed: u64,
     /// The segment being written, if there is one.
     pub segment: Option<PathBuf>,
-    /// Why the last append failed, if it did.
+    /// The reason for which the last append failed, if it did.
     pub failing: Option<String>,
     /// Records until the last seal that was written since the trail was opened.
     pub sealed: Option<u64>,
-    /// Whether who wrote it before ended without sealing it.
+    /// True if who wrote it before ended without sealing it.
     pub recovered: bool,
 }
 
@@ -117,7 +117,7 @@ struct TrailInner {
     notify: Notify,
     cache: Arc<dyn ReleasableFiles>,
     writer: Mutex<TrailWriter>,
-    /// What status tells, so that asking waits for no write.
+    /// The figures of the status, so that reading them waits for no write.
     records: AtomicU64,
     shown: Mutex<WriterNotice>,
     recovered: bool,
@@ -140,7 +140,7 @@ impl std::fmt::Debug for TrailInner {
     }
 }
 
-/// What status tells of the writer besides numbers.
+/// The writer's part of the status besides numbers.
 #[derive(Debug, Default)]
 struct WriterNotice {
     segment: Option<(SegmentName, PathBuf)>,
@@ -148,7 +148,7 @@ struct WriterNotice {
     sealed: Option<u64>,
 }
 
-/// What the trail's thread waits for.
+/// The events that the trail's thread waits for.
 #[derive(Debug, Default)]
 struct Wake {
     dirty: bool,

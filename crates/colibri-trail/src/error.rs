@@ -1,21 +1,21 @@
-//! Why a trail cannot be opened or written, and what to do about it.
+//! The reasons for which a trail cannot be opened or written, each with its remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::signed_note::NoteError;
 
-/// Why the trail cannot be opened or a record cannot be written.
+/// The reason for which the trail cannot be opened or a record cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TrailError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}; {advice}", advice = advice(source))]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is not what was written to it, or not where it was.
@@ -26,7 +26,7 @@ pub enum TrailError {
     Disturbed {
         /// The segment.
         path: PathBuf,
-        /// What was seen.
+        /// The definitions that were seen.
         what: &'static str,
     },
     /// Another process appends to this trail.
@@ -40,7 +40,7 @@ pub enum TrailError {
     Damaged {
         /// The segment.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// The trail is shorter than it was, or another one.
@@ -54,7 +54,7 @@ pub enum TrailError {
         dir: PathBuf,
         /// The note that knows better.
         note: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The installation's key cannot be used.
@@ -65,7 +65,7 @@ pub enum TrailError {
     Closed,
 }
 
-/// What to do about a system error, for people.
+/// The remedy for a system error, for people.
 fn advice(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {

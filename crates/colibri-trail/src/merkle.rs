@@ -67,7 +67,7 @@ impl Frontier {
         })
     }
 
-    /// How many leaves the tree has.
+    /// The number of leaves of the tree.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }

@@ -14,7 +14,7 @@ use crate::state::{StateRecord, object};
 /// The value of `format` in a proof.
 const FORMAT: &str = "colibri-mcp/trail-proof/2";
 
-/// Why a proof cannot be made, or does not hold.
+/// The reason for which a proof cannot be made, or does not hold.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
     /// The trail cannot be read.
@@ -60,7 +60,7 @@ pub struct InclusionProof {
     pub record: String,
     /// The record's number.
     pub leaf_index: u64,
-    /// How many records the root covers.
+    /// The number of records that the root covers.
     pub tree_size: u64,
     /// The root, hex.
     pub root: String,

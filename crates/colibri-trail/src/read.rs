@@ -14,14 +14,14 @@ use crate::state::{StateRecord, Torn};
 /// at 16 MiB unless configured otherwise.
 pub(crate) const MAX_LINE: u64 = 256 << 20;
 
-/// What is in a trail's directory.
+/// The content of a trail's directory.
 #[derive(Debug, Default)]
 pub(crate) struct TrailListing {
     /// The segments, in order.
     pub(crate) segments: Vec<SegmentName>,
     /// Segments of which only the last seal is left, in order.
     pub(crate) dropped: Vec<SegmentName>,
-    /// What does not count, by segment, as the `recovered` records say.
+    /// The bytes that do not count, by segment, as the `recovered` records say.
     pub(crate) torn: BTreeMap<SegmentName, Torn>,
     /// The last segment that has a whole line. One after it was made just before its process was killed.
     pub(crate) last: Option<SegmentName>,
@@ -75,7 +75,7 @@ impl TrailListing {
     }
 }
 
-/// What [`LineReader::next`] found.
+/// The outcome of [`LineReader::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// A whole line, in the buffer without its newline. Of one that is longer than [`MAX_LINE`] nothing is in it.
@@ -110,7 +110,7 @@ impl LineReader {
         Ok(())
     }
 
-    /// Where the next line starts, bytes.
+    /// The beginning of the next line, bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }

@@ -1,4 +1,4 @@
-//! What is recorded, and its bytes.
+//! Records, and their bytes.
 //!
 //! Records are written by hand into one buffer: the bytes are what is hashed, so there must be exactly one writer, and
 //! at the rate of calls an allocation for each field would show.
@@ -47,7 +47,7 @@ pub enum TrailRecord<'a> {
 /// A call that came in: who, from where, what.
 #[derive(Clone, Copy, Debug)]
 pub struct Enter<'a> {
-    /// When it was read.
+    /// The time at which it was read.
     pub time: SystemTime,
     /// The caller's user id, from the kernel's peer credentials.
     pub uid: u32,
@@ -80,7 +80,7 @@ pub struct Enter<'a> {
     pub traceparent: Option<&'a str>,
     /// W3C trace context, `tracestate`, as the client sent it.
     pub tracestate: Option<&'a str>,
-    /// What the check of the arguments against the tool's schema found.
+    /// The outcome of the check of the arguments against the tool's schema.
     pub validated: Validation,
     /// The agent through whose door it came; `None` for a call on the socket.
     pub through: Option<Through<'a>>,
@@ -114,7 +114,7 @@ pub struct Through<'a> {
 /// One attempt at a call, as far as `Exit` and `Retry` share it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// When it ended.
+    /// The time of its end.
     pub time: SystemTime,
     /// The number of the call's enter record.
     pub enter: u64,
@@ -128,7 +128,7 @@ pub struct Attempt<'a> {
     pub error_code: Option<&'a str>,
     /// The class of the error: `transient`, `permanent` or `unknown`; `None` on success, and where it has none.
     pub error_class: Option<&'a str>,
-    /// How long it took. Recorded in milliseconds with three decimals.
+    /// Its duration. Recorded in milliseconds with three decimals.
     pub latency: Duration,
 }
 
@@ -137,7 +137,7 @@ pub struct Attempt<'a> {
 pub struct ExitRecord<'a> {
     /// The attempt.
     pub attempt: Attempt<'a>,
-    /// Whether it succeeded.
+    /// True if it succeeded.
     pub success: bool,
     /// The answer as it leaves; `None` where none does.
     pub output: Option<ContentDigest>,
@@ -148,9 +148,9 @@ pub struct ExitRecord<'a> {
 /// Something that is not a call: start, stop, reload, a decision about a policy, a pin or an approval.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRecord<'a> {
-    /// When it happened.
+    /// The time of the event.
     pub time: SystemTime,
-    /// What happened, as one word: `start`, `stop`, `reload`, `pin-accepted` …
+    /// The event, as one word: `start`, `stop`, `reload`, `pin-accepted` …
     pub event: &'a str,
     /// The particulars. Keys are ours, values may be anybody's.
     pub details: &'a [(&'a str, Detail<'a>)],
@@ -168,7 +168,7 @@ pub enum Detail<'a> {
 }
 
 impl TrailRecord<'_> {
-    /// When it happened.
+    /// The time of the event.
     #[must_use]
     pub fn time(&self) -> SystemTime {
         match self {

@@ -8,19 +8,19 @@ use crate::line::SegmentLine;
 use crate::read::{read_piece, whole_lines};
 use crate::state::{StateRecord, TrailState, carries_state};
 
-/// How much of a segment's end is read first, bytes. A segment that was ended properly has its seal there.
+/// The part of a segment's end that is read first, bytes. A segment that was ended properly has its seal there.
 const FIRST_WINDOW: u64 = 64 << 10;
 
-/// Where a segment's records end, and the state of the trail there.
+/// The end of a segment's records, and the state of the trail there.
 #[derive(Debug)]
 pub(crate) struct SegmentEnd {
-    /// Where the last whole record ends, bytes.
+    /// The end of the last whole record, bytes.
     pub(crate) offset: u64,
     /// The length of the file, bytes.
     pub(crate) length: u64,
     /// The state after the last whole record; `None` where there is none.
     pub(crate) state: Option<TrailState>,
-    /// Whether the last whole record is a seal and nothing follows it.
+    /// True if the last whole record is a seal and nothing follows it.
     pub(crate) sealed: bool,
 }
 

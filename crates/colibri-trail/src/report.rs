@@ -1,11 +1,11 @@
-//! What is wrong with a trail, how far the promise reaches, and who vouches.
+//! The faults of a trail, the extent of the promise, and the witnesses.
 
 use serde::Serialize;
 
 /// Faults that a report lists; it counts all.
 pub(crate) const MAX_LISTED: usize = 100;
 
-/// What is wrong with a trail.
+/// The kind of a trail's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrailFaultKind {
@@ -31,7 +31,7 @@ pub enum TrailFaultKind {
     BadCheckpoint,
     /// A segment ends within a line, and no `recovered` record says so.
     TornTail,
-    /// What follows a segment's last counted record is more than the rest of an interrupted write.
+    /// The bytes after a segment's last counted record are more than the rest of an interrupted write.
     DamagedTail,
     /// The trail ends before a head that was witnessed.
     Truncated,
@@ -67,20 +67,20 @@ pub struct TrailFault {
     pub segment: Option<String>,
     /// The line in it, counted from 1.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The fault.
     pub kind: TrailFaultKind,
     /// The same in words.
     pub what: String,
 }
 
-/// What `verify` found.
+/// The findings of `verify`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// What is wrong, the first hundred.
+    /// The faults, the first hundred.
     pub faults: Vec<TrailFault>,
-    /// How much is wrong.
+    /// The number of faults.
     pub fault_count: u64,
-    /// What is not wrong but worth knowing.
+    /// Notes that are no faults but worth knowing.
     pub notes: Vec<String>,
     /// Segments read.
     pub segments: u64,
@@ -96,22 +96,22 @@ pub struct Report {
     pub checkpoints: u64,
     /// Witnessed heads that agree with the trail.
     pub witnessed_heads: u64,
-    /// How far the promise reaches: records covered by the last witnessed head that agrees.
+    /// The extent of the promise: records covered by the last witnessed head that agrees.
     pub promised_records: u64,
-    /// Who vouches for the trail, and how far.
+    /// The witnesses of the trail, and the extent of each.
     pub vouched_by: Vec<TrailWitness>,
 }
 
-/// Who vouches for a trail: somebody whose head agrees with it.
+/// A witness of a trail: its head agrees with the trail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TrailWitness {
-    /// Who.
+    /// The witness.
     pub by: Voucher,
     /// For how many records.
     pub records: u64,
 }
 
-/// Who can vouch for a trail.
+/// The possible witnesses of a trail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Voucher {
@@ -123,14 +123,14 @@ pub enum Voucher {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.fault_count == 0
     }
 }
 
-/// What a directory holds of a trail.
+/// The part of a trail that a directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// All of it: it must reach to the last witnessed head.

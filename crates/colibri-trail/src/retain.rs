@@ -14,12 +14,12 @@ use crate::read::{LineReader, Read, TrailListing};
 use crate::segment::SegmentName;
 use crate::state::carries_state;
 
-/// What retention did.
+/// The outcome of retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionReport {
     /// The segments that went.
     pub segments: Vec<SegmentName>,
-    /// How many bytes that freed.
+    /// The number of bytes that it freed.
     pub bytes: u64,
 }
 
@@ -81,8 +81,8 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     Ok(dropped)
 }
 
-/// What is kept of a segment: its last line that tells the state of the trail, which is its seal, or, where the daemon
-/// was killed, what comes nearest. `None` where it has no record.
+/// The kept part of a segment: its last line that has the state of the trail, which is its seal, or, where the daemon
+/// was killed, the line nearest to it. `None` where it has no record.
 ///
 /// # Errors
 /// Where the segment cannot be read.

@@ -24,7 +24,7 @@ impl SegmentName {
         }
     }
 
-    /// Whether a record of this time belongs in a later segment. The day before is taken too: records of midnight may
+    /// True if a record of this time belongs in a later segment. The day before is taken too: records of midnight may
     /// be out of order. One further back tells that the clock had gone ahead when the segment was named.
     pub(crate) fn is_of_another_day(&self, time: SystemTime) -> bool {
         let day = |time| Self::new(self.ordinal, time).day;

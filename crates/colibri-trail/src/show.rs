@@ -19,13 +19,13 @@ use crate::segment::SegmentName;
 /// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight at most, and some.
 const MAX_REMEMBERED: usize = 100_000;
 
-/// How much of a segment's end is read first, bytes, and all that [`tail`] reads.
+/// The part of a segment's end that is read first, bytes, and all that [`tail`] reads.
 const LAST_PIECE: u64 = 256 * 1024;
 
-/// How often a followed trail is looked at.
+/// The interval at which a followed trail is read.
 const FOLLOW: Duration = Duration::from_millis(200);
 
-/// Which records are wanted. What is `None` does not matter.
+/// The filter of records. What is `None` does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct RecordFilter {
     /// Not before this time, `2026-11-21` or `2026-11-21T22:30:00Z` and anything between, UTC.
@@ -50,7 +50,7 @@ pub struct RecordFilter {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RecordFields {
-    /// When, RFC 3339 in UTC.
+    /// The time, RFC 3339 in UTC.
     pub timestamp: String,
     /// Of an enter record: the user.
     pub uid: Option<u32>,
@@ -104,7 +104,7 @@ pub struct RecordView<'a> {
     pub kind: String,
     /// The record's bytes as written: one line of JSON.
     pub rec: &'a str,
-    /// What it says.
+    /// Its fields.
     pub fields: RecordFields,
     /// The user of the call it belongs to, where known.
     pub uid: Option<u32>,
@@ -125,7 +125,7 @@ pub struct RecordedAgent {
     pub for_uid: Option<u32>,
 }
 
-/// Whose a call is.
+/// The caller of a call.
 #[derive(Clone, Debug, Default)]
 struct RecordedCaller {
     uid: Option<u32>,
@@ -134,7 +134,7 @@ struct RecordedCaller {
 }
 
 impl RecordFilter {
-    /// Whether a time is in the form that `since` and `until` take.
+    /// True if a time is in the form that `since` and `until` take.
     #[must_use]
     pub fn is_time(text: &str) -> bool {
         let shape = b"0000-00-00T00:00:00.000000";
@@ -146,7 +146,7 @@ impl RecordFilter {
                 .all(|(t, s)| if *s == b'0' { t.is_ascii_digit() } else { t == s })
     }
 
-    /// Whether no record of this segment, which another one follows, can be of the time that is wanted.
+    /// True if no record of this segment, which another one follows, can be of the time that is wanted.
     fn is_before(&self, segment: SegmentName, next: SegmentName) -> bool {
         let day = segment.day.max(next.day);
         let day = format!("{:04}-{:02}-{:02}", day / 10_000, day / 100 % 100, day % 100);
@@ -307,7 +307,7 @@ pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(RecordView<'_>)) 
 struct LastRecords {
     /// Their lines, oldest first, each with whose call it is of where that is known.
     lines: Vec<(Vec<u8>, RecordedCaller)>,
-    /// Where the last whole line of the segment ends, bytes.
+    /// The end of the last whole line of the segment, bytes.
     end: u64,
 }
 

@@ -21,7 +21,7 @@ use crate::merkle::Hash;
 /// Signature type 0x01 of c2sp.org/signed-note: ed25519.
 const ED25519: u8 = 1;
 
-/// Why a key or a note cannot be used.
+/// The reason for which a key or a note cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NoteError {
     /// The key file could not be read or made.
@@ -29,11 +29,11 @@ pub enum NoteError {
         "cannot {action} the trail's key {path}: {source}; the state directory must exist and belong to the daemon"
     )]
     KeyFile {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The key file is cut off, or holds something else.
@@ -44,7 +44,7 @@ pub enum NoteError {
     KeyContent {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: &'static str,
     },
     /// Others may read the key.
@@ -268,7 +268,7 @@ pub(crate) struct Checkpoint<'a> {
     signatures: &'a str,
     /// The log it speaks of.
     pub origin: &'a str,
-    /// How many leaves the tree has.
+    /// The number of leaves of the tree.
     pub size: u64,
     /// The root of the tree.
     pub root: Hash,

@@ -33,7 +33,7 @@ impl Default for TrailState {
 }
 
 impl TrailState {
-    /// How many records there are.
+    /// The number of records.
     pub(crate) fn records(&self) -> u64 {
         self.tree.size()
     }
@@ -45,15 +45,15 @@ impl TrailState {
     }
 }
 
-/// What stands behind the last counted record of a segment that was not ended by a seal. It stays in the file; the
+/// The bytes behind the last counted record of a segment that was not ended by a seal. It stays in the file; the
 /// `recovered` record that opens the next segment names it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Torn {
     /// The segment's name.
     pub(crate) segment: String,
-    /// Where its counted records end, bytes.
+    /// The end of its counted records, bytes.
     pub(crate) offset: u64,
-    /// How many bytes follow that do not count.
+    /// The number of bytes that follow and do not count.
     pub(crate) length: u64,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct StateRecord {
     pub(crate) torn: Vec<Torn>,
 }
 
-/// How deep a JSON object may be nested, itself counted. Serde skips what it does not know at any depth, where other
+/// The deepest nesting of a JSON object, itself counted. Serde skips what it does not know at any depth, where other
 /// readers stop at one of their own.
 const MAX_DEPTH: usize = 64;
 
@@ -132,12 +132,12 @@ impl StateRecord {
     }
 }
 
-/// Whether records of this kind carry the state of the trail.
+/// True if records of this kind carry the state of the trail.
 pub(crate) fn carries_state(kind: &str) -> bool {
     opens_segment(kind) || kind == "seal"
 }
 
-/// Whether records of this kind are the first of a segment.
+/// True if records of this kind are the first of a segment.
 pub(crate) fn opens_segment(kind: &str) -> bool {
     matches!(kind, "open" | "recovered")
 }

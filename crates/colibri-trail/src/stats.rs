@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 10_000;
 /// about 3 %.
 const BUCKET_SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - 4;
 
-/// What was counted for one tool of one server.
+/// The counts for one tool of one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatsRow {
     /// Calls that ended.
@@ -26,7 +26,7 @@ pub struct StatsRow {
     pub retries: u64,
     /// The longest, milliseconds.
     pub max_ms: f64,
-    /// How many calls took how long, by the highest bits of the milliseconds.
+    /// The number of calls by duration: the highest bits of the milliseconds.
     buckets: BTreeMap<u16, u64>,
 }
 
@@ -53,7 +53,7 @@ impl StatsRow {
     }
 }
 
-/// What was counted, by server and tool.
+/// The counts, by server and tool.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// The rows. Servers and tools beyond ten thousand are counted together under `…`.

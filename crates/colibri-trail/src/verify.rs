@@ -73,7 +73,7 @@ struct VerifyWalk<'a> {
     after_dropped: bool,
     /// The line before was no good: do not say of the next one that it does not follow.
     unlinked: bool,
-    /// Whether the last record was a seal.
+    /// True if the last record was a seal.
     sealed: bool,
     /// The last segment with a counted record.
     previous: Option<SegmentName>,
@@ -81,7 +81,7 @@ struct VerifyWalk<'a> {
     /// The number of the first record that is there.
     first: Option<u64>,
     rewritten: u64,
-    /// Whether the daemon's own note agrees.
+    /// True if the daemon's own note agrees.
     noted: bool,
 }
 

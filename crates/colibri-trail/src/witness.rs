@@ -22,7 +22,7 @@ const MARK: &str = "trail-head ";
 /// same log is not taken for one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrailHead {
-    /// How many records there were: the size of the tree.
+    /// The number of records: the size of the tree.
     pub records: u64,
     /// The chain's hash of the last of them.
     pub hash: Hash,
@@ -49,7 +49,7 @@ impl TrailHead {
         head
     }
 
-    /// What is signed. Its first line is no origin, so that it can never be taken for a checkpoint.
+    /// The signed text. Its first line is no origin, so that it can never be taken for a checkpoint.
     fn text(&self) -> String {
         let (hash, root) = (hex(&self.hash), hex(&self.root));
         format!(
@@ -58,7 +58,7 @@ impl TrailHead {
         )
     }
 
-    /// Whether the signature is by that key.
+    /// True if the signature is by that key.
     #[must_use]
     pub fn is_signed_by(&self, verifier: &Verifier) -> bool {
         self.origin == verifier.name() && verifier.verify(&self.text(), &self.signature)

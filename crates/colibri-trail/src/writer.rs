@@ -25,8 +25,8 @@ use crate::state::{Torn, TrailState, push_opening, push_seal};
 use crate::time::Clock;
 use crate::witness::TrailHead;
 
-/// How often a segment that is written without a pause is looked at: whether it is where and as long as it must be.
-/// After a pause of that length each write is followed by a look.
+/// The interval at which a segment that is written without a pause is checked for its place and length. After a pause
+/// of that length each write is followed by a look.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Capacity that the buffer keeps after an unusually large batch, bytes.
@@ -35,21 +35,22 @@ const KEEP_BUFFER: usize = 1 << 20;
 /// Heads that may wait for their fsync. A newer one stands for all before it.
 const MAX_HEADS: usize = 1024;
 
-/// How much a notice matters.
+/// The severity of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeSeverity {
     /// Records are refused or lost.
     Error,
     /// Somebody should look.
     Warning,
-    /// What was wrong is right again.
+    /// An earlier fault is mended.
     Info,
 }
 
 /// Takes what a trail has to say to its operator: the daemon's log.
 pub type Notify = fn(NoticeSeverity, &str);
 
-/// When segments end and seals and heads are made. The defaults are the design's; tests make them smaller.
+/// The limits at which segments end and seals and heads are made. The defaults are the design's; tests make them
+/// smaller.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLimits {
     /// A segment is ended when it has this many bytes.
@@ -82,7 +83,7 @@ struct OpenSegment {
     name: SegmentName,
     path: PathBuf,
     file: Arc<File>,
-    /// Where its counted records end, bytes.
+    /// The end of its counted records, bytes.
     offset: u64,
     looked: Instant,
 }
@@ -118,9 +119,9 @@ pub(crate) struct TrailWriter {
     previous: Option<SegmentName>,
     /// The ordinal of the newest file.
     ordinal: u64,
-    /// What the next segment's `recovered` record must name.
+    /// The bytes that the next segment's `recovered` record must name.
     torn: Vec<Torn>,
-    /// What was seen of the segment since the last append, which the next one must hear of.
+    /// The fault of the segment that was seen since the last append, which the next one must report.
     disturbed: Option<TrailError>,
     closed: bool,
     since_seal: u64,
@@ -134,13 +135,13 @@ pub(crate) struct TrailWriter {
     new_file: bool,
 }
 
-/// What was written and is not synced yet.
+/// The written lines that are not synced yet.
 #[derive(Debug)]
 pub(crate) struct Unsynced {
     pub(crate) files: Vec<Arc<File>>,
-    /// Whether there is a new file among them, and the directory must be synced too.
+    /// True if there is a new file among them, and the directory must be synced too.
     pub(crate) new_file: bool,
-    /// How many records there are when these are on disk.
+    /// The number of records when these are on disk.
     pub(crate) covers: u64,
 }
 
@@ -268,12 +269,12 @@ impl TrailWriter {
         })
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub(crate) fn records(&self) -> u64 {
         self.state.records()
     }
 
-    /// What a head would say now.
+    /// The content of a head made now.
     pub(crate) fn reached(&self) -> HeadFacts {
         let hash = from_hex(&self.state.head).unwrap_or_default();
         (self.state.records(), hash, self.state.tree.root())
@@ -515,7 +516,7 @@ impl TrailWriter {
         self.sealed
     }
 
-    /// Whether the next segment tells of one that was not sealed.
+    /// True if the next segment tells of one that was not sealed.
     pub(crate) fn is_recovering(&self) -> bool {
         !self.torn.is_empty()
     }

@@ -14,7 +14,7 @@ use colibri_trail::{
     directory, note_path, verify,
 };
 
-/// Where the child writes its trail.
+/// The path of the child's trail.
 const CHILD: &str = "COLIBRI_TRAIL_CHILD";
 
 struct Stdout;

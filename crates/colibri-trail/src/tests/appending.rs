@@ -1,4 +1,4 @@
-//! What is appended, by whom, when, and where it goes.
+//! Appending: the records, their authors, their times, and their place.
 
 use std::fs;
 use std::path::Path;

@@ -33,7 +33,7 @@ impl Seeded {
     }
 }
 
-/// How many rounds to go.
+/// The number of rounds.
 fn rounds(usual: u64) -> u64 {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     match () {
@@ -94,7 +94,7 @@ impl Copy {
         self.segments.iter().flat_map(|(_, lines)| lines.clone()).collect()
     }
 
-    /// What somebody can do who has the files, this program and even the key: numbers, hashes, trees and checkpoints
+    /// The work of an attacker who has the files, this program and even the key: numbers, hashes, trees and checkpoints
     /// are made anew from the first changed line on.
     fn rehash(&mut self, signer: &Signer) {
         let mut state = TrailState::default();
@@ -291,7 +291,7 @@ fn campaign(seed: u64) {
     assert!(unwitnessed > 0);
 }
 
-/// What SIGKILL, a power failure without reordering or a full disk leave: a trail cut at any byte. It verifies up to
+/// A trail cut at any byte is what SIGKILL, a power failure without reordering or a full disk leave. It verifies up to
 /// the last whole record, the next process goes on, and the result verifies too.
 #[test]
 fn a_trail_cut_at_any_byte_verifies_and_goes_on() {

@@ -1,4 +1,4 @@
-//! When the trail cannot be written, or not read.
+//! Trails that cannot be written, or not read.
 
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn fifo(path: &Path) {
     assert!(made.success());
 }
 
-/// What `work` returns; panics if it is held up.
+/// The value of `work`; panics if it is held up.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(work()));

@@ -1,4 +1,4 @@
-//! What goes in time, and what stays.
+//! Retention: what goes in time, and what stays.
 
 use std::fs;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What is shown of records, and how much is read for it.
+//! The display of records, and the amount that is read for it.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What each fault is called, and what proofs prove.
+//! The name of each fault, and the meaning of proofs.
 
 use std::fs;
 use std::path::Path;
@@ -218,7 +218,7 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
     assert!(matches!(prove(&trail, report.records), Err(ProofError::NoRecord(_))));
 }
 
-/// What verify says where the log is not asked.
+/// The note of `verify` where the log is not read.
 fn noted(state_dir: &Path) -> Report {
     let mut heads = WitnessedHeads::default();
     let verifier = fs::read_to_string(verifier_path(state_dir)).unwrap().parse().unwrap();
