@@ -22,20 +22,20 @@ pub struct Instance {
     pub(super) entry: Arc<AgentEntry>,
     /// For whom it runs.
     pub uid: u32,
-    /// What it works on.
+    /// The task that it works on.
     pub task: Option<u64>,
     /// The jail's name.
     pub(super) jail: Option<String>,
     started: (Instant, SystemTime),
     known: Mutex<InstanceFacts>,
-    /// Why it is to end.
+    /// The reason for which it is to end.
     order: Mutex<Option<Ending>>,
     ordered: Notify,
     /// Counts what is new about it.
     news: watch::Sender<u64>,
 }
 
-/// What is known of an instance by now.
+/// The facts known of an instance so far.
 #[derive(Default)]
 pub(super) struct InstanceFacts {
     pub told: AgentReport,
@@ -44,7 +44,7 @@ pub(super) struct InstanceFacts {
     pub skipped: u64,
     /// Events that are not kept any more.
     pub unkept: u64,
-    /// Why it is in its state, where its own lines do not say.
+    /// The reason for its state, where its own lines do not give one.
     pub reason: Option<String>,
     /// The policy says `"bounded": false` of a mount of its jail.
     pub is_unbounded: bool,
@@ -54,7 +54,7 @@ pub(super) struct InstanceFacts {
     pub task_status: Option<TaskStatus>,
 }
 
-/// Why an instance is ended.
+/// The reason for which an instance is ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
     /// By this user's order.
@@ -126,7 +126,7 @@ impl Instance {
         self.ordered.notify_one();
     }
 
-    /// Why it is to end, if it is.
+    /// The reason for which it is to end, if it is.
     pub(super) fn ending(&self) -> Option<Ending> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -143,17 +143,17 @@ impl Instance {
         self.news.send_modify(|count| *count += 1);
     }
 
-    /// What is new about it.
+    /// Notifies of every change of the instance.
     pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub fn has_ended(&self) -> bool {
         self.known().ended.is_some()
     }
 
-    /// How long it may run at most.
+    /// The end of its longest run time.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let minutes = self.entry.budget.minutes?;
         self.started

@@ -19,20 +19,20 @@ use crate::servers::{Stderr, StderrExcerpt};
 
 /// The longest line that is an event.
 const MAX_LINE: usize = 1 << 20;
-/// How long an instance whose process has ended may take to be read to its end.
+/// The longest time for which the output of an ended instance is read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Later than anybody looks.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// What an instance is read with.
+/// Everything with which an instance is read.
 pub(super) struct Life {
     pub instance: Arc<Instance>,
-    /// What its standard error goes through.
+    /// The filter of its standard error.
     pub stderr: Stderr,
     pub excerpt: Arc<StderrExcerpt>,
-    /// Where its events are kept.
+    /// The file of its events.
     pub writer: EventFileWriter,
-    /// What is written to its standard input, where that is a pipe.
+    /// The text written to its standard input, where that is a pipe.
     pub prompt: Option<Vec<u8>>,
 }
 
@@ -113,7 +113,7 @@ impl Life {
     }
 }
 
-/// What the lines of an instance go through.
+/// The consumer of an instance's lines.
 struct Ear {
     instance: Arc<Instance>,
     writer: EventFileWriter,

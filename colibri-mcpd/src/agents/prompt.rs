@@ -1,4 +1,4 @@
-//! What an instance is to do: a prompt as a task, and a task as a line on its standard input.
+//! The work of an instance: a prompt as a task, and a task as a line on its standard input.
 
 use colibri_api::{NewTask, Task, TaskStatus};
 use colibri_text::brief;
@@ -7,9 +7,9 @@ use serde_json::json;
 use crate::board::origin;
 use crate::store::{MAX_DESCRIPTION, MAX_TITLE, PRIORITY_DEFAULT};
 
-/// Where the tasks come from that prompts become.
+/// The source of the tasks that prompts become.
 const SOURCE: &str = "prompt";
-/// What an instance is told that has no task yet.
+/// The prompt of an instance that has no task yet.
 const NEXT: &str = "Call colibri_next_task, do what it says, and end with colibri_finish_task.";
 
 /// The task that a prompt becomes.
@@ -37,7 +37,7 @@ pub(super) fn task_of(prompt: &str, uid: u32) -> Result<NewTask, String> {
     })
 }
 
-/// What is written to the standard input of an instance that runs for `person`: one line, as `zot rpc` reads it.
+/// The line written to the standard input of an instance that runs for `person`: one line, as `zot rpc` reads it.
 pub(super) fn prompt_line(session: &str, person: u32, task: Option<&Task>) -> Vec<u8> {
     let message = match task {
         None => NEXT.to_owned(),

@@ -21,7 +21,7 @@ const MAX_ALL: u64 = 512 << 20;
 const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
 /// The most files of all: two for each instance.
 const MAX_FILES: usize = 4096;
-/// How much is read at once, beyond one line.
+/// The number of bytes read at once, beyond one line.
 const CHUNK: usize = 256 * 1024;
 
 /// The directory of all that is kept.
@@ -43,7 +43,7 @@ impl AgentRecordStore {
         Ok(AgentRecordStore { directory, reserve })
     }
 
-    /// Where the events of an instance are.
+    /// The path of an instance's event file.
     pub(super) fn events(&self, session: &str) -> PathBuf {
         self.directory.join(format!("{session}.jsonl"))
     }
@@ -75,7 +75,7 @@ impl AgentRecordStore {
         replace(&self.facts(&instance.id), &serde_json::to_vec(instance)?)
     }
 
-    /// What was noted last of the instances of earlier daemons, the oldest first.
+    /// The last notes of the instances of earlier daemons, the oldest first.
     pub(super) fn recall(&self) -> Vec<AgentInstance> {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return Vec::new();
@@ -170,7 +170,7 @@ impl EventFileWriter {
 #[derive(Debug)]
 pub struct EventReader {
     file: File,
-    /// Where the next line begins.
+    /// The offset of the next line.
     at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent's lines tell of it: its state, the name of its session, and why it failed.
+//! The report in an agent's lines: its state, the name of its session, and the reason of its failure.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ const MAX_DEPTH: usize = 128;
 const MAX_REASON: usize = 500;
 const MAX_NAME: usize = 128;
 
-/// What the lines so far say.
+/// The report in the lines read so far.
 #[derive(Debug)]
 pub(super) struct AgentReport {
-    /// What the agent does.
+    /// The agent's activity.
     pub state: AgentState,
-    /// Why it failed, if that was its last word.
+    /// The reason of its failure, if that was its last word.
     pub reason: Option<String>,
     /// Its own name of its session.
     pub session_id: Option<String>,
@@ -48,7 +48,7 @@ pub(super) fn event(line: &[u8]) -> Option<Json<'_>> {
         .filter(Json::is_object)
 }
 
-/// How deep a text is nested, if it is JSON.
+/// The nesting depth of a text, if it is JSON.
 fn depth(text: &[u8]) -> usize {
     let (mut depth, mut most, mut quoted) = (0_usize, 0, false);
     let mut bytes = text.iter();
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::registry::parse;
 
-    /// What an agent of this kind is said to do after each of these lines.
+    /// The reported state of an agent of this kind after each of these lines.
     fn told(kind: &str, lines: &[&str]) -> (Vec<AgentState>, AgentReport) {
         let text = format!(r#"{{"agents":{{"a":{{"command":"/a","events":{kind}}}}}}}"#);
         let mut told = AgentReport::default();

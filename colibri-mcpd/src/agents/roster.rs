@@ -23,24 +23,24 @@ use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
 use crate::relay::Chain;
 
-/// Where the helper looks for the door of an instance.
+/// The directory where the helper looks for an instance's socket.
 const JAILS_SOCKETS: &str = "/var/run/colibri";
 /// The most instances that have ended and are still shown.
 const MAX_ENDED: usize = 256;
 
-/// What agents need from the daemon.
+/// The daemon's parts that agents need.
 pub struct AgentDependencies {
-    /// How processes are started.
+    /// Starts processes.
     pub spawner: Arc<dyn Spawner>,
-    /// What records and policy are asked.
+    /// The chain of records and policy.
     pub chain: Arc<Chain>,
     /// The secrets of host agents.
     pub secrets: Arc<SecretStore>,
     /// The daemon's own socket.
     pub socket: PathBuf,
-    /// Where the daemon keeps its state.
+    /// The daemon's state directory.
     pub state_dir: PathBuf,
-    /// Who has which task.
+    /// The task board.
     pub board: Arc<Board>,
     /// Agents are started by themselves where their entries say so.
     pub autospawn: bool,
@@ -58,7 +58,7 @@ pub struct AgentRoster {
     left: BTreeSet<String>,
     /// The agents whose last start failed, and when that was.
     failed_starts: Mutex<BTreeMap<String, Instant>>,
-    /// How many run or are being started.
+    /// The number of instances that run or are being started.
     count: watch::Sender<usize>,
 }
 
@@ -190,7 +190,7 @@ impl AgentRoster {
         !instances.closed
     }
 
-    /// Who has which task.
+    /// The task board.
     pub fn board(&self) -> &Arc<Board> {
         &self.parts.board
     }
@@ -258,7 +258,7 @@ impl AgentRoster {
         (operator || found.uid == uid).then_some(found)
     }
 
-    /// Whether the daemon before this one left the instance of this session running.
+    /// True if the daemon before this one left the instance of this session running.
     pub fn was_left(&self, session: &str) -> bool {
         self.left.contains(session)
     }
@@ -277,7 +277,7 @@ impl AgentRoster {
         EventReader::open(&self.shelf.events(session))
     }
 
-    /// Why no instance of an agent is started, whoever asks.
+    /// The reason for which no instance of an agent is started, whoever requests it.
     pub(super) fn refusal(&self, agent: &RegisteredAgent) -> Option<String> {
         if let Some(why) = &agent.refusal {
             return Some(why.clone());
@@ -364,12 +364,12 @@ impl AgentRoster {
         timeout(within, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 
-    /// How many run or are being started.
+    /// The number of instances that run or are being started.
     pub fn count(&self) -> usize {
         *self.count.borrow()
     }
 
-    /// How many instances that run are in each state: of all, or of those that run for this user.
+    /// The number of running instances by state: of all, or of those that run for this user.
     pub fn by_state(&self, uid: Option<u32>) -> BTreeMap<AgentState, u64> {
         let mut counts = BTreeMap::new();
         for instance in self.running_for(uid) {
@@ -378,7 +378,7 @@ impl AgentRoster {
         counts
     }
 
-    /// How many instances that run have a jail with an unbounded mount: of all, or of those that run for this user.
+    /// The number of running instances whose jail has an unbounded mount: of all, or of those that run for this user.
     pub fn unbounded(&self, uid: Option<u32>) -> u64 {
         self.running_for(uid).filter(|instance| instance.unbounded).count() as u64
     }
@@ -418,7 +418,7 @@ fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &AgentRecordStore) {
     }
 }
 
-/// Whether an entry names this user.
+/// True if an entry names this user.
 pub(super) fn is_user(entry: &AgentEntry, uid: u32) -> bool {
     entry.users.iter().any(|user| match user.parse::<u32>() {
         Ok(number) => number == uid,

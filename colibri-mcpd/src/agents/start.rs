@@ -24,7 +24,7 @@ use crate::relay::{AgentSocket, AgentUsage};
 use crate::results::ResultOwner;
 use crate::servers::{Allowance, Stderr, StderrExcerpt};
 
-/// How long an instance's process may take to be started.
+/// The longest time in which an instance's process may start.
 const START: Duration = Duration::from_secs(60);
 
 /// For whom an instance is to be started, and by whose order.
@@ -32,23 +32,23 @@ const START: Duration = Duration::from_secs(60);
 pub struct AgentOrder {
     /// For whom.
     pub person: Caller,
-    /// Whether that is an operator.
+    /// True if that is an operator.
     pub operator: bool,
-    /// Whose order it is; `None`: the daemon's, because a task fits it.
+    /// The user who gave the order; `None`: the daemon, because a task fits the agent.
     pub by: Option<u32>,
 }
 
 /// The directory of an instance's ways out, and what is open there.
 type WaysOut = (Box<Path>, Vec<Box<dyn ListenGuard>>);
 
-/// What an instance is started for.
+/// The work for which an instance is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentWork {
     /// Whatever is next.
     Next,
     /// A queued task of the person's.
     Task(u64),
-    /// What is to be done, which becomes a task.
+    /// The text of the work, which becomes a task.
     Prompt(String),
 }
 
@@ -82,7 +82,7 @@ impl AgentRoster {
         self.clone().start(begun).await
     }
 
-    /// What comes before a start: whether it may be, a place, a session and its task.
+    /// Prepares a start: checks that it is allowed, and takes a place, a session and its task.
     pub(super) fn begin(
         self: &Arc<Self>,
         id: &str,
@@ -299,7 +299,7 @@ impl AgentRoster {
         Ok((directory, opened))
     }
 
-    /// What is started.
+    /// The process to start.
     fn launch_spec(&self, door: &AgentSocket, entry: &AgentEntry, directory: &Path) -> Result<LaunchSpec, String> {
         let command: &StdioCommand = &entry.command;
         if command.jail.is_some() {

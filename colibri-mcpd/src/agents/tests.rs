@@ -31,7 +31,7 @@ struct Wires {
     exit: oneshot::Sender<ServerExit>,
 }
 
-/// What an agent does, once it is started.
+/// The behaviour of a test agent, once it is started.
 type Acts = Box<dyn FnOnce(Wires) -> BoxFuture<'static, ()> + Send>;
 
 #[derive(Default)]
