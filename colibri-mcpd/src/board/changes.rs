@@ -10,11 +10,11 @@ use crate::relay::Recorder;
 pub struct TaskChange {
     /// The task after it.
     pub task: Task,
-    /// Where it stood; `None`: it is new.
+    /// Its former status; `None`: it is new.
     pub from: Option<TaskStatus>,
 }
 
-/// Who makes a change: a person, for whom an agent's instance may do it, or the daemon itself.
+/// The author of a change: a person, an agent's instance for a person, or the daemon itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct By<'a> {
     pub uid: Option<u32>,

@@ -1,5 +1,5 @@
-//! Which agent is to have a task: the one that can do most of what it needs, then the one with fewer tasks, then by
-//! name.
+//! The choice of the agent for a task: the one with most of the needed capabilities, then the one with fewer tasks,
+//! then by name.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use colibri_api::{PERSON, Task};
 pub struct Candidate {
     /// Its id in the registry.
     pub agent: String,
-    /// What it can do.
+    /// The capabilities it has.
     pub capabilities: Vec<String>,
     /// The sessions of all its running instances, whoever they run for.
     pub sessions: Vec<String>,
-    /// How many more instances may be started by themselves for this person now.
+    /// The number of further instances that may be started automatically for this person now.
     pub starts: u32,
 }
 
-/// What the board asks of who runs agents.
+/// The board's interface to the agents.
 pub trait Spawns: Send + Sync {
     /// The agents that may have this person's tasks: those that this person may have run, disabled ones left out.
     fn candidates(&self, person: u32) -> Vec<Candidate>;
@@ -32,8 +32,9 @@ pub trait Spawns: Send + Sync {
     fn spawn(&self, agent: &str, person: u32, task: u64) -> Result<(), String>;
 }
 
-/// How much of what a task needs somebody can do. The score is |required ∩ capabilities| / |required|; of one task all
-/// have the same denominator, so that this is the order of the scores. What requires nothing fits everybody the same.
+/// The number of a task's needs that an agent meets. The score is |required ∩ capabilities| / |required|; of one task
+/// all have the same denominator, so that this is the order of the scores. What requires nothing fits everybody the
+/// same.
 fn met(required: &[String], capabilities: &[String]) -> usize {
     if required.is_empty() {
         return 1;
@@ -57,7 +58,7 @@ pub(super) fn best<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Why no agent takes a queued task now.
+/// The reason for which no agent takes a queued task now.
 pub(super) fn waiting(task: &Task, candidates: &[Candidate]) -> String {
     let required = &task.said.required_capabilities;
     let fits = |candidate: &&Candidate| met(required, &candidate.capabilities) > 0;

@@ -8,7 +8,7 @@ use colibri_api::{Task, TaskStatus};
 
 use crate::relay::AgentSocket;
 
-/// Who has claimed a task.
+/// The claimer of a task.
 #[derive(Debug)]
 enum ClaimHolder {
     Person(u32),

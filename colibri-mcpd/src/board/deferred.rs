@@ -1,4 +1,4 @@
-//! What calls did not do: it becomes a task of the person behind them.
+//! Deferred calls: each becomes a task of the person behind the caller.
 
 use colibri_api::{NewTask, TaskStatus};
 use colibri_text::brief;
@@ -45,7 +45,7 @@ impl Defers for Board {
     }
 }
 
-/// What somebody needs to know to do it: who reads the board may not be the one who called.
+/// Describes the call for the person who will do it: the reader of the board may not be the caller.
 fn described(call: &DeferredCall<'_>) -> String {
     let tool = brief(call.tool, MAX_NAME);
     let mut text = format!(

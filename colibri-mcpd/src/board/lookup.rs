@@ -80,7 +80,7 @@ impl Board {
         Ok(page)
     }
 
-    /// How many of the tasks that `who` may see stand where; `None`: of all.
+    /// The number of tasks by status: of those that `who` may see, or of all for `None`.
     ///
     /// # Errors
     /// [`Error::Sqlite`].

@@ -1,4 +1,4 @@
-//! What people, agents and the daemon do with tasks.
+//! Operations of people, agents and the daemon on tasks.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -16,21 +16,21 @@ use super::claim_table::ClaimTable;
 use crate::relay::{AgentSocket, CallRules, Chain, Recorder};
 use crate::store::{Actor, ClaimOrder, Database, Seeks, StoreError, Tell, now_ms};
 
-/// How long a person's claim lasts without a call of theirs on the task.
+/// The time for which a person's claim lasts without a call of theirs on the task.
 pub const LEASE: Duration = Duration::from_secs(15 * 60);
 /// Changes that are kept for who watches slowly.
 const KEPT_CHANGES: usize = 256;
 /// Instances that have ended that are known as such: far more than can have a call on its way.
 const KEPT_OVER: usize = 1024;
 
-/// Who asks: a person, or an agent's instance for one.
+/// The actor on the board: a person, or an agent's instance for one.
 #[derive(Debug, Clone, Copy)]
 pub struct BoardActor<'a> {
     /// The person.
     pub uid: u32,
     /// The agent and its instance.
     pub agent: Option<(&'a str, &'a str)>,
-    /// Whether the person is an operator.
+    /// True if the person is an operator.
     pub operator: bool,
     /// The person's groups, whose shared tasks are there too; `None`: no shared tasks, for an agent whose entry does not
     /// say `shared_tasks`.
@@ -97,7 +97,7 @@ pub struct Board {
     requeues: AtomicU64,
 }
 
-/// What became of tasks since the start.
+/// Counts of tasks' outcomes since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskCounters {
     /// Claims.
@@ -198,7 +198,7 @@ impl Board {
         self.changes.subscribe()
     }
 
-    /// What became of tasks since the start.
+    /// Counts of tasks' outcomes since the start.
     pub fn counters(&self) -> TaskCounters {
         TaskCounters {
             claims: self.claims.load(Ordering::Relaxed),

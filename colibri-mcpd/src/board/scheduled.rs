@@ -136,7 +136,7 @@ impl Board {
         Ok(())
     }
 
-    /// Why a schedule is not run now.
+    /// The reason for which a schedule is not run now.
     fn hinders(&self, schedule: &Schedule) -> Result<Option<String>, StoreError> {
         if self.is_calling(schedule.id) {
             return Ok(Some("its last call is not answered yet".to_owned()));

@@ -12,13 +12,13 @@ use super::choice::{Candidate, best};
 use super::orders::Board;
 use crate::store::{Actor, StoreError};
 
-/// How often the scheduler looks if nothing changes.
+/// The interval at which the scheduler looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(30);
 /// The least time between two looks, so that many changes at once are one.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The least time until something that is due is looked for again.
 const LEAST: Duration = Duration::from_millis(200);
-/// How long an instance that asked in vain counts as one that would take a task, and how long one is kept for it.
+/// The time for which an instance that found no task counts as a candidate, and for which a task is reserved for it.
 const ASKED_MS: u64 = 60_000;
 const KEPT_MS: u64 = 30_000;
 

@@ -375,7 +375,7 @@ fn changes_are_told_in_order() {
     assert_eq!(told, [(None, Queued), (Some(Queued), Claimed), (Some(Claimed), Done)]);
 }
 
-/// What hears the answer to a call.
+/// Receives the answer to a call.
 type Done = Box<dyn FnOnce(&str) + Send>;
 
 /// Notes calls, and answers the last when told to.

@@ -1,5 +1,5 @@
-//! When a schedule runs: cron's five fields, every so many seconds, or once. All in UTC, as the trail has its times: no
-//! hour is there twice, and none is left out.
+//! The times of a schedule: cron's five fields, an interval in seconds, or one time. All in UTC, as the trail has its
+//! times: no hour is there twice, and none is left out.
 
 use colibri_api::Timing;
 
@@ -7,7 +7,7 @@ use colibri_api::Timing;
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
-/// How far ahead a time is looked for: 29 February on a given weekday comes at least so often (1896 to 1936).
+/// The longest distance of a searched time: 29 February on a given weekday comes at least so often (1896 to 1936).
 const AHEAD_DAYS: u64 = 366 * 41;
 /// The longest time between two runs: a year.
 const MAX_EVERY_S: u64 = 366 * 86_400;
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Where clocks are turned, UTC goes on: 2:30 is there once on each of these days.
+    /// UTC goes on where clocks are turned: 2:30 exists once on each of these days.
     #[test]
     fn no_run_is_lost_or_doubled_when_clocks_are_turned() {
         let summer = ["2026-03-28 02:30", "2026-03-29 02:30", "2026-03-30 02:30"];
