@@ -33,7 +33,7 @@ const MAX_SUMMARY_TEXT: usize = 160;
 pub struct ToolOutcome {
     /// The raw JSON of a `CallToolResult`, on one line.
     pub result: Vec<u8>,
-    /// Whether `isError` is true in it.
+    /// True if `isError` is true in it.
     pub is_error: bool,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn block(block: &str) -> Result<ToolOutcome, Failure> {
     })
 }
 
-/// What status and snapshot say of the daemon.
+/// The description of the daemon in status and snapshot.
 fn daemon_summary(daemon: &DaemonFacts) -> String {
     let gate = |open| if open { "open" } else { "closed" };
     let mut text = format!(
@@ -254,7 +254,7 @@ fn server_lines(servers: &[ServerFacts]) -> String {
     text
 }
 
-/// What of a server is blocked by its pins, if anything is.
+/// The items of a server that its pins block, if there are any.
 fn blocked(server: &ServerFacts) -> Option<String> {
     let what = match (
         server.tools_blocked + server.others_blocked,

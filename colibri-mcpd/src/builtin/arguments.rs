@@ -12,7 +12,7 @@ use serde::de::{
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::value::RawValue;
 
-/// What is wrong with the arguments, in words that a model can act on.
+/// The fault of the arguments, in words that a model can act on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ArgumentError(pub(super) String);

@@ -67,7 +67,7 @@ pub const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
 /// The tool that calls another by its name in lists: its call is not answered here either.
 pub const CALL_TOOL: &str = "colibri_call_tool";
 
-/// Who answers the call of a tool of ours.
+/// The room that answers the call of a built-in tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinRoute {
     /// [`super::call`].
@@ -83,11 +83,11 @@ pub enum BuiltinRoute {
 pub struct BuiltinDefinition {
     /// The tool's name.
     pub name: &'static str,
-    /// Which gate its calls need. It is listed while the gate is closed, too.
+    /// The gate that its calls need. It is listed while the gate is closed, too.
     pub gate: Gate,
-    /// Which gate its calls need at an agent's door; `None`: no agent has it.
+    /// The gate that its calls need at an agent socket; `None`: no agent has it.
     pub at_door: Option<Gate>,
-    /// Who answers its calls.
+    /// The room that answers its calls.
     pub route: BuiltinRoute,
     /// The entry's raw JSON, on one line.
     pub json: Box<[u8]>,
@@ -382,7 +382,7 @@ const TOOL_SCHEMA: &str =
 const CALL: &str = "Calls any tool by its name, listed or not, and returns its result unchanged. What it does is what that \
     tool does. Needs the external-call gate.";
 
-/// What a tool does to the world; decides gate and annotations.
+/// The effect of a tool on the world; decides gate and annotations.
 enum Access {
     /// Looks only.
     Read,

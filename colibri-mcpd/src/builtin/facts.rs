@@ -1,5 +1,5 @@
-//! What the tools are told of the daemon, as the caller of one call may see it: servers and tools that policy hides
-//! from this caller are not in it.
+//! The tools' view of the daemon for the caller of one call: servers and tools that policy hides from this caller are
+//! not in it.
 
 use bytes::Bytes;
 use colibri_api::{DaemonFacts, ServerFacts, UnseenServer};
@@ -13,7 +13,7 @@ pub struct DaemonView {
     pub servers: Vec<ServerFacts>,
 }
 
-/// What is offered of external servers.
+/// The advertised tools of external servers.
 #[derive(Debug, Clone)]
 pub struct AdvertisedTools {
     /// The ids of all servers.

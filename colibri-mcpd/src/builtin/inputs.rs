@@ -296,7 +296,7 @@ pub(super) struct ReadResult {
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     pub lines: Option<u32>,
-    /// Where to begin: at a line of the text; with length or json_pointer, at a byte of the JSON. 0 is the first.
+    /// The offset to begin at: a line of the text; with length or json_pointer, a byte of the JSON. 0 is the first.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! What Colibri itself offers: the `colibri_*` tools.
+//! The built-in tools: `colibri_*`.
 //!
 //! [`definitions`] is what `tools/list` shows of them. A call goes to [`call`], except that of
 //! [`EXTERNAL_CALL_TOOL`] and [`CALL_TOOL`], which [`parse_external_call`] and [`parse_named_call`] read and the relay
@@ -39,12 +39,12 @@ use inputs::{
 };
 use serde_json::value::RawValue;
 
-/// What a call needs.
+/// Everything that a call needs.
 #[derive(Clone, Copy)]
 pub struct BuiltinContext<'a> {
     /// The daemon and its servers, as this caller sees them.
     pub look: &'a dyn Fn() -> DaemonView,
-    /// What is offered to this caller.
+    /// The tools advertised to this caller.
     pub offered: &'a dyn Fn() -> AdvertisedTools,
     /// Sets the caller's cost mode; `None`: takes back what they set.
     pub set_cost_mode: &'a dyn Fn(Option<CostMode>) -> Result<(), Failure>,
@@ -60,7 +60,7 @@ pub struct BuiltinContext<'a> {
     pub skills: &'a SkillDirectories,
     /// Results over their limit, and the most bytes that an answer with a piece of one may have, if there is a limit.
     pub results: (&'a Results, Option<relay::cost::AnswerLimit>),
-    /// Whose such results are read.
+    /// The owner of the results that may be read.
     pub owner: &'a ResultOwner,
     /// The caller, from the kernel; for an agent's instance the person for whom it runs.
     pub who: BoardActor<'a>,
@@ -435,7 +435,7 @@ impl From<NotRead> for Failure {
     }
 }
 
-/// Why an external call fails of what is not there. `known`: the server is, and only the tool is not.
+/// The failure of an external call to a tool that does not exist. `known`: the server is, and only the tool is not.
 pub fn no_such_tool(server: &str, tool: &str, known: bool) -> Failure {
     if known {
         let why = format!("server {} has no tool {}", quoted(server), quoted(tool));

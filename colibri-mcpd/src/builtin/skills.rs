@@ -287,7 +287,7 @@ fn ended(text: String, rest: &str) -> Result<String, String> {
     }
 }
 
-/// What is wrong with a block whose lines cannot be told from its margin.
+/// The fault of a block whose lines cannot be told from its margin.
 const UNEVEN: &str = "has a block whose lines are not indented alike, with spaces";
 
 /// A block: `|` keeps its lines, `>` joins them; blanks and line ends around it do not count here.

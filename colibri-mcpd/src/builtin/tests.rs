@@ -293,7 +293,7 @@ const GATED: [(&str, Gate); 12] = [
     (EXTERNAL_CALL_TOOL, Gate::External),
     (CALL_TOOL, Gate::External),
 ];
-/// What answers with other people's words alone.
+/// Tools that answer with other people's words alone.
 const WITHOUT_OUTPUT_SCHEMA: [&str; 4] = [
     "colibri_read_result",
     "colibri_tool_schema",
@@ -860,7 +860,7 @@ fn skills_are_listed_with_what_is_wrong() {
     );
 }
 
-/// What calls of these tests may be answered.
+/// The most bytes that calls of these tests may be answered with.
 const LIMIT: relay::cost::AnswerLimit = relay::cost::AnswerLimit {
     result: 4000,
     of: "of the cost mode",
@@ -1159,7 +1159,7 @@ fn arguments() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// What the reader takes is what the schema that clients see allows, for every tool.
+    /// The reader accepts exactly what the schema that clients see allows, for every tool.
     #[test]
     fn the_reader_and_the_schema_agree(given in proptest::collection::vec(arguments(), 100)) {
         let bench = Bench::new(true);
