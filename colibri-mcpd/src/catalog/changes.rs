@@ -1,4 +1,4 @@
-//! What of the servers' offers has changed and nobody was told of yet.
+//! Changes of the servers' advertised items of which no client was notified yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use colibri_protocol::Features;
 /// The features of each server of which something else is offered than before.
 pub type ChangedFeatures = BTreeMap<Arc<str>, Features>;
 
-/// What has changed since it was taken last.
+/// The changes since the last call of `take`.
 pub struct Changes {
     pending: Mutex<ChangedFeatures>,
     come: watch::Sender<()>,

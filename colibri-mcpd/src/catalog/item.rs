@@ -1,4 +1,4 @@
-//! What servers list, as clients see it: tools, which are called, prompts, which are had, resources and templates.
+//! Items that servers list, as clients see them: tools, prompts, resources and templates.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use colibri_wire::Json;
 /// Digits of the sum of a schema.
 const SCHEMA_DIGITS: usize = 16;
 
-/// What tells a tool's definition from others.
+/// The digests that distinguish a tool's definition from others.
 pub struct Sums {
     /// The first eight bytes of SHA-256 over its schema as compact JSON with sorted keys, in hexadecimal.
     pub schema: String,
@@ -28,38 +28,38 @@ pub struct Sums {
 
 /// One tool, prompt, resource or template of one server.
 pub struct Item {
-    /// Whose it is.
+    /// The server that has it.
     pub server: Arc<HostedServer>,
-    /// What it is.
+    /// The kind of item.
     pub feature: Feature,
     /// The server's own name or URI of it, or the template.
     pub own: String,
     /// The name, URI or template that clients see.
     pub exposed: String,
-    /// Whether that is a name that is more than a prefix and the own name.
+    /// True if that is a name that is more than a prefix and the own name.
     changed: bool,
     /// Its definition as the server wrote it.
     pub raw: Bytes,
     /// The version that the server speaks.
     version: Version,
-    /// What the entry's rules say of it.
+    /// The verdict of the entry's rules.
     pub verdict: RuleVerdict,
     /// The arguments that are repeated in header fields over HTTP.
     mirrored: Vec<MirroredArgument>,
-    /// How its definition stands to its pin.
+    /// The status of its definition's pin.
     pub standing: PinStatus,
-    /// Whether it is a tool whose definition a person accepted.
+    /// True if it is a tool whose definition a person accepted.
     by_hand: bool,
-    /// What a tool's arguments have to pass, compiled at its first call.
+    /// The check of a tool's arguments, compiled at its first call.
     check: OnceLock<ToolCheck>,
-    /// What tells its definition from others, made when first wanted.
+    /// The digests of its definition, made at their first use.
     sums: OnceLock<Sums>,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
 
 impl Item {
-    /// What a server of this version lists with this definition, under the name or URI that clients see.
+    /// An item as a server of this version lists it, under the name or URI that clients see.
     pub fn new(
         server: &Arc<HostedServer>,
         (feature, own, raw): (Feature, &str, &Bytes),
@@ -85,7 +85,7 @@ impl Item {
         }
     }
 
-    /// Whether it is what would be made of these.
+    /// True if it is what would be made of these.
     pub fn is_still(
         &self,
         server: &Arc<HostedServer>,
@@ -101,7 +101,7 @@ impl Item {
             && self.version == version
     }
 
-    /// What tells a tool's definition from others.
+    /// The digests that distinguish a tool's definition from others.
     pub fn sums(&self) -> &Sums {
         self.sums.get_or_init(|| {
             let definition = Json::part(&self.raw, 0..self.raw.len());
@@ -116,7 +116,7 @@ impl Item {
         })
     }
 
-    /// Whether its list shows it to who is listed tools in this mode.
+    /// True if its list shows it to who is listed tools in this mode.
     pub fn is_listed(&self, mode: ListMode) -> bool {
         self.feature != Feature::Tool
             || match mode {
@@ -126,7 +126,7 @@ impl Item {
             }
     }
 
-    /// What the server says of it; empty if it says nothing.
+    /// The server's description of it; empty if there is none.
     pub fn description(&self) -> Cow<'_, str> {
         let definition = Json::part(&self.raw, 0..self.raw.len());
         let text = definition.and_then(|definition| definition.get("description")?.as_str());
@@ -299,7 +299,7 @@ pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
         .advising("call the tool without params.task"))
 }
 
-/// What a tool's definition has repeated in header fields.
+/// The arguments that a tool's definition has repeated in header fields.
 fn mirrored(definition: &[u8]) -> Vec<MirroredArgument> {
     if memchr::memmem::find(definition, b"x-mcp-header").is_none() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Who has what a client asks for. What is not known yet, because its server was never seen, is sought: the server is
-//! started, and the request waits for it.
+//! Lookup of the item that a client requests. What is not known yet, because its server was never seen, is sought: the
+//! server is started, and the request waits for it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::relay::{COLIBRI, Call, CallOutcome, CallTarget, Chain, TargetDescript
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, RpcError, Version};
 
-/// What a client asks for.
+/// The item that a client requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupKey {
     /// The tool or prompt that clients see under this name.
@@ -22,11 +22,11 @@ pub enum LookupKey {
     Origin(String, String),
     /// The resource, or the template, that clients see under this URI.
     Uri(Feature, String),
-    /// What this server has under this name or URI of its own, for who sees it alone.
+    /// The item of this server with this name or URI of its own, for a client that sees this server alone.
     Own(Feature, Arc<str>, String),
 }
 
-/// Where something is that was looked for.
+/// The place where an item was found.
 pub(super) enum Look {
     /// It is known.
     Here(Arc<dyn CallTarget>),
@@ -55,7 +55,7 @@ impl UnseenServers {
 }
 
 impl LookupKey {
-    /// What it is.
+    /// The kind of item.
     fn feature(&self) -> Feature {
         match self {
             LookupKey::Exposed(feature, _) | LookupKey::Uri(feature, _) | LookupKey::Own(feature, ..) => *feature,
@@ -78,7 +78,7 @@ impl LookupKey {
     }
 }
 
-/// What servers may have that were never seen.
+/// A lookup among servers that were never seen.
 struct DiscoveryLookup {
     host: Arc<ServerHost>,
     wanted: LookupKey,
@@ -86,14 +86,14 @@ struct DiscoveryLookup {
 }
 
 impl ServerHost {
-    /// What clients see under a name, if it is known.
+    /// The item that clients see under a name, if it is known.
     pub fn exposed(&self, feature: Feature, name: &str) -> Option<Arc<dyn CallTarget>> {
         Some(self.table().by_name(feature, name)?.clone())
     }
 
-    /// Who answers a request for this, of a client with these rights in this version. Where it is not known, but a
-    /// server that the caller may see may have it that was never seen, that one is asked before the request is
-    /// answered.
+    /// The target that answers a request for this, of a client with these rights in this version. Where it is not
+    /// known, but a server that the caller may see may have it that was never seen, that one is asked before the
+    /// request is answered.
     ///
     /// # Errors
     /// The answer, if there is no such thing.

@@ -11,7 +11,7 @@ use colibri_protocol::{Failure, Feature};
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {
-    /// Whose it is.
+    /// The server that has it.
     pub server: Arc<HostedServer>,
     /// Its name.
     pub method: String,

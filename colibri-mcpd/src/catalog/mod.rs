@@ -1,4 +1,4 @@
-//! What clients are offered: the servers of the registry, and the table of what they have.
+//! The catalog for clients: the servers of the registry, and the table of their items.
 
 mod changes;
 mod item;
@@ -79,27 +79,27 @@ impl ServerHost {
         self.servers.load_full()
     }
 
-    /// What they have, as it is offered now.
+    /// The table of the servers' items, as it is advertised now.
     pub fn table(&self) -> Arc<CatalogTable> {
         self.table.load_full()
     }
 
-    /// What of what is offered has changed.
+    /// The changes of the advertised items.
     pub fn changes(&self) -> &Arc<Changes> {
         &self.changes
     }
 
-    /// What definitions are judged by.
+    /// The pins that definitions are checked against.
     pub fn pins(&self) -> Option<&Pins> {
         self.context.pins()
     }
 
-    /// What each user has taken of what all have in common.
+    /// The quotas of all users.
     pub fn shares(&self) -> &Arc<UserQuotas> {
         self.context.shares()
     }
 
-    /// What takes the values of secrets out of text.
+    /// Removes the values of secrets from text.
     pub fn redactor(&self) -> Arc<Redactor> {
         self.context.redactor()
     }
@@ -276,7 +276,7 @@ impl ServerHost {
     }
 }
 
-/// Whether two entries say the same, however they are written.
+/// True if two entries say the same, however they are written.
 fn is_same(one: &ServerSpec, other: &ServerSpec) -> bool {
     let written_alike = ServerSpec {
         digest: one.digest.clone(),
@@ -285,8 +285,8 @@ fn is_same(one: &ServerSpec, other: &ServerSpec) -> bool {
     *one == written_alike
 }
 
-/// What tells one executable from the next: its path, and size and time of its last change where it can be seen. A
-/// jailed server's program is in its root, which the daemon does not look into.
+/// Identifies an executable: its path, and its size and time of last change where they can be seen. A jailed server's
+/// program is in its root, which the daemon does not look into.
 fn executable(entry: &ServerSpec) -> String {
     let EntryTransport::Stdio(command) = &entry.transport else {
         return String::new();

@@ -22,18 +22,18 @@ const HASH: usize = 8;
 /// Names that begin so are Colibri's own.
 const OWN_PREFIX: &str = "colibri_";
 
-/// What one server offers.
+/// The items that one server advertises.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerItems<'a> {
     /// The server's id.
     pub server: &'a str,
-    /// Whether its names are prefixed; `false`: shown as they are, without limits.
+    /// True if its names are prefixed; `false`: shown as they are, without limits.
     pub prefix: bool,
     /// The server's own names, in its order.
     pub names: &'a [String],
 }
 
-/// What a server offers, by the server's own name or URI for it.
+/// An item of a server, by the server's own name or URI for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct NameTarget {
     /// The server's id.
@@ -42,27 +42,27 @@ struct NameTarget {
     name: String,
 }
 
-/// Whether a name begins so, whatever the case of its letters: who reads it may not mind the case.
+/// True if a name begins so, whatever the case of its letters: who reads it may not mind the case.
 fn begins_with(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// What is not offered: its name would stand for two things, or seem to.
+/// An item that is not advertised: its name would stand for two things, or seem to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameConflict {
-    /// Whose it is.
+    /// The server that has it.
     pub server: Arc<str>,
-    /// What it is, and the server's own name or URI of it; `None` for a method, whose name the operator wrote.
+    /// The kind of item, and the server's own name or URI of it; `None` for a method, whose name the operator wrote.
     pub what: Option<(Feature, String)>,
-    /// Who has the name; `None` for Colibri itself.
+    /// The server that has the name; `None` for Colibri itself.
     pub holder: Option<String>,
     /// A sentence for people.
     pub text: String,
 }
 
 impl NameConflict {
-    /// What would have been shown under a name or URI that has this holder.
+    /// The item that would have been shown under a name or URI that has this holder.
     fn of(feature: Feature, exposed: &str, blocked: NameTarget, holder: Option<String>) -> NameConflict {
         let whose = match &holder {
             Some(server) => format!("server {server}"),
@@ -142,7 +142,7 @@ impl ExposedNames {
         table
     }
 
-    /// How a server's own name is exposed; `None`: it is not, or is not known.
+    /// The exposed name for a server's own name; `None` if it is not exposed or not known.
     pub fn exposed(&self, server: &str, name: &str) -> Option<&str> {
         let target = NameTarget {
             server: server.to_owned(),
@@ -178,8 +178,8 @@ impl NameForm {
     }
 }
 
-/// Whose an exposed name or URI would seem to be, of the servers that stand before their names, whatever the case of
-/// its letters: who reads it may not mind the case.
+/// The server that an exposed name or URI would seem to belong to, of the servers whose ids prefix their names, in any
+/// letter case: a reader may not mind the case.
 fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) -> Option<&'s str> {
     let id = match feature {
         Feature::Tool | Feature::Prompt => exposed.split_once("__")?.0.to_ascii_lowercase(),
@@ -211,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl ExposedNames {
-        /// What an exposed name stands for.
+        /// The item that an exposed name stands for.
         fn resolve(&self, exposed: &str) -> Option<&NameTarget> {
             self.targets.get(exposed)
         }

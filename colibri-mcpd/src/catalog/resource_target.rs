@@ -13,8 +13,8 @@ use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, Method, uri};
 
-/// How many templates of a server a URI is compared with, how long they may be, and how long it may be, in bytes: both
-/// may be made to be slow to compare.
+/// The number of a server's templates that a URI is compared with, their longest length, and that of the URI, in bytes:
+/// both may be made to be slow to compare.
 const MAX_TEMPLATES: usize = 200;
 const MAX_TEMPLATE: usize = 256;
 const MAX_COMPARED: usize = 4096;
@@ -41,7 +41,7 @@ impl ResourceTarget {
     }
 }
 
-/// How a resource stands: as listed, or as the templates do that could be its.
+/// The pin status of a resource: its own if it is listed, or that of the templates that it could belong to.
 fn standing(judgement: &PinCheck, feature: Feature, own: &str) -> PinStatus {
     let listed = judgement.of(feature, own);
     if !listed.is_approved() || feature == Feature::Template || judgement.definitions[feature.index()].contains_key(own)
@@ -56,7 +56,7 @@ fn standing(judgement: &PinCheck, feature: Feature, own: &str) -> PinStatus {
     })
 }
 
-/// Whether expanding a template (RFC 6570) could give a URI: what stands between its expressions is there, in order.
+/// True if expanding a template (RFC 6570) could give a URI: what stands between its expressions is there, in order.
 fn may_be_of(template: &str, uri: &str) -> bool {
     if template.len() > MAX_TEMPLATE || uri.len() > MAX_COMPARED {
         return false;
@@ -75,9 +75,9 @@ fn may_be_of(template: &str, uri: &str) -> bool {
 }
 
 impl ServerHost {
-    /// Who has the resource, or the template, that a client knows by this URI: the server that it names, if the client
-    /// may see it; else one of those whose URIs stand as they are, which lists it, or has a template that it could be
-    /// of, or is the only one with resources.
+    /// Finds the server of the resource, or the template, that a client knows by this URI: the server that it names, if
+    /// the client may see it; else one of those whose URIs are exposed unchanged, which lists it, or has a template
+    /// that it could be of, or is the only one with resources.
     pub(super) fn look_for_uri(&self, feature: Feature, wanted: &str, rights: &Rights) -> Look {
         let servers = self.servers();
         let visible = |server: &&Arc<HostedServer>| rights.sees_any(&server.id);

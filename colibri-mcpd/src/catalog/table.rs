@@ -21,7 +21,7 @@ pub struct CatalogTable {
     called: HashMap<String, Vec<Arc<Item>>>,
     /// Methods beyond MCP's, by name.
     methods: BTreeMap<String, Arc<HostMethod>>,
-    /// What is not offered because its name was taken, the first `MAX_TOLD`.
+    /// The items that are not advertised because their name was taken, the first `MAX_TOLD`.
     pub collisions: Vec<NameConflict>,
     /// Names that could be taken for others, the first `MAX_TOLD`.
     pub look_alikes: Vec<LookAlike>,
@@ -37,7 +37,7 @@ struct FeatureList {
 }
 
 impl FeatureList {
-    /// Whether it stands among what all servers offer.
+    /// True if it stands among what all servers offer.
     fn shows(&self, item: &Arc<Item>) -> bool {
         let shown = self.exposed.get(&item.exposed);
         shown.is_some_and(|shown| Arc::ptr_eq(shown, item))
@@ -48,7 +48,7 @@ impl FeatureList {
 const MAX_TOLD: usize = 50;
 
 impl CatalogTable {
-    /// What these servers offer. What has not changed since `before` keeps what was made for it.
+    /// The table of these servers' items. What has not changed since `before` keeps what was made for it.
     pub fn build(servers: &BTreeMap<String, Arc<HostedServer>>, before: &CatalogTable) -> CatalogTable {
         let definitions: Vec<_> = servers
             .values()
@@ -121,24 +121,25 @@ impl CatalogTable {
         table
     }
 
-    /// What clients see of a feature, in the order of their exposed names or URIs.
+    /// The items of a feature that clients see, in the order of their exposed names or URIs.
     pub fn offered(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
         let list = self.lists[feature.index()].exposed.values();
         list.filter(|item| item.standing.is_approved())
     }
 
-    /// What each server offers to who sees it alone, in no order: with what collides among all.
+    /// The items that each server advertises to a client that sees it alone, in no order: with those that collide among
+    /// all.
     pub fn offered_alone(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
         let list = self.lists[feature.index()].origins.values();
         list.filter(|item| item.standing.is_approved())
     }
 
-    /// What has this exposed name or URI.
+    /// The item with this exposed name or URI.
     pub fn by_name(&self, feature: Feature, exposed: &str) -> Option<&Arc<Item>> {
         self.lists[feature.index()].exposed.get(exposed)
     }
 
-    /// What of a server has this name or URI of its own, and is offered among what others have.
+    /// The item of a server with this name or URI of its own, if it is advertised among those of others.
     pub fn by_origin(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
         let list = &self.lists[feature.index()];
         self.by_own_name(feature, server, own).filter(|item| list.shows(item))
@@ -160,7 +161,7 @@ impl CatalogTable {
         self.methods.get(name)
     }
 
-    /// What of which server it offers otherwise than the table before it: more, less, or something else.
+    /// The servers whose items differ from the table before it, with the features: more, fewer, or other items.
     pub(super) fn changed_since(&self, before: &CatalogTable) -> ChangedFeatures {
         let mut changed = ChangedFeatures::new();
         for feature in Feature::ALL {

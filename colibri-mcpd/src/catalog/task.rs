@@ -29,7 +29,7 @@ impl ServerHost {
         Some((process, found.own.into()))
     }
 
-    /// Who answers the request of a user with these rights about a task.
+    /// The target that answers the request of a user with these rights about a task.
     ///
     /// # Errors
     /// There is no such task, or it went with its process.
@@ -57,7 +57,7 @@ impl ServerHost {
     }
 }
 
-/// Whether a task of this tool is there: what an agent may not call it may not ask after either, whoever called it.
+/// True if a task of this tool is there: what an agent may not call it may not ask after either, whoever called it.
 fn sees(rights: &Rights, server: &str, tool: &str) -> bool {
     !rights.is_agents() || rights.sees(server, Feature::Tool, tool)
 }
