@@ -16,7 +16,7 @@ use colibri_api::paths::Private;
 use colibri_api::{CostMode, PrivMode, check_url, paths};
 use colibri_http::{AllowedTarget, UrlOrigin};
 
-/// How long a private daemon waits for another client, in seconds.
+/// The time for which a private daemon waits for another client, in seconds.
 const END_IDLE_S: u64 = 600;
 /// The most bytes of a model's name.
 const MAX_MODEL: usize = 200;
@@ -194,7 +194,7 @@ fn model_name(text: &str) -> Result<String, String> {
     name.ok_or_else(|| format!("it is no model's name: 1 to {MAX_MODEL} visible characters of ASCII, without spaces"))
 }
 
-/// What the daemon runs with.
+/// The settings that the daemon runs with.
 #[derive(Debug, Clone)]
 pub struct DaemonConfig {
     /// It is one user's own: the entries that the user agreed to are in this file, and no others are served.
@@ -217,7 +217,7 @@ pub struct DaemonConfig {
     pub clients_named: bool,
     /// Store and trail.
     pub state_dir: PathBuf,
-    /// Where skills are looked for.
+    /// The directories of skills.
     pub skills: Vec<PathBuf>,
     /// The host names that are answered to over HTTP, beside localhost.
     pub http_hosts: Vec<String>,
@@ -231,7 +231,7 @@ pub struct DaemonConfig {
     pub autospawn: bool,
     /// The model that summarises tools, if one does.
     pub summaries: Option<String>,
-    /// Where what happens is posted, if anywhere.
+    /// The webhook to which notices are posted, if there is one.
     pub webhook: Option<notices::WebhookSettings>,
     /// Only jailed servers.
     pub require_jail: bool,
@@ -241,11 +241,11 @@ pub struct DaemonConfig {
     pub pins: Option<PathBuf>,
     /// Of a call, restarted by progress.
     pub call_timeout: Duration,
-    /// How root is reached.
+    /// The privilege backend.
     pub priv_mode: PrivMode,
-    /// What one user may take.
+    /// The quota of one user.
     pub shares: quota::UserQuota,
-    /// How much is kept of results over their limit.
+    /// The limits of the results that are stored because they are over their limit.
     pub results: results::ResultLimits,
     /// Calls in flight of one client.
     pub max_in_flight: usize,
@@ -253,7 +253,7 @@ pub struct DaemonConfig {
     pub max_frame: usize,
     /// Records are on the disk before a call goes on.
     pub trail_sync: bool,
-    /// Where metrics are served, if at all.
+    /// The socket at which metrics are served, if they are.
     pub metrics_socket: Option<PathBuf>,
     /// Log to syslog.
     pub syslog: bool,
@@ -263,7 +263,7 @@ pub struct DaemonConfig {
     pub allow_root: bool,
 }
 
-/// Whether an environment variable says 1; anything but 0, 1 and nothing is an error worth telling.
+/// True if an environment variable says 1; anything but 0, 1 and nothing is an error worth telling.
 ///
 /// # Errors
 /// Another value: it must not be taken for either.
