@@ -28,7 +28,7 @@ const MAX_AFTER_THE_END: Duration = Duration::from_secs(2);
 /// The most bytes of a line that are held back to be shown whole on a terminal.
 const MAX_LINE: u64 = 8192;
 
-/// Why nothing was run, or with what the program ended.
+/// The reason for which nothing was run, or the text with which the program ended.
 struct ExitWithText(u8, String);
 
 /// The runner: `arguments` come after [`ARGUMENT`].

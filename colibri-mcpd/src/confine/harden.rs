@@ -1,4 +1,4 @@
-//! What the daemon does to itself before it opens anything, and what it refuses to be.
+//! Hardening of the daemon before it opens anything, and the states in which it refuses to run.
 
 use super::{orphans, sys};
 use nix::sys::stat::{Mode, umask};
@@ -28,8 +28,8 @@ pub fn keep_little_of_what_is_freed() {
     sys::keep_little_of_what_is_freed();
 }
 
-/// What privilege this process has that it should not have (root's ids; on Linux, capabilities(7) in any set), and what
-/// to do; `None`: it is as it must be.
+/// The privilege that this process has and should not have (root's ids; on Linux, capabilities(7) in any set), and the
+/// remedy; `None` if there is none.
 ///
 /// # Errors
 /// The capabilities cannot be read.

@@ -1,4 +1,4 @@
-//! What is to be started, with what settings, and why nothing was.
+//! The process to start, its settings, and the reasons for which none was started.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use secrecy::SecretString;
 /// `PATH` of host servers whose entry sets none.
 pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// How long the helper may take for what is not a server (`sweep`, `--version`).
+/// The longest time that the helper may take for a command other than a server (`sweep`, `--version`).
 pub(super) const MAX_ERRAND: Duration = Duration::from_secs(60);
 
-/// What is to be started.
+/// The process to start.
 #[derive(Debug, Clone)]
 pub enum LaunchSpec {
     /// A process on the host, as the daemon's user.
@@ -29,7 +29,7 @@ pub enum LaunchSpec {
         program: PathBuf,
         /// Its arguments, without the program's name.
         arguments: Vec<String>,
-        /// What the entry names, secrets filled in; wins over the built `PATH`, `HOME` and `LANG`.
+        /// The variables of the entry, secrets filled in; they win over the built `PATH`, `HOME` and `LANG`.
         environment: BTreeMap<String, SecretString>,
         /// Working directory; `None`: `/`.
         directory: Option<PathBuf>,
@@ -61,10 +61,10 @@ pub struct JailConfig {
     pub digest: String,
 }
 
-/// What is the same for every server.
+/// The settings that are the same for every server.
 #[derive(Debug, Clone)]
 pub struct LaunchSettings {
-    /// How the helper gets root.
+    /// The privilege backend of the helper.
     pub priv_mode: PrivMode,
     /// The executable whose `main` calls [`super::keeper::main`].
     pub supervisor: PathBuf,
@@ -92,7 +92,7 @@ impl LaunchSettings {
     }
 }
 
-/// How a server ended.
+/// The way in which a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerExit {
     /// The server's exit status; 128 and the signal where one ended it.
@@ -127,7 +127,8 @@ impl From<ExitStatus> for ServerExit {
     }
 }
 
-/// Why a server was not started. Messages of keeper and helper are included with control characters escaped.
+/// The reason for which a server was not started. Messages of keeper and helper are included with control characters
+/// escaped.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// A host server's program is not there, or cannot be executed.
@@ -135,7 +136,7 @@ pub enum SpawnError {
     Program {
         /// As the registry has it.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A host server's program is a script whose interpreter is not there.
@@ -143,7 +144,7 @@ pub enum SpawnError {
     Interpreter {
         /// As the registry has it.
         program: PathBuf,
-        /// What is missing.
+        /// The missing interpreter.
         interpreter: String,
     },
     /// A host server's working directory is not there.
@@ -151,7 +152,7 @@ pub enum SpawnError {
     Directory {
         /// As the registry has it.
         directory: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Host servers are refused in mdo mode.
@@ -162,19 +163,19 @@ pub enum SpawnError {
     Supervisor {
         /// The supervisor's program.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The keeper could not start the server.
     #[error("{detail}")]
     Keeper {
-        /// What the keeper said.
+        /// The supervisor's text.
         detail: String,
     },
     /// The helper is not installed.
     #[error("{helper} is not usable: {error}; install colibri-jail-helper", helper = HELPER)]
     HelperMissing {
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The helper is there and cannot become root, and there is nothing else to try.
@@ -184,15 +185,15 @@ pub enum SpawnError {
         helper = HELPER
     )]
     HelperPowerless {
-        /// What is in its way.
+        /// The obstacle.
         why: &'static str,
     },
     /// The helper is of another version.
     #[error("the helper has contract number {found:?}, this daemon {wanted}: restart colibri_mcp after an upgrade")]
     Contract {
-        /// What `--version` printed, if it was a number.
+        /// The number that `--version` printed, if it was one.
         found: Option<u32>,
-        /// What this daemon needs.
+        /// The number that this daemon needs.
         wanted: u32,
     },
     /// What is to gain root cannot be executed: no mdo(1) or sudo(8) here.
@@ -206,43 +207,43 @@ pub enum SpawnError {
         mode: PrivMode,
         /// mdo or sudo.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Exit status 69 of the helper: a limit of the policy is reached, on what runs or on starts.
     #[error("a limit of the jail policy is reached: {detail}")]
     Limit {
-        /// What the helper said.
+        /// The helper's text.
         detail: String,
     },
     /// Exit status 75 of the helper: not now, such as a jail that is not running.
     #[error("the helper asks to try later: {detail}")]
     TryLater {
-        /// What the helper said.
+        /// The helper's text.
         detail: String,
     },
     /// Exit status 77: the policy says no.
     #[error("refused by the jail policy: {detail}; see jail-policy.json")]
     Refused {
-        /// What the helper said.
+        /// The helper's text.
         detail: String,
     },
     /// Exit status 78: registry, policy or another file is not as it must be, or asks for what this system does not have.
     #[error("the helper refuses what it is configured with: {detail}; run colibri-jail-helper check as root")]
     BadFile {
-        /// What the helper said.
+        /// The helper's text.
         detail: String,
     },
     /// Exit status 71: the system refused the helper something.
     #[error("the helper failed: {detail}")]
     System {
-        /// What the helper said.
+        /// The helper's text.
         detail: String,
     },
     /// Exit status 64: helper and daemon do not understand each other.
     #[error("the helper does not understand this daemon: {detail}; restart colibri_mcp after an upgrade")]
     Usage {
-        /// What the helper said.
+        /// The helper's text.
         detail: String,
     },
     /// The helper never ran, or ended in a way it does not know: mdo or sudo refused.
@@ -250,9 +251,9 @@ pub enum SpawnError {
     NoRoot {
         /// The mode in use.
         mode: PrivMode,
-        /// How the command ended.
+        /// The way in which the command ended.
         exit: ServerExit,
-        /// What it said.
+        /// The command's text.
         detail: String,
     },
     /// The helper was killed; a sweep follows.
@@ -267,7 +268,7 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    /// Whether trying again later may help with nothing changed: "backing off" rather than "failed".
+    /// True if trying again later may help with nothing changed: "backing off" rather than "failed".
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! How a server process is started and ended.
+//! Start and end of a server's process.
 //!
 //! A host server runs below a [`keeper`], a jailed one below `colibri-jail-helper`: two supervisors with one manner.
 //! Both share the server's pipes, write one line on stderr when the server's program runs, watch the server's standard

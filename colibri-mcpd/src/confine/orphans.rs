@@ -1,4 +1,4 @@
-//! What a supervisor leaves behind that was killed itself: processes of its server that have a parent no more.
+//! Orphans of a supervisor that was killed itself: processes of its server that have no parent any more.
 //!
 //! They come to the daemon, which is the next reaper above ([`harden`](super::harden)), and which has no other children
 //! than supervisors. So every child that is none is an orphan.

@@ -1,4 +1,4 @@
-//! How root is reached for a jailed server: the command line that runs `colibri-jail-helper`.
+//! The privilege backend of a jailed server: the command line that runs `colibri-jail-helper`.
 //!
 //! The helper's whole input is a server's name and the digest of its entry. Where and as whom the server runs is not
 //! the daemon's to say, so none of it appears here.
@@ -37,7 +37,7 @@ pub struct CommandLine {
     pub environment: Vec<(OsString, OsString)>,
     /// Absolute path of the working directory.
     pub directory: PathBuf,
-    /// How it reaches root; `None`: not at all.
+    /// The privilege backend; `None` if root is not needed.
     pub privilege: Option<PrivMode>,
 }
 
@@ -178,7 +178,7 @@ fn fall_back(wanted: PrivMode, obstacle: Option<&str>) -> PrivMode {
     }
 }
 
-/// Why the helper, being there, could not gain root by itself.
+/// The reason for which the helper, being there, could not gain root by itself.
 fn obstacle(helper: &Path) -> Result<Option<&'static str>, SpawnError> {
     let file = std::fs::symlink_metadata(helper).map_err(|error| SpawnError::HelperMissing { error })?;
     let mount = statvfs(helper).map_err(|error| SpawnError::HelperMissing { error: error.into() })?;
@@ -219,7 +219,7 @@ pub fn check_program(program: &Path, path: &str) -> Result<(), SpawnError> {
     }
 }
 
-/// What a script's first line asks for and what is not there: the interpreter, or what env(1) is to find in `path`.
+/// The missing program of a script's first line: the interpreter, or the program that env(1) is to find in `path`.
 fn missing_interpreter(program: &Path, path: &str) -> Option<String> {
     let mut first = Vec::new();
     let mut file = std::fs::File::open(program).ok()?.take(256);

@@ -213,7 +213,7 @@ impl ServerProcess for SupervisedProcess {
     }
 }
 
-/// How a supervisor ended. What one leaves behind that was killed is ended.
+/// The way in which a supervisor ended. What one leaves behind that was killed is ended.
 async fn waited_for(child: &mut Child) -> ServerExit {
     let pid = child.id();
     let exit = child.wait().await.map_or(ServerExit::Unknown, ServerExit::from);

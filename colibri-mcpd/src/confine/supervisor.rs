@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 /// The hidden first argument.
 pub const ARGUMENT: &str = "keeper";
 
-/// What the keeper writes on stderr once the server's program has been executed.
+/// The line that the supervisor writes on stderr once the server's program has been executed.
 pub const STARTED: &str = "keeper: started";
 
 /// Variables of the server's environment travel to the keeper under their name with this before it, so that none of
@@ -42,7 +42,8 @@ pub const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
 /// seconds within which nothing may be left.
 const GRACE_WITHOUT_DAEMON: Duration = Duration::from_millis(500);
 
-/// How often the keeper looks while it is ending a tree: for orphans that no signal announces, and for the daemon.
+/// The interval at which the supervisor looks while it is ending a tree: for orphans that no signal announces, and for
+/// the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Exit status of the keeper when it was not started as it must be (EX_USAGE of sysexits(3)).
@@ -112,7 +113,7 @@ fn say(line: &dyn Display) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// What the command line says.
+/// The supervisor's command line.
 struct SupervisorTask {
     grace: Duration,
     parent: Pid,
@@ -180,7 +181,7 @@ fn environment() -> impl Iterator<Item = (OsString, OsString)> {
     })
 }
 
-/// How far the end has come.
+/// The phase of the end.
 #[derive(Clone, Copy)]
 enum EndPhase {
     /// The server serves.

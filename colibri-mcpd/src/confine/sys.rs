@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who a program runs as: nothing of it is root's.
+/// The ids of a program: nothing of it is root's.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessIdentity {
     /// Numeric user id, not 0.
@@ -29,7 +29,7 @@ extern "C" fn note_termination(_: libc::c_int) {
 
 extern "C" fn only_wake(_: libc::c_int) {}
 
-/// Whether SIGTERM has arrived since [`take_signals`].
+/// True if SIGTERM has arrived since [`take_signals`].
 pub(super) fn termination_asked() -> bool {
     TERMINATION.load(Ordering::Relaxed)
 }
@@ -184,7 +184,7 @@ mod platform {
         Ok(prctl::set_no_new_privs()?)
     }
 
-    /// Whether this process can still gain privileges by executing a setuid program.
+    /// True if this process can still gain privileges by executing a setuid program.
     ///
     /// # Errors
     /// The kernel refused to say.
@@ -293,7 +293,7 @@ mod platform {
         control(libc::PROC_NO_NEW_PRIVS_CTL, &raw mut on)
     }
 
-    /// Whether this process can still gain privileges by executing a setuid program.
+    /// True if this process can still gain privileges by executing a setuid program.
     ///
     /// # Errors
     /// The kernel refused to say.
@@ -330,7 +330,7 @@ mod platform {
         pub parent: i32,
         /// Its real user id.
         pub uid: u32,
-        /// Whether it has ended and was not waited for.
+        /// True if it has ended and was not waited for.
         pub is_zombie: bool,
     }
 

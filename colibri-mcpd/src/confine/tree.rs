@@ -38,7 +38,7 @@ pub(super) fn signal_descendants(signal: Signal) {
     }
 }
 
-/// Whether descendants can be found and signalled at all: better no server than one that cannot be ended.
+/// True if descendants can be found and signalled at all: better no server than one that cannot be ended.
 ///
 /// # Errors
 /// Says what is missing.
@@ -52,7 +52,7 @@ pub(super) fn check() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether descendants can be found and signalled at all: always, here.
+/// True if descendants can be found and signalled at all: always, here.
 ///
 /// # Errors
 /// None.
@@ -71,9 +71,8 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// How many processes a server consists of: all below its supervisor, which may be several processes itself. Of a
-    /// jailed one those count that are not root's: no policy lets a server be root, and all of the helper, and of
-    /// sudo(8), is.
+    /// The number of a server's processes: all below its supervisor, which may be several processes itself. Of a jailed
+    /// one those count that are not root's: no policy lets a server be root, and all of the helper, and of sudo(8), is.
     ///
     /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), none is left, or
     /// they are more than `MAX_COUNTED`.
