@@ -1,4 +1,5 @@
-//! What is told without being asked: looked for here, so that nothing on a call's way has to tell it.
+//! Conditions of which people are notified: they are looked for here, so that nothing on a call's path has to report
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;
 use colibri_trail::reserve::{Reserve, Use};
 
-/// How often it is looked.
+/// The interval of the checks.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked how full the disk is.
+/// The interval at which the free space of the disk is checked.
 const DISK_EVERY: Duration = Duration::from_secs(30);
 /// Characters of the reason of an error.
 const MAX_REASON: usize = 300;
 
-/// What was told already.
+/// The conditions that were notified already.
 struct NotifiedConditions {
     approvals: BTreeSet<String>,
     agents: BTreeSet<String>,
@@ -60,7 +61,8 @@ impl Daemon {
         }
     }
 
-    /// What is told of is what is new; that an earlier daemon ended without sealing the trail is, and what went with it.
+    /// The conditions at the start: only new ones are notified, and that an earlier daemon ended without sealing the
+    /// trail, with what was lost.
     fn seen_at_first(&self) -> NotifiedConditions {
         let mut sealed = None;
         if let Recorder::Trail(trail) = &self.chain.recorder {

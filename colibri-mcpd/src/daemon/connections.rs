@@ -18,23 +18,23 @@ use colibri_protocol::answer::subscription_closed;
 use colibri_protocol::subscription::list_changed;
 use colibri_protocol::{AnswerBody, Feature, Features, Method};
 
-/// How long a client may be over its byte budget.
+/// The time for which a client may be over its byte budget.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the budgets are looked at.
+/// The interval at which the budgets are checked.
 const ROUND: Duration = Duration::from_millis(500);
-/// How long changes are gathered before clients are told.
+/// The time for which changes are gathered before clients are notified.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// How long calls in flight may take when the daemon is told to end.
+/// The longest time for calls in flight when the daemon is to end.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How long calls that are given up then may take to be answered with that.
+/// The longest time for the answers to calls that are given up then.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// How long clients may take to go.
+/// The longest time in which clients must go.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Why clients go when the daemon does.
+/// The reason for which clients are closed when the daemon ends.
 const ENDING: &str = "the daemon is ending";
 
-/// What the clients make the daemon hold.
+/// The bytes and connections that the clients make the daemon hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Connections.
@@ -47,7 +47,7 @@ pub struct Load {
     pub most_queued: usize,
 }
 
-/// How many clients there are.
+/// The number of clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectionCount {
     /// Connections of either framing.
@@ -58,7 +58,7 @@ pub struct ConnectionCount {
     pub sessions: usize,
 }
 
-/// What a client is to those who count.
+/// The kind of a client in the counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionKind {
     /// A connection.
@@ -208,7 +208,7 @@ impl Connections {
         client.door.is_none() && !open.values().any(|connection| is_theirs(&connection.client))
     }
 
-    /// How many there are.
+    /// The number of connections by kind.
     pub fn count(&self) -> ConnectionCount {
         let mut count = ConnectionCount::default();
         for connection in self.open().values() {
@@ -224,7 +224,7 @@ impl Connections {
         count
     }
 
-    /// What the clients make the daemon hold.
+    /// The bytes and connections that the clients make the daemon hold.
     pub fn load(&self) -> Load {
         let all = self.all();
         let queued = all.iter().map(|connection| connection.client.outbox.queued());

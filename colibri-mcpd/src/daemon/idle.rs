@@ -1,4 +1,4 @@
-//! When a daemon that was started for its clients has nothing to do any more.
+//! The end of a daemon that was started for its clients and has nothing to do any more.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::connections::Connections;
 
-/// How often it is looked.
+/// The interval of the checks.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Waits until nobody has been connected for `limit`, or the daemon's program was replaced and nobody waits for an
@@ -39,7 +39,7 @@ struct Program {
     identity: FileIdentity,
 }
 
-/// What tells a file from the one that comes in its place.
+/// The facts that distinguish a file from the one that replaces it.
 type FileIdentity = (u64, u64, i64, i64);
 
 impl Program {
@@ -49,7 +49,7 @@ impl Program {
         Some(Program { path, identity })
     }
 
-    /// Whether another one is in its place. While there is none at all, it is being replaced.
+    /// True if another one is in its place. While there is none at all, it is being replaced.
     fn was_replaced(&self) -> bool {
         identity(&self.path).is_some_and(|now| now != self.identity)
     }

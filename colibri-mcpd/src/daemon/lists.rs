@@ -22,21 +22,21 @@ const MAX_PAGES: usize = 32;
 
 /// Everything that a page is made of.
 pub(super) struct ListQuery {
-    /// What is listed.
+    /// The listed feature.
     pub feature: Feature,
-    /// Who asks.
+    /// The requesting user.
     pub uid: u32,
-    /// What external servers have.
+    /// The table of external servers' items.
     pub table: Arc<CatalogTable>,
-    /// What the client may see.
+    /// The client's rights.
     pub rights: Arc<Rights>,
-    /// Whether that is listed at all.
+    /// True if that is listed at all.
     pub external: bool,
     /// The version that the client speaks.
     pub version: Version,
-    /// Where the page begins.
+    /// The beginning of the page.
     pub cursor: Option<ListCursor>,
-    /// How each server stands, in the order of their ids: its state, its version, how long its list may be kept.
+    /// The status of each server, in the order of their ids: its state, its version, and the lifetime of its list.
     pub standing: Vec<(State, Option<Version>, Option<u64>)>,
 }
 

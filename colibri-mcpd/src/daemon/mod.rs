@@ -1,4 +1,4 @@
-//! What all connections share: the configuration in force, the servers, the store, and who is connected.
+//! The parts that all connections share: the configuration in force, the servers, the store, and the connections.
 
 mod condition_notifier;
 pub mod connections;
@@ -39,15 +39,15 @@ use sources::SourceMetadata;
 
 /// The most bytes queued in the whole daemon, with what clients began to say.
 pub const MAX_QUEUED: usize = 256 * 1024 * 1024;
-/// How long servers may take to end: grace, TERM and KILL of the one that watches them, and a little more.
+/// The longest time in which servers must end: grace, TERM and KILL of their supervisor, and a little more.
 const SERVERS_END: Duration = Duration::from_secs(10);
 
-/// What we say of ourselves to models.
+/// The daemon's instructions for models.
 const INSTRUCTIONS: &str = "Colibri MCP hosts the MCP servers of this machine. Tools called colibri_* are its own; \
 tools called SERVER__TOOL belong to the server named before the two underscores. colibri_snapshot tells in one call what \
 there is and in which state.\n";
 
-/// What we say besides to a model that is not listed all tools.
+/// The further instructions for a model that is not listed all tools.
 const TO_FIND: &str = "Most tools of the servers here are not listed, and can be used all the same. Before saying that \
 something cannot be done, find a tool for it: colibri_find_tools takes a few words on what is to be done and names tools, \
 colibri_tool_schema shows the arguments of one, and colibri_call_tool calls it.\n";
@@ -65,15 +65,15 @@ pub struct ConnectionLimits {
 
 /// The daemon.
 pub struct Daemon {
-    /// What it runs with.
+    /// Its settings.
     pub config: DaemonConfig,
-    /// Which files were in force.
+    /// The files in force.
     pub sources: SourceMetadata,
     /// The limits of every connection.
     pub limits: ConnectionLimits,
     /// The bytes queued for all clients and servers.
     pub budget: Arc<ByteBudget>,
-    /// When it started.
+    /// The time of its start.
     pub started: Instant,
     /// The stages that calls pass.
     pub chain: Arc<Chain>,
@@ -85,9 +85,9 @@ pub struct Daemon {
     pub store: Arc<Database>,
     /// One sentence about each tool.
     pub summaries: Arc<SummaryTable>,
-    /// What finds tools.
+    /// The tool search.
     pub search: Search,
-    /// Who has which task.
+    /// The task board.
     pub board: Arc<Board>,
     /// The skills.
     pub skills: SkillDirectories,
@@ -105,7 +105,7 @@ pub struct Daemon {
     pub long_messages: UserSlots,
     /// Turns at taking over what was read of long lines, for each user alone.
     pub long_lines: UserSlots,
-    /// Where it is told what happens.
+    /// The destinations of notices.
     pub notices: Notices,
     lists: Lists,
     registry_error: Mutex<Option<String>>,
@@ -173,7 +173,7 @@ impl Daemon {
         self.host.disconnected(client.connection);
     }
 
-    /// What a client is told of us, and of the servers that it may see.
+    /// The identity that a client is shown: the daemon's, and that of the servers that it may see.
     pub fn presented(&self, client: &Client, offered: &'static [Capability]) -> ServerIdentity {
         let rights = self.chain.rules.rights(client);
         let servers = self.host.servers();
@@ -270,7 +270,7 @@ impl Daemon {
         self.lists.page(asked, &call.client.outbox)
     }
 
-    /// Why the registry could not be loaded, or reloaded.
+    /// The reason for which the registry could not be loaded, or reloaded.
     pub fn registry_error(&self) -> Option<String> {
         self.registry_error
             .lock()

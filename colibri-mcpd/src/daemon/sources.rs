@@ -24,7 +24,7 @@ pub struct SourceFiles {
     pub registry: LoadedRegistry,
 }
 
-/// What is known of both files beyond their contents.
+/// The facts about both files beyond their contents.
 pub struct SourceMetadata {
     memory: PathBuf,
     in_force: Mutex<BTreeSet<PathBuf>>,
@@ -140,7 +140,7 @@ impl SourceMetadata {
     }
 }
 
-/// What definitions are judged by.
+/// The pins that definitions are checked against.
 ///
 /// # Errors
 /// A file of pins that cannot be read.

@@ -1,5 +1,5 @@
-//! What people have had of answers, and the cost modes that they chose: taken from the store at the start, kept there
-//! while the daemon runs.
+//! Usage of answers by each user, and the cost modes that users chose: read from the store at the start, and written to
+//! it while the daemon runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::Daemon;
 use crate::policy::{Choice, DailyUsage, UserQuotas};
 use crate::store::{Database, StoreError, UserDay};
 
-/// How often it is kept. A daemon that is killed forgets what was spent since.
+/// The interval at which it is stored. A daemon that is killed forgets what was spent since.
 const OFTEN: Duration = Duration::from_secs(5);
 
 /// Takes over what was kept.
