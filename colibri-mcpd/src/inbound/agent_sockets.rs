@@ -21,13 +21,13 @@ use crate::daemon::connections::Connection;
 use crate::policy::{Caller, UserUsage};
 use crate::relay::AgentSocket;
 
-/// Where they are, beside the daemon's own socket.
+/// The directory of the agents' sockets, beside the daemon's own socket.
 const DIRECTORY: &str = "doors";
 /// The socket for MCP in a door's directory.
 const SOCKET: &str = "colibri.sock";
 /// The connections that one door takes at a time.
 const MAX_CONNECTIONS: usize = 16;
-/// Why connections go when their door does.
+/// The reason for which connections are closed with their agent socket.
 const CLOSED: &str = "its agent's door is closed";
 
 /// Makes the doors of agents.
@@ -188,13 +188,13 @@ impl Drop for OpenAgentSocket {
     }
 }
 
-/// What the connections of one door have in common.
+/// The parts that the connections of one agent socket share.
 struct AgentSocketContext {
     daemon: Arc<Daemon>,
     door: Arc<AgentSocket>,
     /// For whom the agent runs.
     person: Caller,
-    /// What the instance may take of what all have in common, apart from the person: it must not lock them out.
+    /// The instance's own quota, apart from the person's: an agent must not lock its person out.
     share: Arc<UserUsage>,
     /// Its connections; `None`: it is closed.
     open: Mutex<Option<Vec<Weak<Connection>>>>,

@@ -14,7 +14,7 @@ use super::lines;
 use crate::daemon::Daemon;
 use crate::policy::Caller;
 
-/// How long a call may take, with a person's approval.
+/// The longest time that a call may take, with a person's approval.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Bytes on their way between the two ends.
 const PIPE: usize = 64 << 10;

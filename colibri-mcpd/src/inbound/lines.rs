@@ -21,19 +21,19 @@ use colibri_protocol::{AnswerBody, Code, Failure, RpcError};
 use colibri_wire::Json;
 use colibri_wire::envelope::INVALID_REQUEST;
 
-/// How long a client that closed its side waits for the answers in flight before it is let go.
+/// The time for which a client that closed its side is kept for the answers in flight.
 const LINGER: Duration = Duration::from_secs(3600);
-/// How long what is queued for a client may take to be written once it is to go.
+/// The time in which queued output must be written once a client is to go.
 const FLUSH: Duration = Duration::from_secs(2);
-/// How long a line may take to end, once a part of it is kept.
+/// The time in which a line must end, once a part of it is stored.
 const LINE: Duration = Duration::from_secs(60);
-/// How often it is looked whether such a client is still there.
+/// The interval at which such a client is checked to be there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The most calls of one read whose list is kept for the next.
 const MAX_SPARE_CALLS: usize = 1024;
 
-/// Why a client goes whose line takes too much time or room.
+/// The reason for which a client is dropped whose line takes too much time or room.
 const NO_END: &str = "its line does not end";
 
 thread_local! {
@@ -44,7 +44,7 @@ thread_local! {
 /// One connection.
 struct LineSession {
     messages: ClientMessages,
-    /// How many lines were read.
+    /// The number of lines read.
     lines: u64,
 }
 

@@ -26,20 +26,20 @@ use crate::policy::quota::{ConnectionPermit, Full, TurnedAway};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
 
-/// Who may open the socket: its owner and its group.
+/// The mode of the socket: owner and group may open it.
 const MODE: u32 = 0o660;
-/// How long one of them may take to ask, and to read why it is not served.
+/// The time in which a refused client must send its request and read the refusal.
 const TOLD: Duration = Duration::from_secs(2);
 
-/// Why there is no socket to listen on.
+/// The reason for which there is no socket to listen on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The directory is not there, or not ours to write in.
     #[error("cannot use the directory {path} for the socket: {error}; create it, owned by the daemon's user", path = .path.display())]
     Directory {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Something else has that name.
@@ -59,7 +59,7 @@ pub enum ListenError {
     Foreign {
         /// The socket's path.
         path: PathBuf,
-        /// Whose it is.
+        /// The server that has it.
         owner: u32,
     },
     /// The system refuses.
@@ -67,7 +67,7 @@ pub enum ListenError {
     Bind {
         /// The socket's path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -213,7 +213,7 @@ pub(super) async fn next(socket: &UnixListener) -> UnixStream {
     }
 }
 
-/// Who is on the other end: the peer's credentials, from the kernel (SO_PEERCRED, LOCAL_PEERCRED).
+/// The peer's credentials, from the kernel (SO_PEERCRED, LOCAL_PEERCRED).
 pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
     let credentials = stream.peer_cred()?;
     Ok(Caller {
@@ -223,7 +223,7 @@ pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
     })
 }
 
-/// Whether a connection speaks HTTP: its first byte is a letter, as no message begins. Waits for that byte.
+/// True if a connection speaks HTTP: its first byte is a letter, as no message begins. Waits for that byte.
 pub(super) async fn speaks_http(stream: &UnixStream) -> bool {
     let mut first = [0];
     loop {
@@ -238,7 +238,7 @@ pub(super) async fn speaks_http(stream: &UnixStream) -> bool {
     }
 }
 
-/// Who has connected and is not served yet.
+/// A client that has connected and is not served yet.
 struct Newcomer {
     daemon: Arc<Daemon>,
     front: Arc<Front>,

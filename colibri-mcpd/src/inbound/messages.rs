@@ -1,4 +1,4 @@
-//! What becomes of one message of a client: a call, a cancellation, an answer, or a refusal.
+//! The handling of one message of a client: a call, a cancellation, an answer, or a refusal.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const MAX_IN_BATCH: usize = 1000;
 pub(super) struct ClientMessages {
     pub(super) daemon: Arc<Daemon>,
     pub(super) client: Arc<Client>,
-    /// When they were read.
+    /// The time at which they were read.
     pub(super) now: (Instant, SystemTime),
     /// A request was refused for what it is, whoever would have answered it.
     pub(super) malformed: Cell<bool>,
@@ -297,7 +297,7 @@ impl ClientMessages {
         is_own.then_some(task)
     }
 
-    /// What a request says as a retry of a call that a server answered with a question.
+    /// Reads a request as the retry of a call that a server answered with a question.
     fn resumes(
         &self,
         request: &Request<'_>,
@@ -367,14 +367,14 @@ impl ClientMessages {
         })
     }
 
-    /// Whether the one server that the client wants to see is there and may be seen, if it wants but one.
+    /// True if the one server that the client wants to see is there and may be seen, if it wants but one.
     fn sees_its_server(&self) -> bool {
         let rights = self.daemon.chain.rules.rights(&self.client);
         let is_there = |only: &Arc<str>| rights.sees_any(only) && self.daemon.host.servers().contains_key(&**only);
         self.client.session.only().is_none_or(is_there)
     }
 
-    /// Who answers a request.
+    /// The target that answers a request.
     fn target(
         &self,
         (request, name): (&Request<'_>, &str),
@@ -483,7 +483,7 @@ fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
 /// The key of a request's `_meta` that names the task for which it is made.
 const META_TASK: &str = "org.colibri/task";
 
-/// What the daemon offers as a server.
+/// The server capabilities that the daemon declares.
 const OFFERED: [protocol::Capability; 5] = [
     protocol::Capability::Tools,
     protocol::Capability::Prompts,

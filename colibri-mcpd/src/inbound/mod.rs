@@ -1,4 +1,4 @@
-//! Where bytes and a caller's identity come in: the Unix socket, and what becomes of what each client writes.
+//! The way in for bytes and a caller's identity: the Unix socket, and the handling of each client's messages.
 
 mod agent_sockets;
 mod connection;

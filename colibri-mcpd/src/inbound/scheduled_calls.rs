@@ -41,7 +41,7 @@ impl ScheduledToolCaller for ScheduledCalls {
     }
 }
 
-/// What came of it, in a few words.
+/// The outcome, in a few words.
 fn outcome(message: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let result = &message["result"];

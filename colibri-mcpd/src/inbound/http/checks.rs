@@ -1,4 +1,4 @@
-//! What the header fields of a request say, before its body is read.
+//! The header fields of a request, read before its body.
 
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
@@ -8,7 +8,7 @@ use super::refusal::HttpRefusal;
 use crate::policy::Gate;
 use crate::relay::Client;
 
-/// What closes gates for a request or a session, as the hello does for a connection that writes lines.
+/// The header field that closes gates for a request or a session, as the hello does for a connection that writes lines.
 const NARROW: HeaderName = HeaderName::from_static("colibri-narrow");
 
 /// Checks who a request says it is for, and which page sent it: a page that an attacker's name resolves to us is told
@@ -120,7 +120,7 @@ pub(super) struct Narrow {
 }
 
 impl Narrow {
-    /// What `Colibri-Narrow` says. A name that we do not know was meant to narrow, so everything is.
+    /// The content of `Colibri-Narrow`. A name that we do not know was meant to narrow, so everything is.
     pub(super) fn read(headers: &HeaderMap) -> Narrow {
         let mut narrow = Narrow::default();
         for value in headers.get_all(NARROW) {

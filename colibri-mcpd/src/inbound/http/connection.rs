@@ -20,13 +20,13 @@ use super::refusal::HttpRefusal;
 use super::wire::{Busy, HttpTurn, HttpWire, is_gone};
 use crate::inbound::connection::InboundConnection;
 
-/// How long the head of a request may take.
+/// The longest time for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a response may take to be written once its client is to go.
+/// The longest time in which a response must be written once its client is to go.
 const FLUSH: Duration = Duration::from_secs(2);
-/// How often it is looked whether a client is still there, and reads.
+/// The interval at which a client is checked to be there and to read.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// How long and how far a client that was refused is read, so that it comes to read why.
+/// The time and the bytes for which a refused client is read, so that it comes to read the reason.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGERING: usize = 64 * 1024 * 1024;
 

@@ -24,28 +24,28 @@ use crate::inbound::connection::InboundConnection;
 use crate::peer::{Outbox, PartialMessage};
 use colibri_protocol::Version;
 
-/// How long a body may say nothing before it ends.
+/// The longest silence of a body before its end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a body may take in all.
+/// The longest time for a whole body.
 const BODY: Duration = Duration::from_secs(60);
 /// So much room for a body is had at once, where it is to be so long: it takes no memory before it is written to, and
 /// what grows step by step leaves pieces behind that others cannot use.
 const ROOM: usize = 1 << 20;
-/// Where everything is; behind it, `/` and the id of a server, is that server alone.
+/// The path of the endpoint; followed by `/` and the id of a server, it is that server alone.
 const PATH: &str = "/mcp";
-/// What can be asked for there.
+/// The methods that are allowed there.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
-/// What all connections that speak HTTP share.
+/// The parts that all HTTP connections share.
 pub(in crate::inbound) struct Front {
     daemon: Arc<Daemon>,
     sessions: Arc<Sessions>,
 }
 
 impl Front {
-    /// That of a daemon.
+    /// The front of a daemon.
     pub(in crate::inbound) fn new(daemon: Arc<Daemon>) -> Arc<Front> {
         Arc::new(Front {
             sessions: Sessions::new(daemon.clone()),
@@ -242,7 +242,7 @@ where
     }
 }
 
-/// Why the body of a client that was cut off is not read.
+/// The reason for which the body of a client that was cut off is not read.
 fn no_room() -> HttpRefusal {
     HttpRefusal::new(
         StatusCode::SERVICE_UNAVAILABLE,

@@ -25,7 +25,7 @@ const ONCE: [&str; 12] = [
     "upgrade",
 ];
 
-/// How the body of a request is told from what comes after it.
+/// The framing of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
     /// So many bytes.
@@ -34,7 +34,7 @@ pub enum BodyLength {
     Chunked,
 }
 
-/// Where the head ends, if all of it is there: the place after its empty line.
+/// The end of the head, if all of it is there: the offset after its empty line.
 pub fn end(bytes: &[u8], searched: usize) -> Option<usize> {
     // The end of one line and the empty line may have come in two reads.
     let from = searched.saturating_sub(3);

@@ -33,7 +33,7 @@ use colibri_wire::{Envelope, EnvelopeKind, Json, RequestId, Tape};
 pub(super) const SESSION: &str = "mcp-session-id";
 /// The field that names the version.
 pub(super) const VERSION: &str = "mcp-protocol-version";
-/// How long an answer may be waited for before a stream is begun, from which a client can read on when it breaks.
+/// The time after which a waiting request gets a stream, from which a client can read on when it breaks.
 const RESUMABLE_AFTER: Duration = Duration::from_secs(1);
 /// The same where it cannot: so long nobody between gives up.
 const STREAM_AFTER: Duration = Duration::from_secs(15);
@@ -51,7 +51,7 @@ pub(super) struct Post<'p> {
     pub(super) only: Option<&'p str>,
 }
 
-/// Who a request is answered for.
+/// The client and session for which a request is answered.
 enum PostCaller {
     /// A request without a session, which is cancelled when its response is given up.
     Alone(Alone),
@@ -128,7 +128,7 @@ impl Post<'_> {
         }
     }
 
-    /// Whether the request says that it is of the modern era, or of one that we do not know yet.
+    /// True if the request says that it is of the modern era, or of one that we do not know yet.
     fn is_modern(&self) -> bool {
         let named = text(self.headers, VERSION).map(Version::parse);
         named.is_some_and(|version| version.is_none_or(Version::is_modern))
@@ -204,7 +204,7 @@ impl Post<'_> {
         Ok((asking, messages.malformed.get()))
     }
 
-    /// What stands against a request before it is looked at.
+    /// The refusal of a request before its message is looked at.
     fn against(&self, asking: &PostCaller, method: &str, params: Option<Json<'_>>) -> Result<(), RpcError> {
         if method.starts_with(protocol::method::OPERATORS) {
             return Err(RpcError::new(
@@ -416,7 +416,7 @@ pub(super) fn find(
     })
 }
 
-/// Why what names no session is not served.
+/// The refusal of a request that names no session.
 pub(super) fn no_session() -> HttpRefusal {
     HttpRefusal::new(
         StatusCode::BAD_REQUEST,

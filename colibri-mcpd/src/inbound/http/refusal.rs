@@ -1,11 +1,11 @@
-//! Why a request over HTTP is not served.
+//! Refusals of requests over HTTP.
 
 use hyper::StatusCode;
 
 use colibri_protocol::{AnswerBody, RpcError};
 use colibri_wire::envelope::INVALID_REQUEST;
 
-/// Why a request is not served: the status, and an error for people that belongs to no request id.
+/// The refusal of a request: the status, and an error for people that belongs to no request id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRefusal {
     /// The status of HTTP.

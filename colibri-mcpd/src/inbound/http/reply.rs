@@ -17,7 +17,7 @@ use super::refusal::HttpRefusal;
 use super::wire::Busy;
 use crate::peer::{Charge, OutboxBatch};
 
-/// How long a stream says nothing before it says so, in a comment: who is between keeps it open then (2026-07-28,
+/// The silence after which a stream sends a comment: it makes intermediaries keep the stream open (2026-07-28,
 /// basic/transports/streamable-http, "Receiving Messages").
 const QUIET: Duration = Duration::from_secs(15);
 /// Pieces of an event from this size on are handed over by reference.
@@ -46,12 +46,12 @@ impl Buf for BodyPiece {
     }
 }
 
-/// What events come from.
+/// A source of events.
 pub(super) trait Source: Send {
     /// The next events, each in its pieces; none when the stream is over.
     fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<TakenEvents>>;
 
-    /// Whether it ended since its client was cut off, rather than with its last event.
+    /// True if it ended since its client was cut off, rather than with its last event.
     fn is_cut_off(&self) -> bool;
 }
 
@@ -79,11 +79,11 @@ impl TakenEvents {
     }
 }
 
-/// What a response says.
+/// The content of a response.
 pub(super) struct Reply {
     pieces: VecDeque<(Bytes, Option<Arc<Charge>>)>,
     source: Option<Box<dyn Source>>,
-    /// What is kept until it is written.
+    /// The value that is held until the response is written.
     holds: Option<Box<dyn Send>>,
 }
 
@@ -172,7 +172,7 @@ impl Reply {
         response
     }
 
-    /// What hyper writes; the turn is over with it.
+    /// The response for hyper; the turn is over with it.
     pub(super) fn written(self, busy: Busy) -> HttpResponse {
         HttpResponse {
             left: self.pieces.iter().map(|(bytes, _)| bytes.len() as u64).sum(),
@@ -263,7 +263,7 @@ pub(super) fn spaced(json: &[u8]) -> Bytes {
     json.iter().map(space).collect::<Vec<u8>>().into()
 }
 
-/// What was taken as events, each of which begins with what `head` writes.
+/// A body of events, each of which begins with the bytes that `head` writes.
 pub(super) fn events(taken: OutboxBatch, mut head: impl FnMut(&mut BytesMut)) -> TakenEvents {
     let mut events = VecDeque::with_capacity(taken.frames);
     let (mut event, mut tail, mut begun) = (Vec::new(), BytesMut::new(), false);

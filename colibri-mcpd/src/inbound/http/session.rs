@@ -18,11 +18,11 @@ use crate::relay::{AdmissionLimit, Client, ClientSession};
 use colibri_text::hex;
 use colibri_wire::RequestId;
 
-/// How long a session may be idle.
+/// The longest time for which a session may be idle.
 const IDLE: Duration = Duration::from_secs(30 * 60);
-/// How long a stream that nobody reads can be read on.
+/// The time for which a stream without a reader can be resumed.
 const RESUMABLE: Duration = Duration::from_secs(300);
-/// How often it is looked for what is too old.
+/// The interval at which expired streams and sessions are removed.
 const ROUND: Duration = Duration::from_secs(1);
 /// The most sessions of one user; the one that was idle longest goes.
 const MAX_SESSIONS: usize = 256;
@@ -31,11 +31,11 @@ const MAX_FINISHED: usize = 64;
 
 /// A session.
 pub(super) struct HttpSession {
-    /// What the client calls it.
+    /// The client's id for it.
     pub(super) id: String,
-    /// What it agreed on.
+    /// The session's agreement.
     pub(super) shared: Arc<ClientSession>,
-    /// What belongs to no request.
+    /// The stream of messages that belong to no request.
     pub(super) own: Arc<HttpEventStream>,
     /// The gates that it closed when it began.
     pub(super) narrow: Narrow,
@@ -63,7 +63,7 @@ impl HttpSession {
         self.shared.only().map(|only| &**only)
     }
 
-    /// Whether its client knows its id.
+    /// True if its client knows its id.
     pub(super) fn has_begun(&self) -> bool {
         self.inner().begun
     }
@@ -105,7 +105,7 @@ impl HttpSession {
         self.inner().streams.values().cloned().collect()
     }
 
-    /// Whether one more request with this id may be in flight: ids are the session's, and so is the limit.
+    /// True if one more request with this id may be in flight: ids are the session's, and so is the limit.
     ///
     /// # Errors
     /// What is against it.
@@ -214,7 +214,7 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct HttpSessionTable {
     by_id: HashMap<String, Arc<HttpSession>>,
-    /// What is kept for each user: kept for as long as the daemon runs, as shares are.
+    /// The replay budget of each user: it lives as long as the daemon, as quotas do.
     kept: HashMap<u32, Arc<ReplayBudget>>,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct HttpEventStream {
     pub(super) client: Arc<Client>,
     daemon: Arc<Daemon>,
     kept: Arc<ReplayBudget>,
-    /// Whether its calls go on, in a place of their own, when nobody reads it.
+    /// True if its calls go on, in a place of their own, when nobody reads it.
     is_request: bool,
     state: Mutex<HttpEventStreamState>,
 }
@@ -56,7 +56,7 @@ struct HttpEventStreamState {
     /// The last events, oldest first.
     ring: VecDeque<BufferedEvent>,
     bytes: usize,
-    /// How many readers there were: only the last one reads on.
+    /// The number of readers so far: only the last one reads on.
     readers: u64,
     /// Since when nobody reads it.
     alone: Option<Instant>,
@@ -222,21 +222,21 @@ impl Drop for HttpEventStream {
     }
 }
 
-/// Who reads a stream.
+/// The reader of a stream.
 pub(super) struct StreamReader {
     stream: Arc<HttpEventStream>,
     number: u64,
-    /// What it missed.
+    /// The events that it missed.
     again: Option<VecDeque<Vec<Bytes>>>,
 }
 
 impl StreamReader {
-    /// What is read.
+    /// The stream that it reads.
     pub(super) fn stream(&self) -> &Arc<HttpEventStream> {
         &self.stream
     }
 
-    /// What comes out of the queue next; none when it is over, or another reader reads on.
+    /// The next event of the queue; `None` when the stream is over, or another reader reads on.
     pub(super) fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
         let state = self.stream.state();
         if state.readers != self.number {

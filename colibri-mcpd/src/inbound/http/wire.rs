@@ -20,12 +20,12 @@ use super::head::{self, BodyLength, MAX_HEAD};
 use super::refusal::HttpRefusal;
 use crate::peer::Outbox;
 
-/// How much is read at once of a long body.
+/// The number of bytes of a long body that are read at once.
 const READ: usize = 64 * 1024;
 /// A buffer of at most so many bytes is kept for the next request.
 const KEPT: usize = 4 * 1024;
 
-/// Whose turn it is on a connection: the client's, to send a request, or ours, to answer it.
+/// The turn on a connection: the client's, to send a request, or ours, to answer it.
 #[derive(Debug, Default)]
 pub(super) struct HttpTurn(Mutex<HttpTurnState>);
 
@@ -35,11 +35,11 @@ struct HttpTurnState {
     busy: bool,
     /// Since when there is a part of a head.
     begun: Option<Instant>,
-    /// Why what came is no request.
+    /// The reason for which the input is no request.
     refusal: Option<HttpRefusal>,
-    /// Who waits for the end of the response.
+    /// The task that waits for the end of the response.
     reader: Option<Waker>,
-    /// Where the response comes from.
+    /// The source of the response.
     source: Option<Arc<Outbox>>,
 }
 
@@ -48,7 +48,7 @@ impl HttpTurn {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody has to look at the connection from time to time.
+    /// True if somebody has to look at the connection from time to time.
     pub(super) fn is_watched(&self) -> bool {
         let state = self.state();
         state.busy || state.begun.is_some()
@@ -59,23 +59,23 @@ impl HttpTurn {
         self.state().begun
     }
 
-    /// Whether what the response comes from was cut off.
+    /// True if what the response comes from was cut off.
     pub(super) fn is_cut_off(&self) -> bool {
         let source = self.state().source.clone();
         source.is_some_and(|source| source.is_discarded())
     }
 
-    /// What came is no request, and is answered with why.
+    /// Answers input that is no request with the reason.
     pub(super) fn refuse(&self, refusal: HttpRefusal) {
         self.state().refusal = Some(refusal);
     }
 
-    /// Why what came is no request, if it is none.
+    /// The reason for which the input is no request, if it is none.
     pub(super) fn refusal(&self) -> Option<HttpRefusal> {
         self.state().refusal.take()
     }
 
-    /// Whether what came is no request.
+    /// True if what came is no request.
     pub(super) fn is_refused(&self) -> bool {
         self.state().refusal.is_some()
     }
@@ -100,7 +100,7 @@ impl Drop for Busy {
     }
 }
 
-/// Where in a request the bytes stand that come next.
+/// The part of a request to which the next bytes belong.
 #[derive(Debug)]
 enum RequestPart {
     /// In its head, of which so many bytes were searched for its end.
@@ -116,7 +116,7 @@ pub(super) struct HttpWire {
     stream: Arc<UnixStream>,
     turn: Arc<HttpTurn>,
     place: RequestPart,
-    /// What was read and not handed over.
+    /// The bytes that were read and not handed over.
     buffer: BytesMut,
     ended: bool,
 }
@@ -295,7 +295,7 @@ impl Write for HttpWire {
     }
 }
 
-/// Whether the client has closed both directions.
+/// True if the client has closed both directions.
 pub(super) fn is_gone(stream: &UnixStream) -> bool {
     let mut look = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     let looked = poll(&mut look, PollTimeout::ZERO);
