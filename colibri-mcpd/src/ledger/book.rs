@@ -13,14 +13,14 @@ const MAX_NAMES: usize = 2048;
 /// The most names altogether: they stay for the day, and longer while nothing can be written.
 const MAX_ALL: usize = 1 << 16;
 
-/// Whether a server that has so many of all names may have another: it leaves others as many as it has itself.
+/// True if a server that has so many of all names may have another: it leaves others as many as it has itself.
 fn has_room(own: usize, all: usize, most: usize) -> bool {
     own < most.saturating_sub(all - own) / 2
 }
 /// The most lists whose tools are not yet counted one by one.
 const MAX_LISTS: usize = 64;
 
-/// Whose cost it is.
+/// The payer of a cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Payer<'a> {
     /// The day on which the request was read.
@@ -31,7 +31,7 @@ pub struct Payer<'a> {
     pub agent: Option<&'a Arc<str>>,
 }
 
-/// What it is the cost of. No name is a client's own word.
+/// The subject of a cost. No name is a client's own word.
 #[derive(Debug, Clone, Copy)]
 pub struct CostLine<'a> {
     /// The server's id; empty: the model that an agent asked.
@@ -85,14 +85,14 @@ struct ServerToolNames {
 /// The method whose names are counted.
 const NAMED: &str = "tools/call";
 
-/// What was counted since it was last taken.
+/// The counts since they were last taken.
 #[derive(Default)]
 pub(super) struct Book {
     accounts: HashMap<UserAccount, CostLines>,
     names: usize,
-    /// How many of them each server has.
+    /// The number of names of each server.
     of_servers: HashMap<Box<str>, usize>,
-    /// How often each was answered: a list is one for many, and long.
+    /// The number of answers with each list: a list is one for many, and long.
     lists: Vec<(UserAccount, Arc<[ListedToolCost]>, u64)>,
 }
 

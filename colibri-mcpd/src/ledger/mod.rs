@@ -16,15 +16,15 @@ use colibri_api::{CostDay, CostSum};
 
 use crate::store::{self, CostKey, Database};
 
-/// How often what was counted goes to the store.
+/// The interval at which counts go to the store.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many days are kept.
+/// The number of days that are stored.
 const KEPT_DAYS: u32 = 400;
-/// How many days are forgotten at a time: a clock that is ahead by years costs no more than these.
+/// The number of days deleted at a time: a clock that is ahead by years costs no more than these.
 const FORGOTTEN_AT_A_TIME: u32 = 7;
 
-/// What is counted and not yet in the store.
+/// The counts that are not yet in the store.
 #[derive(Default)]
 pub struct CostLedger {
     book: Mutex<Book>,
@@ -39,7 +39,7 @@ struct FlushedCosts {
     totals: Totals,
 }
 
-/// What was written since the daemon started.
+/// The totals written since the daemon started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// By server.
@@ -69,7 +69,7 @@ impl CostLedger {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was written since the daemon started.
+    /// The totals written since the daemon started.
     pub fn totals(&self) -> Totals {
         self.written().totals.clone()
     }
