@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// The most bytes of a log that is a file; what is older is in a second one.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Where events go.
+/// The destination of events.
 pub(crate) enum To<'a> {
     /// Standard error.
     Stderr,
@@ -84,7 +84,7 @@ impl Write for BoundedLogFile {
 
 type SyslogLogger = Logger<LoggerBackend, Formatter3164>;
 
-/// Whether events can be sent to syslogd.
+/// True if events can be sent to syslogd.
 ///
 /// # Errors
 /// They cannot: why, and what to do.
