@@ -1,4 +1,5 @@
-//! What each interface is, as data: the requests that pass, what their bodies may hold, and how an error of it looks.
+//! The model interfaces as data: the requests that pass, the permitted parts of their bodies, and the form of their
+//! errors.
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
@@ -6,14 +7,14 @@ use serde_json::json;
 use crate::registry::ModelAllow as Allow;
 use crate::registry::ModelApi as Api;
 
-/// What a request asks for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelRequestKind {
     /// An answer of the model, which costs tokens.
     Generate,
-    /// How many tokens a request has.
+    /// Counts the tokens of a request.
     Count,
-    /// Which models there are.
+    /// Lists the models.
     List,
     /// Answers that come later.
     Batch,
@@ -55,7 +56,7 @@ pub(super) fn routes(api: Api) -> &'static [ModelRoute] {
     }
 }
 
-/// What a parameter of the query may be.
+/// The permitted values of a query parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Parameter {
     /// One of these.
@@ -170,7 +171,7 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
     ("openai-beta", &["responses_websockets*"], Some(Allow::Stored)),
 ];
 
-/// Whether a name is the pattern, which may end in a `*`.
+/// True if a name is the pattern, which may end in a `*`.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),

@@ -1,5 +1,5 @@
-//! What an agent's model may cost: reserved before a request goes out, so that requests at a time cannot overrun it, and
-//! settled when the answer is over.
+//! The budget of an agent's model: reserved before a request goes out, so that concurrent requests cannot overrun it,
+//! and settled when the answer is over.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use hyper::StatusCode;
 /// The tokens of one instance of an agent.
 pub(super) struct TokenBudget {
     door: Arc<AgentSocket>,
-    /// What requests that are on their way may cost.
+    /// The tokens reserved for requests in flight.
     reserved: Mutex<u64>,
 }
 
@@ -60,15 +60,15 @@ impl TokenBudget {
     }
 }
 
-/// What a request may cost. It is given back when this is dropped.
+/// The reserved cost of a request. It is given back when this is dropped.
 pub(super) struct TokenReservation {
     budget: Arc<TokenBudget>,
-    /// How much.
+    /// The amount.
     pub(super) tokens: TokenCounts,
 }
 
 impl TokenReservation {
-    /// What it did cost.
+    /// Replaces the reservation by the actual cost.
     pub(super) fn settle(&self, cost: TokenCounts) {
         let spent = &self.budget.door.spent;
         spent.tokens_in.fetch_add(cost.read, Ordering::Relaxed);

@@ -32,9 +32,9 @@ use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_text::{brief, hex};
 use colibri_trail::{ContentDigest, Detail, EventName};
 
-/// How long the model may say nothing: models think.
+/// The longest silence of the model: models think.
 const SILENCE: Duration = Duration::from_secs(600);
-/// How often a request is sent that met the end of a kept connection, before a byte of it was sent.
+/// The number of times that a request is sent again because a reused connection ended before a byte of it was sent.
 const MAX_UNSENT: u32 = 3;
 /// The most bytes of an answer.
 const MAX_ANSWER: u64 = 128 << 20;
@@ -45,10 +45,10 @@ const JUDGED_ASIDE: usize = 64 * 1024;
 /// The most refusals of one agent that are recorded and logged: whoever asks over and over fills no disk.
 const MAX_REFUSALS: u64 = 1000;
 
-/// Where events are recorded; an error says why one was not.
+/// Records events; an error is the reason for which one was not recorded.
 pub type RecordEvent = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
 
-/// What all relays share.
+/// The parts that all relays share.
 pub(super) struct RelayContext {
     pub(super) record: Box<RecordEvent>,
     pub(super) ledger: Arc<CostLedger>,
@@ -64,7 +64,7 @@ pub(super) struct Relay {
     model: Arc<ModelSpec>,
     /// The entry's headers, sensitive.
     headers: HeaderMap,
-    /// What no answer may show.
+    /// The secrets that no answer may show.
     hidden: Vec<SecretString>,
     client: HttpClient,
     budget: Arc<TokenBudget>,
@@ -443,7 +443,7 @@ impl Exchange {
         self.free = true;
     }
 
-    /// What it cost, and whether that was counted.
+    /// The cost, and true if it was counted.
     fn cost(&mut self) -> (TokenCounts, bool) {
         let reserved = self.reserved.tokens;
         if self.free || reserved == TokenCounts::default() {

@@ -21,7 +21,7 @@ impl<'s> Mask<'s> {
         }
     }
 
-    /// What goes on of a part.
+    /// Masks a part and returns the bytes that can go on.
     pub(super) fn feed(&mut self, part: Bytes) -> Bytes {
         let values = || self.values.iter().map(|value| value.expose_secret().as_bytes());
         let is_clean = |bytes: &[u8]| values().all(|value| memmem::find(bytes, value).is_none());
@@ -42,13 +42,13 @@ impl<'s> Mask<'s> {
         bytes.into()
     }
 
-    /// What was held back, at the end of the stream.
+    /// The bytes that were held back, at the end of the stream.
     pub(super) fn end(&mut self) -> Bytes {
         std::mem::take(&mut self.held).into()
     }
 }
 
-/// How many bytes at the end may be the beginning of a value.
+/// The number of bytes at the end that may be the beginning of a value.
 fn begun<'v>(bytes: &[u8], values: impl Iterator<Item = &'v [u8]>) -> usize {
     let longest = |value: &[u8]| {
         let most = (value.len() - 1).min(bytes.len());

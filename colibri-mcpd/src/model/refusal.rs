@@ -1,4 +1,4 @@
-//! Why a request is not passed on.
+//! Refusals of requests to the model.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use hyper::StatusCode;
 
 use crate::registry::ModelAllow;
 
-/// Why a request is not passed on.
+/// Refusals of requests to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRefusal {
     /// The status of HTTP.
     pub status: StatusCode,
-    /// What is wrong, and what to do.
+    /// The fault, and the remedy.
     pub message: String,
 }
 
@@ -25,7 +25,7 @@ impl ModelRefusal {
     }
 }
 
-/// Why a body is not read on.
+/// The reason for which a body is not read further.
 pub(super) enum BodyRefusal {
     Fault(JsonFault),
     Refused(StatusCode, Cow<'static, str>),

@@ -28,7 +28,7 @@ pub(super) struct OutgoingRequest {
     pub(super) target: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// What it may cost.
+    /// The most that it may cost.
     pub(super) cost: TokenCounts,
 }
 
@@ -124,7 +124,7 @@ fn most_written(model: &ModelSpec, facts: &BodyFacts) -> u64 {
         .saturating_mul(facts.copies.max(1))
 }
 
-/// Whether a `Host` names this machine: what the forwarder inside listens on.
+/// True if a `Host` names this machine: what the forwarder inside listens on.
 fn is_here(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, port),

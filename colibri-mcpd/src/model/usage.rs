@@ -1,4 +1,4 @@
-//! How many tokens an answer cost, as its last usage says, read while it passes.
+//! The number of tokens that an answer cost, from its last usage member, read while it passes.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ const MAX_READ: usize = 16 << 20;
 /// Tokens in and out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenCounts {
-    /// What the model read.
+    /// The tokens that the model read.
     pub read: u64,
-    /// What it wrote.
+    /// The tokens that it wrote.
     pub written: u64,
 }
 
@@ -37,9 +37,9 @@ pub struct Meter {
     over: bool,
 }
 
-/// What stands in each usage, whatever the interface calls it.
+/// The bytes in the name of every usage member, whatever the interface calls it.
 const USAGE: &[u8] = b"sage";
-/// What ends a stream of [`ModelApi::OpenAiChat`].
+/// The end of a stream of [`ModelApi::OpenAiChat`].
 const DONE: &[u8] = b"[DONE]";
 /// The most bytes without an event's end that are kept before the parser reads them.
 const MAX_KEPT: usize = 64 * 1024;
@@ -47,7 +47,7 @@ const MAX_KEPT: usize = 64 * 1024;
 /// The events of a stream that can have a usage: most are a few words of text, and those are never parsed.
 struct UsageEvents {
     parser: Parser,
-    /// What came since the last event's end, if the parser has not read that.
+    /// The bytes since the last event's end, if the parser has not read them.
     kept: Vec<u8>,
 }
 
@@ -128,7 +128,7 @@ impl Meter {
         self.read
     }
 
-    /// What the answer cost; `None`: it did not come to its end, or does not say. `ended`: all of it came.
+    /// The cost of the answer; `None` if it did not come to its end, or does not say. `ended`: all of it came.
     pub fn end(mut self, ended: bool) -> Option<TokenCounts> {
         if matches!(self.form, UsageForm::Unread) {
             return None;

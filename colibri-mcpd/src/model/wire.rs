@@ -22,15 +22,15 @@ use crate::registry::ModelApi;
 
 /// The most bytes of a body.
 pub const MAX_BODY: usize = 32 << 20;
-/// How long a connection may stay without a request.
+/// The longest time that a connection may stay without a request.
 const IDLE: Duration = Duration::from_secs(300);
-/// How long the head of a request may take, once it has begun.
+/// The longest time for the head of a request, once it has begun.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long its body may take.
+/// The longest time for its body.
 const BODY: Duration = Duration::from_secs(60);
-/// How long a part of an answer may take to be taken.
+/// The longest time in which a part of an answer must be taken.
 const TAKEN: Duration = Duration::from_secs(120);
-/// How long and how far one who was refused is read, so that he comes to read why.
+/// The time and the bytes for which a refused client is read, so that it comes to read the refusal.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGERING: usize = 64 << 20;
 /// Of longer bodies one agent has few in memory at a time.
@@ -58,7 +58,7 @@ impl ModelRequest {
 /// A connection from inside.
 pub(super) struct ModelWire {
     stream: UnixStream,
-    /// What is read counts as this peer's.
+    /// The peer to which the bytes read are charged.
     peer: Arc<Outbox>,
     buffer: BytesMut,
     api: ModelApi,
@@ -79,7 +79,7 @@ impl BodyRoom<'_> {
     }
 }
 
-/// What stands before the body of an answer.
+/// The head of an answer.
 pub(super) struct ResponseHead<'a> {
     pub(super) status: StatusCode,
     pub(super) fields: Vec<(&'a str, Bytes)>,
@@ -162,7 +162,7 @@ impl ModelWire {
         Ok(Some((request, BodyRoom { bytes, _place: place })))
     }
 
-    /// Where the head ends, once it is there.
+    /// The end of the head, once it is there.
     async fn head(&mut self) -> Result<Option<usize>, ModelRefusal> {
         let read = async {
             let mut searched = 0;

@@ -432,7 +432,7 @@ const CUSTOM: &[BodyMember] = &[
 
 const ALLOWED_CALLERS: BodyShape = List(&Word(&["direct"], &[("programmatic", Allow::CodeExecution)]));
 
-/// Where a shell runs: the agent's own machine, or a container of the provider.
+/// The place where a shell runs: the agent's own machine, or a container of the provider.
 const ENVIRONMENT: BodyShape = Tagged(&[
     (&["local"], Object(&[("skills", List(&LOCAL_SKILL))])),
     (&["container_auto"], Needs(&[Allow::CodeExecution], &Object(CONTAINER))),

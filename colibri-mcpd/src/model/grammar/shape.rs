@@ -48,7 +48,7 @@ pub(in crate::model) enum BodyShape {
     Model,
     /// The most tokens of an answer.
     Maximum,
-    /// How many answers there are to be.
+    /// The number of answers.
     Copies,
     /// `stream`.
     Stream,
