@@ -10,12 +10,12 @@ use tracing::{error, info};
 use colibri_api::{Notice, NoticeEvent};
 use colibri_text::{brief, hex};
 
-/// How many notices are kept for those who are slow to take them; older ones are left out.
+/// The number of notices stored for slow readers; older ones are left out.
 const KEPT: usize = 256;
 /// Characters of a name.
 const MAX_NAME: usize = 64;
 
-/// Where notices are told.
+/// The destinations of notices.
 pub struct Notices {
     host: String,
     told: broadcast::Sender<Arc<Notice>>,

@@ -24,7 +24,7 @@ use colibri_text::hex;
 const KEY: &str = "webhook";
 /// The fewest bytes of a key.
 const MIN_KEY: usize = 16;
-/// How long an answer may take once there is a connection, which has 15 s of its own.
+/// The longest time for an answer once there is a connection, which has 15 s of its own.
 const LIMIT: Duration = Duration::from_secs(10);
 /// The waits before further attempts.
 const WAITS: [Duration; 3] = [
@@ -33,10 +33,10 @@ const WAITS: [Duration; 3] = [
     Duration::from_secs(5),
 ];
 
-/// Where notices are posted. Its URL may hold a token, so it is shown nowhere.
+/// The webhook to which notices are posted. Its URL may hold a token, so it is shown nowhere.
 #[derive(Clone)]
 pub struct WebhookSettings {
-    /// Where to.
+    /// The address.
     pub url: Uri,
     /// The addresses beyond public ones that it may lead to.
     pub allowed: Vec<AllowedTarget>,
@@ -58,7 +58,7 @@ pub struct Webhook {
     client: HttpClient,
 }
 
-/// Why an attempt failed.
+/// The reason for which an attempt failed.
 struct WebhookError {
     why: String,
     /// Another one would fail as well.
@@ -184,7 +184,7 @@ impl Webhook {
     }
 }
 
-/// Why there is no answer. The client advises who writes an entry, which a webhook has not.
+/// The reason for which there is no answer. The client advises who writes an entry, which a webhook has not.
 fn told(error: &HttpError) -> String {
     match error {
         HttpError::Address { host, address, class } => {
@@ -208,10 +208,10 @@ mod tests {
 
     const SECRET: &str = "a key of the webhook, 0123456789";
 
-    /// What a receiver got: header fields and body.
+    /// The requests that a receiver got: header fields and body.
     type Got = Arc<Mutex<Vec<(Vec<String>, Vec<u8>)>>>;
 
-    /// How a receiver behaves.
+    /// The behaviour of a receiver.
     #[derive(Clone, Copy)]
     enum Does {
         Answers(&'static str),
