@@ -26,19 +26,19 @@ const EARLY: u64 = 30;
 pub struct OauthServer {
     /// Its id in the registry.
     pub id: String,
-    /// Where it is.
+    /// Its address.
     pub url: Uri,
-    /// What its entry says.
+    /// The settings of its entry.
     pub settings: OauthSettings,
     /// Reaches issuers, by the address rules of the entry.
     pub client: HttpClient,
-    /// Where tokens are kept.
+    /// The token store.
     pub store: Arc<TokenStore>,
-    /// Where the entry's secrets are.
+    /// The secrets of the entry.
     pub vault: Arc<dyn Vault>,
 }
 
-/// Where the secrets of entries are, and what is told of those that were issued.
+/// The secrets of entries, and the observer of issued ones.
 pub trait Vault: Send + Sync {
     /// A value of an entry: as it stands, or the secret that it names, as it is now.
     ///
@@ -51,7 +51,7 @@ pub trait Vault: Send + Sync {
 }
 
 impl OauthServer {
-    /// Whose tokens a user's requests go with.
+    /// The owner of the tokens that a user's requests carry.
     pub fn owner(&self, uid: u32) -> TokenOwner {
         match self.settings.shared || self.settings.grant == Grant::Machine {
             true => TokenOwner::Everybody,
@@ -64,7 +64,7 @@ impl OauthServer {
         format!("http://127.0.0.1:{}/callback", self.settings.redirect_port)
     }
 
-    /// What the entry's secrets are now.
+    /// The entry's secrets as they are now.
     ///
     /// # Errors
     /// One is not there to read.
@@ -109,7 +109,7 @@ impl OauthServer {
         token(&self.client, issuer, token_endpoint, party, form, RequiredToken::Bearer).await
     }
 
-    /// What a person is told to do.
+    /// The instruction to a person to log in.
     pub(super) fn log_in(&self) -> String {
         format!("run: colibri-mcp login {}", self.id)
     }
@@ -120,9 +120,9 @@ impl OauthServer {
 pub struct CompletedLogin {
     /// The server.
     pub server: String,
-    /// Who issued the tokens.
+    /// The issuer of the tokens.
     pub issuer: String,
-    /// What they are good for.
+    /// Their scopes.
     pub scopes: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ pub struct CompletedLogin {
 pub struct OauthAccount {
     server: Arc<OauthServer>,
     owner: TokenOwner,
-    /// What the server last asked for, for the next login.
+    /// The server's last challenge, for the next login.
     wanted: Mutex<Bearer>,
     kept: Mutex<StoredAccount>,
     /// One renewal at a time: a refresh token is often good once.
@@ -139,9 +139,9 @@ pub struct OauthAccount {
 
 #[derive(Default)]
 struct StoredAccount {
-    /// What is kept, once it was looked for.
+    /// The stored login, once it was looked up.
     login: Option<Option<StoredLogin>>,
-    /// How often it was forgotten.
+    /// The number of times that it was forgotten.
     forgotten: u64,
 }
 
@@ -162,12 +162,12 @@ impl OauthAccount {
         &self.server
     }
 
-    /// Whose it is.
+    /// The server that has it.
     pub fn owner(&self) -> TokenOwner {
         self.owner
     }
 
-    /// What the server last asked for.
+    /// The server's last challenge.
     pub(super) fn wanted(&self) -> Bearer {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -296,7 +296,7 @@ impl OauthAccount {
         }
     }
 
-    /// Whether tokens are had without asking a person.
+    /// True if tokens are had without asking a person.
     fn without_a_person(&self) -> bool {
         self.server.settings.grant == Grant::Machine
     }
@@ -338,7 +338,7 @@ impl OauthAccount {
         Ok(self.ended(login))
     }
 
-    /// What is told of a login that has ended well.
+    /// The report of a login that has ended well.
     pub(super) fn ended(&self, login: StoredLogin) -> CompletedLogin {
         CompletedLogin {
             server: self.server.id.clone(),
@@ -511,7 +511,7 @@ fn named(client: &Registration, secrets: &ClientSecrets) -> Registration {
     client
 }
 
-/// What is kept of tokens that were issued just now.
+/// The login to store for tokens that were issued just now.
 pub(super) fn made(found: &DiscoveredServer, client: &Registration, tokens: IssuedTokens) -> StoredLogin {
     let mut client = client.clone();
     if client.is_named {

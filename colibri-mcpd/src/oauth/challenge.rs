@@ -1,5 +1,5 @@
-//! What a server says when it wants to know who asks: the `Bearer` challenge of `WWW-Authenticate` (RFC 9110 §11.6.1,
-//! RFC 6750 §3, RFC 9728 §5.1).
+//! A server's request for authorization: the `Bearer` challenge of `WWW-Authenticate` (RFC 9110 §11.6.1, RFC 6750 §3,
+//! RFC 9728 §5.1).
 
 use hyper::header::HeaderValue;
 
@@ -9,9 +9,9 @@ const MAX_BYTES: usize = 16 * 1024;
 /// A `Bearer` challenge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Bearer {
-    /// Where the metadata of the protected resource are.
+    /// The address of the protected resource's metadata.
     pub(crate) resource_metadata: Option<String>,
-    /// What the request would have needed, separated by spaces.
+    /// The scopes that the request would have needed, separated by spaces.
     pub(crate) scope: Option<String>,
     /// `invalid_token`, `insufficient_scope`.
     pub(crate) error: Option<String>,

@@ -1,4 +1,4 @@
-//! Who issues tokens for a server, and as which client we are known there.
+//! Discovery of a server's authorization server, and of the client id that we have there.
 
 use bytes::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -19,14 +19,14 @@ use colibri_text::brief;
 /// The most bytes of a document.
 const MAX_DOCUMENT: usize = 256 * 1024;
 
-/// What was found out about a server.
+/// The authorization facts of a server.
 #[derive(Debug, Clone)]
 pub(super) struct DiscoveredServer {
     /// The server, as tokens name it.
     pub(super) resource: String,
-    /// Who issues them.
+    /// The authorization server.
     pub(super) issuer: AuthorizationServer,
-    /// What is to be asked for; none: nothing in particular.
+    /// The scopes to request; empty: nothing in particular.
     pub(super) scopes: Vec<String>,
 }
 
@@ -183,7 +183,7 @@ async fn document<T: DeserializeOwned>(client: &HttpClient, location: &str) -> R
         .map_err(|error| format!("{shown} is no metadata: {}", brief(&error.to_string(), 200)))
 }
 
-/// What the entry's own secrets are, read for this moment.
+/// The entry's own secrets, read for this moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClientSecrets {
     pub(super) client_secret: Option<SecretString>,
@@ -268,7 +268,7 @@ pub(super) fn at_provider(
     client.party(None)
 }
 
-/// How a password is shown: in the way that the issuer takes, the header where it takes both or says nothing.
+/// Sends a password in the way that the issuer takes: the header where it takes both or says nothing.
 fn with_secret(issuer: &AuthorizationServer) -> &'static str {
     let methods = issuer
         .token_endpoint_auth_methods_supported

@@ -29,11 +29,11 @@ const ASSERTION_HOLDS: u64 = 300;
 pub(crate) struct Party {
     /// Its `client_id`.
     pub(crate) id: String,
-    /// What shows that it is that client.
+    /// The proof of the client's identity.
     pub(crate) proof: ClientProof,
 }
 
-/// How a client proves who it is (RFC 6749 §2.3, RFC 7523 §2.2).
+/// The proof of a client's identity (RFC 6749 §2.3, RFC 7523 §2.2).
 #[derive(Debug, Clone)]
 pub(crate) enum ClientProof {
     /// Not at all: a public client.
@@ -46,7 +46,7 @@ pub(crate) enum ClientProof {
     Signature(SecretString),
 }
 
-/// What a token endpoint issued.
+/// The tokens that a token endpoint issued.
 #[derive(Debug, Clone)]
 pub(crate) struct IssuedTokens {
     /// For requests to the server.
@@ -55,11 +55,11 @@ pub(crate) struct IssuedTokens {
     pub(crate) refresh: Option<SecretString>,
     /// Until when the access token holds, seconds since the epoch. `None`: not said.
     pub(crate) expires: Option<u64>,
-    /// What it is good for, where it is said.
+    /// Their scope, where it is said.
     pub(crate) scope: Option<String>,
 }
 
-/// Why there is no token.
+/// The reason for which there is no token.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct GrantRefusal {
@@ -95,7 +95,7 @@ struct Problem {
     error_description: String,
 }
 
-/// What kind of token an answer must hold.
+/// The kind of token that an answer must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequiredToken {
     /// One for `Authorization: Bearer`.
@@ -193,7 +193,7 @@ fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -
     request.body(body).map_err(|error| error.to_string())
 }
 
-/// What a token endpoint says instead of a token.
+/// The refusal of a token endpoint.
 fn refused(issuer: &str, status: StatusCode, answer: &[u8]) -> GrantRefusal {
     let issuer = brief(issuer, 200);
     match serde_json::from_slice::<Problem>(answer) {

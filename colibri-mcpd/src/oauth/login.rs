@@ -19,7 +19,7 @@ use super::settings::Grant;
 use super::store::Registration;
 use colibri_text::brief;
 
-/// How long a person may take.
+/// The longest time that a person may take.
 const TIME: Duration = Duration::from_secs(600);
 /// The most logins that one user may have begun.
 const MAX_OF_ONE: usize = 8;
@@ -27,13 +27,13 @@ const MAX_OF_ONE: usize = 8;
 /// A login that was begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartedLogin {
-    /// Where the person consents, in a browser.
+    /// The address at which the person consents, in a browser.
     pub url: String,
-    /// Where the browser is sent afterwards.
+    /// The address to which the browser is sent afterwards.
     pub redirect: String,
-    /// Who issues the tokens.
+    /// The issuer of the tokens.
     pub issuer: String,
-    /// What is asked for.
+    /// The requested scopes.
     pub scopes: Vec<String>,
 }
 
@@ -218,8 +218,8 @@ impl Logins {
         pending.remove(state).ok_or_else(String::new)
     }
 
-    /// Whether somebody who was sent to the issuer has not come back: it may have told them that it does not know us any
-    /// more, which is shown to nobody else.
+    /// True if somebody who was sent to the issuer has not come back: it may have told them that it does not know us
+    /// any more, which is shown to nobody else.
     fn is_begun_again(&self, uid: u32, account: &Arc<OauthAccount>) -> bool {
         let pending = self.pending();
         let mut logins = pending.values();

@@ -1,4 +1,4 @@
-//! What servers and authorization servers publish of themselves: where it stands, and what of it is believed (RFC 9728,
+//! Metadata that servers and authorization servers publish: its location, and the parts that are believed (RFC 9728,
 //! RFC 8414, OpenID Connect Discovery 1.0, as MCP's "Authorization Server Discovery" has them).
 
 use hyper::Uri;
@@ -15,7 +15,7 @@ pub(crate) struct ProtectedResource {
     /// The issuers of tokens for it.
     #[serde(default)]
     pub(crate) authorization_servers: Vec<String>,
-    /// What a client asks for that knows nothing better.
+    /// The scopes that a client requests that knows nothing better.
     #[serde(default)]
     pub(crate) scopes_supported: Option<Vec<String>>,
 }
@@ -25,18 +25,18 @@ pub(crate) struct ProtectedResource {
 pub(crate) struct AuthorizationServer {
     /// By which it is known; everything that it issues is kept under this name.
     pub(crate) issuer: String,
-    /// Where a person is sent.
+    /// The address to which a person is sent.
     #[serde(default)]
     pub(crate) authorization_endpoint: Option<String>,
-    /// Where tokens are had.
+    /// The address that issues tokens.
     pub(crate) token_endpoint: String,
-    /// Where clients register themselves (RFC 7591).
+    /// The address at which clients register themselves (RFC 7591).
     #[serde(default)]
     pub(crate) registration_endpoint: Option<String>,
-    /// Where tokens are given back (RFC 7009).
+    /// The address at which tokens are revoked (RFC 7009).
     #[serde(default)]
     pub(crate) revocation_endpoint: Option<String>,
-    /// What it can issue.
+    /// The scopes that it can issue.
     #[serde(default)]
     pub(crate) scopes_supported: Vec<String>,
     /// Ways of PKCE.
@@ -45,15 +45,16 @@ pub(crate) struct AuthorizationServer {
     /// Ways in which a client proves who it is; without the member, `client_secret_basic`.
     #[serde(default)]
     pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
-    /// Whether the address of a document may be a client's id.
+    /// True if the address of a document may be a client's id.
     #[serde(default)]
     pub(crate) client_id_metadata_document_supported: bool,
-    /// Whether each answer to a person's consent carries `iss` (RFC 9207).
+    /// True if each answer to a person's consent carries `iss` (RFC 9207).
     #[serde(default)]
     pub(crate) authorization_response_iss_parameter_supported: bool,
 }
 
-/// Where the metadata of a server may stand that did not say where: at its path, then at its root (RFC 9728 §3.1).
+/// The possible locations of a server's metadata where the server named none: at its path, then at its root (RFC 9728
+/// §3.1).
 pub(crate) fn resource_locations(server: &Uri) -> Vec<String> {
     let Ok(origin) = UrlOrigin::of(server) else {
         return Vec::new();
@@ -65,7 +66,7 @@ pub(crate) fn resource_locations(server: &Uri) -> Vec<String> {
     }
 }
 
-/// Where the metadata of an issuer may stand, in order.
+/// The possible locations of an issuer's metadata, in order.
 ///
 /// # Errors
 /// The issuer is no URL that can be one (RFC 8414 §2: no query, no fragment).
@@ -108,7 +109,7 @@ impl ProtectedResource {
     }
 }
 
-/// Whether a resource is this server, or what it is a part of.
+/// True if a resource is this server, or what it is a part of.
 pub(crate) fn is_of(resource: &str, server: &Uri) -> bool {
     let named: Option<Uri> = resource.parse().ok().filter(|_| !resource.contains('#'));
     named.is_some_and(|named| {
@@ -139,7 +140,7 @@ impl AuthorizationServer {
             .try_for_each(|url| secure_url(url).map(drop))
     }
 
-    /// Whether codes are bound to who asked for them (RFC 7636). What an authorization server does not say, it is not
+    /// True if codes are bound to who asked for them (RFC 7636). What an authorization server does not say, it is not
     /// believed to do.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub use login::{Logins, StartedLogin};
 pub use settings::{Grant, IdentityProvider, OauthSettings, REDIRECT_PORT};
 pub use store::{TokenOwner, TokenStore};
 
-/// How long one request to an authorization server may take.
+/// The longest time for one request to an authorization server.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 
 /// A part of a request to an authorization server, in time as a whole: one that sends a byte now and then is not waited

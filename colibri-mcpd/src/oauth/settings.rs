@@ -1,11 +1,11 @@
-//! What an entry says of how its server's tokens are had: the key `oauth`.
+//! The key `oauth` of an entry: the way in which its server's tokens are obtained.
 
 use colibri_registry::EntryValue;
 
 /// The key `oauth` of an entry. All of it may be left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OauthSettings {
-    /// Which way tokens are had.
+    /// The grant.
     pub grant: Grant,
     /// The only issuer that is accepted. Where `client_id` stands, it must stand too: an id is that issuer's.
     pub issuer: Option<String>,
@@ -17,11 +17,11 @@ pub struct OauthSettings {
     pub private_key: Option<EntryValue>,
     /// The `https` address of a document that describes us, which is our id wherever such documents are known.
     pub client_metadata_url: Option<String>,
-    /// What is asked for, in place of what the server names.
+    /// The scopes to request, in place of those that the server names.
     pub scopes: Option<Vec<String>>,
     /// The port of `http://127.0.0.1:PORT/callback`, to which a person's browser is sent back.
     pub redirect_port: u16,
-    /// Who vouches for people in place of their own consent (enterprise-managed authorization).
+    /// The identity provider that vouches for people in place of their own consent (enterprise-managed authorization).
     pub identity_provider: Option<IdentityProvider>,
     /// `true`: one login, an operator's, serves everybody.
     pub shared: bool,
@@ -30,7 +30,7 @@ pub struct OauthSettings {
 /// The port of the redirect address where an entry names none.
 pub const REDIRECT_PORT: u16 = 7374;
 
-/// Which way tokens are had.
+/// The grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grant {
     /// A person logs in.

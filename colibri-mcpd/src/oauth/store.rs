@@ -18,7 +18,7 @@ use crate::policy::file;
 /// The most bytes of one file.
 const MAX_FILE: usize = 256 * 1024;
 
-/// Whose tokens they are.
+/// The owner of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TokenOwner {
     /// One user's.
@@ -30,18 +30,18 @@ pub enum TokenOwner {
 /// Tokens with all that they belong to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct StoredLogin {
-    /// Who issued them.
+    /// Their issuer.
     pub(super) issuer: String,
-    /// What they are for.
+    /// The resource that they are for.
     pub(super) resource: String,
-    /// Where the next are had.
+    /// The address that issues the next ones.
     pub(super) token_endpoint: String,
-    /// Where they are given back.
+    /// The address at which they are revoked.
     #[serde(default)]
     pub(super) revocation_endpoint: Option<String>,
     /// To which client they were issued.
     pub(super) client: Registration,
-    /// What was asked for, so that the next login asks for no less.
+    /// The requested scopes, so that the next login requests no fewer.
     pub(super) scopes: Vec<String>,
     #[serde(serialize_with = "exposed")]
     pub(super) access_token: SecretString,
@@ -49,7 +49,7 @@ pub(super) struct StoredLogin {
     pub(super) refresh_token: Option<SecretString>,
     /// Seconds since the epoch.
     pub(super) expires: Option<u64>,
-    /// Who the person is, for an identity provider to exchange.
+    /// The person's identity, for an identity provider to exchange.
     #[serde(serialize_with = "exposed_too")]
     pub(super) identity: Option<SecretString>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Registration {
     /// Seconds since the epoch; `None`: for good.
     #[serde(default)]
     pub(super) expires: Option<u64>,
-    /// Whether the entry names it: its secrets are read from there each time, and not kept here.
+    /// True if the entry names it: its secrets are read from there each time, and not kept here.
     #[serde(default)]
     pub(super) is_named: bool,
 }
@@ -107,14 +107,14 @@ fn exposed_too<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> R
     }
 }
 
-/// What is kept.
+/// The stored tokens.
 #[derive(Debug)]
 pub struct TokenStore {
     directory: PathBuf,
 }
 
 impl TokenStore {
-    /// What is kept below a state directory.
+    /// The store below a state directory.
     pub fn below(state_dir: &Path) -> TokenStore {
         TokenStore {
             directory: state_dir.join("oauth"),
@@ -143,7 +143,7 @@ impl TokenStore {
         forget(&self.login_file(server, owner))
     }
 
-    /// How an issuer registered us, for this redirect address.
+    /// The registration of this client at an issuer, for this redirect address.
     ///
     /// # Errors
     /// The file is none that can be used.

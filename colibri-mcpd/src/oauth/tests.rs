@@ -19,7 +19,7 @@ use colibri_registry::EntryValue;
 const ISSUER: &str = "https://issuer.example";
 const SERVER: &str = "https://server.example/mcp";
 
-/// What was asked: the URL without its query, the form or document, and `Authorization`.
+/// A request: the URL without its query, the form or document, and `Authorization`.
 #[derive(Debug, Clone)]
 struct Asked {
     url: String,
@@ -32,7 +32,7 @@ struct Asked {
 struct World {
     answers: Mutex<BTreeMap<String, Vec<(u16, Document)>>>,
     asked: Mutex<Vec<Asked>>,
-    /// What no text may show.
+    /// The values that no text may show.
     hidden: Mutex<Vec<String>>,
     /// The next answer waits: it is told that somebody asked, and waits to be told to go on.
     held: Mutex<Option<(Arc<Notify>, Arc<Notify>)>>,
