@@ -18,10 +18,10 @@ use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{Call, CallOutcome, Chain, Client};
 
-/// How soon it is looked again whether a call of an instance waits for a person, or it is stalled: no line says so.
+/// The interval at which an instance is checked for a call that waits for a person, or for a stall: no line says so.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What is asked for about agents.
+/// A request about agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AgentRequest {
     /// `colibri/agents`.
@@ -54,7 +54,7 @@ impl AgentRequest {
         }
     }
 
-    /// What stands before it: an agent works, as tools that change something do.
+    /// The gate of the request: an agent works, as tools that change something do.
     pub(crate) fn gate(&self) -> Gate {
         match self {
             AgentRequest::Spawn(_) => Gate::Write,
@@ -90,7 +90,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, r
     });
 }
 
-/// Who asks.
+/// The requesting user.
 #[derive(Clone, Copy)]
 struct OperatorCaller {
     uid: u32,

@@ -74,7 +74,7 @@ fn is_jailed(agent: &RegisteredAgent) -> bool {
     agent.refusal.is_none() && !agent.entry.disabled && agent.entry.command.jail.is_some()
 }
 
-/// What of the registry would not be served, and what is odd about it.
+/// Prints the entries of the registry that would not be served, and its oddities.
 fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
     let secrets = SecretStore::beside(&config.registry);
     for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
@@ -102,7 +102,7 @@ fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
     }
 }
 
-/// What a server on the host needs and does not have. Of jailed ones the helper's own check tells, which may look into
+/// The missing requirements of a server on the host. Of jailed ones the helper's own check tells, which may look into
 /// their roots.
 fn missing(command: &StdioCommand, secrets: &SecretStore) -> Option<String> {
     if command.jail.is_some() {
@@ -121,7 +121,7 @@ fn missing(command: &StdioCommand, secrets: &SecretStore) -> Option<String> {
     secrets.resolve(&command.env).err().map(|error| error.to_string())
 }
 
-/// How many servers and agents there are, and how many of them are not served.
+/// The number of servers and agents, and of those that are not served.
 fn counted(registry: &LoadedRegistry) -> String {
     let disabled = registry.servers.values().filter(|server| server.entry.disabled).count();
     let is_blocked = |server: &&RegisteredServer| server.refusal.is_some() || server.contract().is_err();
@@ -144,7 +144,7 @@ fn counted(registry: &LoadedRegistry) -> String {
     text
 }
 
-/// Why the helper would start nothing, whatever it is asked.
+/// The reason for which the helper would start nothing, whatever the request.
 fn policy_fault(registry: &Path) -> Option<String> {
     let policy = registry.with_file_name(POLICY);
     let error = std::fs::symlink_metadata(&policy).err()?;
@@ -154,7 +154,7 @@ fn policy_fault(registry: &Path) -> Option<String> {
     ))
 }
 
-/// Why the helper would not do for this way to root.
+/// The reason for which the helper would not work with this privilege backend.
 fn helper_fault(mode: PrivMode, helper: &Path) -> Option<String> {
     let shown = helper.display();
     let found = match std::fs::symlink_metadata(helper) {
@@ -175,7 +175,8 @@ fn helper_fault(mode: PrivMode, helper: &Path) -> Option<String> {
     })
 }
 
-/// Why those who should cannot open the socket: no such group, or another one on the directory or on the socket.
+/// The reason for which permitted users cannot open the socket: no such group, or another one on the directory or on
+/// the socket.
 pub(crate) fn socket_group(config: &DaemonConfig) -> Option<String> {
     let wanted = match &config.socket_group {
         None => None,

@@ -26,12 +26,12 @@ const MAX_NAME: usize = 256;
 const MAX_CALLS: usize = 4096;
 /// Values that stand deeper are not shown: a secret could stand anywhere in them.
 const MAX_DEPTH: usize = 64;
-/// How often text may be JSON inside a JSON string for a name in it to be found.
+/// The number of nested JSON strings in which a name is found.
 const LEVELS: usize = 3;
 /// The one name with `token` in it that is MCP's own, and no secret.
 const PROGRESS_TOKEN: &str = "progressToken";
 
-/// What the daemon remembers of a call while its answer is awaited.
+/// The daemon's notes on a call while its answer is awaited.
 #[derive(Debug, Clone)]
 struct TappedCall {
     client: Option<TapCaller>,
@@ -47,7 +47,7 @@ pub(super) struct Describer {
     calls: BTreeMap<(u64, u64), TappedCall>,
 }
 
-/// What an envelope says.
+/// The facts in an envelope.
 #[derive(Debug, Default)]
 struct EnvelopeSummary<'a> {
     kind: &'static str,
@@ -280,7 +280,7 @@ fn hide(edits: &mut Edits, json: Json<'_>, depth: usize, level: usize) {
     }
 }
 
-/// What is written in place of a character: itself, or the escape that JSON has for it, so that JSON stays the same.
+/// Writes a character: itself, or its JSON escape, so that the JSON stays the same.
 fn escape(c: char, out: &mut String) {
     if is_hidden(c) {
         out.extend(json_escape(c));

@@ -15,7 +15,7 @@ use colibri_protocol::{Failure, RpcError};
 use colibri_text::brief;
 use colibri_wire::Json;
 
-/// What a person asks for.
+/// A person's request about logins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginRequest {
     /// `colibri/login`.
@@ -41,7 +41,7 @@ impl LoginRequest {
     }
 }
 
-/// Why a request comes to nothing.
+/// The reason for which a request fails.
 enum LoginRefusal {
     /// It is not for this caller.
     Policy(Failure),

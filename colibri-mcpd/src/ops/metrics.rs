@@ -26,9 +26,9 @@ use colibri_api::{AgentState, CostSum, Overview, OverviewServer, ServerState as 
 
 /// Readers that are served at one time; further ones are only closed.
 const MAX_READERS: usize = 16;
-/// How long a reader may take altogether.
+/// The longest time for a reader altogether.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long a reader may keep silent before it gets plain text.
+/// The longest silence of a reader before it gets plain text.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Longest HTTP request that is read, bytes.
 const MAX_REQUEST: usize = 8192;
@@ -114,10 +114,10 @@ fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
 /// Numbers of one name: its help, and the value.
 type Gauge<T> = (&'static str, &'static str, T);
 
-/// How a server's number is read.
+/// Reads a number of a server.
 type OfServer = fn(&OverviewServer) -> u64;
 
-/// How a cost's number is read.
+/// Reads a number of a cost.
 type OfCost = fn(&CostSum) -> u64;
 
 /// All numbers at one time.
@@ -132,7 +132,7 @@ struct MetricsSnapshot {
     tasks: Option<[(TaskStatus, u64); 7]>,
     /// Claims, and tasks that came back to the queue, since the start.
     taken: TaskCounters,
-    /// What calls and models cost since the start.
+    /// The cost of calls and models since the start.
     costs: Totals,
 }
 

@@ -1,5 +1,5 @@
-//! What the daemon answers itself: who answers what, the operators' methods and streams, agents, costs, status, metrics, reload, and
-//! `--check`.
+//! The answers of the daemon itself: routing, the operators' methods and streams, agents, costs, status, metrics,
+//! reload, and `--check`.
 
 pub(crate) mod agents;
 pub(crate) mod check;

@@ -20,7 +20,7 @@ use colibri_text::brief;
 use colibri_trail::{Detail, EventName};
 use colibri_wire::Json;
 
-/// What an operator asks for.
+/// An operator's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OperatorRequest {
     /// `colibri/approvals`: the calls that wait for a person.
@@ -86,7 +86,7 @@ pub(crate) fn strict<T: DeserializeOwned>(params: Option<Json<'_>>) -> Result<T,
         .map_err(|error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200))))
 }
 
-/// What an operator may do, if the caller is one.
+/// The operator's rights, if the caller is one.
 ///
 /// # Errors
 /// [`Code::PolicyDenied`], for everybody else.
@@ -191,7 +191,7 @@ fn no_server(server: &str) -> String {
 /// The most bytes of differences in one answer, beyond the first; as JSON and escaped they are more.
 const MAX_SHOWN: usize = 2 << 20;
 
-/// What is approved and what waits to be, of all servers or of one.
+/// Lists approved definitions and those that wait for approval, of all servers or of one.
 fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
     json(&PinList {
         pins: rows_of(daemon, server)?,
@@ -205,7 +205,7 @@ fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
     })
 }
 
-/// What of a server waits, or one thing of it, against what is approved.
+/// Shows the differences of a server's waiting definitions, or of one of them, from the approved ones.
 fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> Result<Vec<u8>, String> {
     let rows = rows_of(daemon, Some(server))?;
     let wanted = subject.map(|subject| meant(&rows, subject));
@@ -290,7 +290,7 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String>
     Ok(rows)
 }
 
-/// What a person means who can write a name with hidden characters only as it is shown.
+/// Resolves the subject that a person wrote who can write a name with hidden characters only as it is shown.
 fn meant(rows: &[PinRow], subject: &PinSubject) -> PinSubject {
     let shown_so = |row: &&PinRow| row.subject.is_shown_as(subject);
     let exact = rows.iter().find(|row| row.subject == *subject);

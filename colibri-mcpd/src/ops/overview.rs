@@ -70,7 +70,7 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
     }
 }
 
-/// Who has had answers, those who had most first, and not more of them than a person can look through.
+/// The users who had most answers, most first, and no more than a person can look through.
 fn spenders(daemon: &Daemon) -> Vec<Spender> {
     let (shares, clients) = (daemon.host.shares(), daemon.chain.rules.clients.load());
     let rule = |uid| {

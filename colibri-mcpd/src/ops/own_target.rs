@@ -1,4 +1,4 @@
-//! What the daemon answers itself: the protocol's own methods, the tool list, and the `colibri_*` tools.
+//! The daemon's own answers: the protocol's own methods, the tool list, and the `colibri_*` tools.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ const SHARES_TASK: &str = "colibri_create_task: share";
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
     operation: String,
-    /// Whether that is a name of ours, and not a client's word.
+    /// True if that is a name of ours, and not a client's word.
     named: bool,
     gate: Gate,
     work: OwnWork,
@@ -103,17 +103,17 @@ impl Own {
         Own::target(method, Gate::None, OwnWork::Watch(daemon, watch))
     }
 
-    /// What is asked for about the caller's own login.
+    /// Answers requests about the caller's own login.
     pub(crate) fn login(daemon: Arc<Daemon>, method: &str, request: LoginRequest) -> Arc<dyn CallTarget> {
         Own::target(method, Gate::None, OwnWork::Login(daemon, request))
     }
 
-    /// What is asked for about agents.
+    /// A request about agents.
     pub(crate) fn agent(daemon: Arc<Daemon>, method: &str, request: AgentRequest) -> Arc<dyn CallTarget> {
         Own::target(method, request.gate(), OwnWork::Agent(daemon, request))
     }
 
-    /// What is asked for about costs.
+    /// Answers requests about costs.
     pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsRequest) -> Arc<dyn CallTarget> {
         Own::target(method, Gate::None, OwnWork::Costs(daemon, asked))
     }

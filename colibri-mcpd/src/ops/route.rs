@@ -1,4 +1,4 @@
-//! Who answers a call: Colibri itself, or a server.
+//! Routing of a call: to Colibri itself, or to a server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::relay::{CallArguments, CallOutcome, CallTarget, Client, RequestParts,
 use colibri_protocol::{Feature, Method, Request, RpcError, Version};
 use colibri_wire::Json;
 
-/// Who answers a request that is about one tool, prompt or resource.
+/// The target of a request about one tool, prompt or resource.
 ///
 /// # Errors
 /// The request does not say which, or not as MCP has it.
@@ -64,7 +64,7 @@ fn text<'a>(value: Option<Json<'a>>, place: &str, parts: &mut RequestParts) -> R
     text.ok_or_else(|| RpcError::invalid_params(format!("{place} must be a string")))
 }
 
-/// Who answers a method that MCP does not know: the server whose entry lists it.
+/// The target of a method that MCP does not know: the server whose entry lists it.
 pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc<dyn CallTarget>> {
     let table = daemon.host.table();
     let method = table.method(name)?;
@@ -93,7 +93,7 @@ impl RouteQuery<'_> {
         Own::tool(self.daemon.clone(), (definition.name, gate), tool)
     }
 
-    /// Who answers for a tool.
+    /// The target of a tool call.
     fn tool(
         &self,
         name: &str,
@@ -111,7 +111,7 @@ impl RouteQuery<'_> {
         }
     }
 
-    /// Who answers for a tool or a prompt that clients see under this name.
+    /// The target of a tool or a prompt that clients see under this name.
     fn named(&self, method: Method, feature: Feature, name: &str, version: Version) -> Arc<dyn CallTarget> {
         let operation = if method == Method::ToolsCall {
             name
@@ -150,7 +150,7 @@ impl RouteQuery<'_> {
         found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
     }
 
-    /// Who completes an argument of a prompt, or of a template of resources: the server whose it is.
+    /// The target that completes an argument of a prompt, or of a template of resources: its server.
     fn completion(
         &self,
         params: Json<'_>,
@@ -243,7 +243,7 @@ fn asked_for<'m, C>(
     }
 }
 
-/// Where the arguments of a tool stand that is called through another, whose own ones are `outer`.
+/// The place of the arguments of a tool that is called through another, whose own ones are `outer`.
 fn within(outer: Json<'_>, inner: Option<&[u8]>) -> CallArguments {
     let inner = inner.map(|inner| {
         let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);

@@ -1,4 +1,4 @@
-//! What the daemon's own tools may know of it, for one caller.
+//! The facts that the daemon's own tools may show one caller.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -135,7 +135,7 @@ impl CallerFacts {
         })
     }
 
-    /// What is offered of external servers.
+    /// The advertised tools of external servers.
     pub(super) fn offered(&self) -> AdvertisedTools {
         let host = &self.daemon.host;
         let sees = |id: &str| self.rights.sees_any(id);
@@ -214,7 +214,7 @@ impl CallerFacts {
             .then(|| item.definition(version, self.client.caller.uid))
     }
 
-    /// Whether nothing stands against a call of a tool whatever its arguments are.
+    /// True if nothing stands against a call of a tool whatever its arguments are.
     fn is_usable(&self, item: &Item) -> bool {
         item.standing.is_approved()
             && item.verdict.failure(&item.server.id, item.feature).is_none()
@@ -349,7 +349,7 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
     }
 }
 
-/// What of a server's tools is not offered although it runs, and why.
+/// The tools of a server that are not advertised although it runs, with the reasons.
 fn left_out(catalogue: &Catalogue) -> Option<String> {
     let left_out = &catalogue.lists[Feature::Tool.index()].left_out;
     (!left_out.is_empty()).then(|| format!("tools that are not offered: {}", left_out.join("; ")))

@@ -15,15 +15,15 @@ use colibri_protocol::AnswerBody;
 
 /// Bytes queued for a client from which on it gets no more until it has read.
 const AHEAD: usize = 1024 * 1024;
-/// How soon a client that is behind is looked at again.
+/// The interval after which a client that is behind is looked at again.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A streaming answer.
 pub(super) struct AnswerStream {
-    /// Whose it is.
+    /// The server that has it.
     pub(super) daemon: Arc<Daemon>,
     chain: Arc<Chain>,
-    /// Who is told.
+    /// The notified client.
     pub(super) client: Arc<Client>,
     /// The call that it answers.
     pub(super) held: Arc<SuspendedCall>,

@@ -1,4 +1,4 @@
-//! What the system says of this process's memory.
+//! The system's figures of this process's memory.
 
 #![allow(unsafe_code, reason = "system calls that no safe library offers")]
 

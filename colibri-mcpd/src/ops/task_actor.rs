@@ -1,4 +1,4 @@
-//! Who a client is to the board.
+//! A client's identity on the board.
 
 use std::sync::Arc;
 

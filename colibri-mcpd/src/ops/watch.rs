@@ -22,16 +22,16 @@ use colibri_protocol::{Code, Failure, RpcError};
 use colibri_trail::{Detail, EventName};
 use colibri_wire::Json;
 
-/// What a notification holds beside the frame, bytes; more than it ever is.
+/// The bytes that a notification holds beside the frame, at most.
 const AROUND: usize = 16 * 1024;
 /// The longest message that clients read (`client::lines::LINE_LIMIT`), whatever the daemon's limit is.
 const MAX_READ: usize = 16 * 1024 * 1024;
-/// How often the overview may be sent, milliseconds.
+/// The permitted interval of the overview, in milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// The most records of the trail in an overview.
 const MAX_TAIL: u64 = 200;
 
-/// What is watched.
+/// The watched topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// `colibri/tap`: the frames of a server.
@@ -161,7 +161,7 @@ fn describer(call: &Call, server: &HostedServer, full: bool, frame: usize) -> De
     Describer::new(call.id_text(), most, asked)
 }
 
-/// Why a stream may not go on, if so: an operator's right can be taken away.
+/// The reason for which a stream must end: an operator's right can be taken away.
 fn refused(stream: &AnswerStream) -> Option<&'static str> {
     let refused = operator::check(&stream.daemon, &stream.client).is_err();
     refused.then_some("you are no operator any more")
