@@ -1,11 +1,11 @@
-//! Who a request is from, where that is found out on the way: the seam at which OAuth comes in.
+//! Authorization of a request, where it is found out on the way: the seam at which OAuth comes in.
 
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
 use colibri_http::BoxFuture;
 
-/// What a server says to a request that it does not let in.
+/// The challenge of a server that refuses a request.
 #[derive(Debug, Clone)]
 pub struct Challenge {
     /// 401 or 403.

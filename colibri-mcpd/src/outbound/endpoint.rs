@@ -15,19 +15,19 @@ use super::send_error::{ExchangeError, SendError, SendErrorKind};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_text::brief;
 
-/// How often a request is sent that was refused for who asks.
+/// The number of times that a request is sent again that was refused for lack of authorization.
 const MAX_CHALLENGES: u32 = 3;
-/// How often one is that met the end of a kept connection, before a byte of it was sent.
+/// The number of times that a request is sent again because a reused connection ended before a byte of it was sent.
 const MAX_UNSENT: u32 = 3;
 /// The most bytes that are read of an answer that says why there is none.
 const MAX_REFUSAL: usize = 64 * 1024;
 /// The most bytes of it that are told.
 const MAX_TOLD: usize = 300;
 
-/// What a stream of events is called.
+/// The media type of a stream of events.
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// How an endpoint is spoken to.
+/// The transport of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointTransport {
     /// Streamable HTTP, of the version that server and client agree on.
@@ -40,17 +40,17 @@ pub enum EndpointTransport {
 pub struct Endpoint {
     /// Its URL.
     pub url: Uri,
-    /// How it is spoken to.
+    /// Its transport.
     pub transport: EndpointTransport,
     /// Header fields of every request; secrets are marked as sensitive.
     pub headers: HeaderMap,
-    /// What it is reached through.
+    /// The HTTP client.
     pub client: HttpClient,
-    /// Who asks, where the headers do not say it.
+    /// The authorization, where the headers do not carry it.
     pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
     pub max_message: usize,
-    /// How long an answer, or the next part of one, is waited for.
+    /// The longest wait for an answer, or for the next part of one.
     pub silence: Duration,
 }
 
@@ -136,7 +136,7 @@ impl Port {
     }
 }
 
-/// What kind of body an answer has.
+/// The kind of an answer's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
     Json,
@@ -154,8 +154,8 @@ pub(super) fn body_of(response: &ResponseStream) -> Body {
     }
 }
 
-/// What an answer of failure means, of which this was read. `hint` stands before what the server said: that may be a page
-/// of HTML, and a summary is cut.
+/// The meaning of a failed response, of which this was read. `hint` stands before what the server said: that may be a
+/// page of HTML, and a summary is cut.
 pub(super) fn refused(response: &ResponseStream, hint: &str, said: &[u8]) -> ExchangeError {
     let status = response.status;
     let kind = match status {

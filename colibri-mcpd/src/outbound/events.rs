@@ -19,9 +19,9 @@ use crate::peer::{Frame, FrameReader};
 use colibri_http::{ResponseStream, UrlOrigin, resolve_reference};
 use colibri_wire::{Envelope, envelope::EnvelopeKind};
 
-/// How long the server may take to name its endpoint.
+/// The longest time in which the server must name its endpoint.
 const NAMED: Duration = Duration::from_secs(15);
-/// How long a message without an answer may take before others follow it.
+/// The longest time for a message without an answer before others follow it.
 const TOLD: Duration = Duration::from_secs(5);
 /// The most bytes of an answer to a message, which says nothing.
 const MAX_ANSWER: usize = 64 * 1024;

@@ -1,21 +1,21 @@
-//! What a request came to that has no answer which could be relayed.
+//! The end of a request that has no answer to relay.
 
 use std::time::Duration;
 
 use colibri_http::HttpError;
 
-/// What became of a message that was to be sent.
+/// The failure of a message that was to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendError {
     /// The id of the request. `None`: it concerns all.
     pub id: Option<u64>,
-    /// What it means.
+    /// Its meaning.
     pub kind: SendErrorKind,
-    /// What happened. What the server said is cut and escaped, and may hold what it was given.
+    /// An event of the audit log. What the server said is cut and escaped, and may hold what it was given.
     pub message: String,
 }
 
-/// What a [`Fault`] means for who asked.
+/// The meaning of a [`SendError`] for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendErrorKind {
     /// Nothing was sent; it may go another time.
@@ -42,7 +42,7 @@ pub enum SendErrorKind {
     Invalid,
 }
 
-/// Why a message has no answer.
+/// The reason for which a message has no answer.
 #[derive(Debug)]
 pub(super) struct ExchangeError {
     pub(super) kind: SendErrorKind,

@@ -29,30 +29,30 @@ use colibri_wire::{Envelope, Json, envelope::EnvelopeKind};
 
 /// Bytes of messages that were written and not yet sent.
 const UNSENT: usize = 64 * 1024;
-/// How long the end of a session is told to the server, and a notification that others follow.
+/// The longest time for the notification of a session's end, and for a notification that others follow.
 const TOLD: Duration = Duration::from_secs(5);
-/// How long what is written is held for the stream of what a legacy server says without being asked: some servers send
-/// its head with its first event only.
+/// The time for which messages are held for the stream of a legacy server's own messages: some servers send its head
+/// with its first event only.
 const OPENED: Duration = Duration::from_secs(1);
-/// How long a legacy request lives on that was cancelled: its answer may be on its way.
+/// The time for which a cancelled legacy request lives on: its answer may be on its way.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
-/// What a URL may be that takes no POST (2025-11-25, basic/transports, "Backwards Compatibility").
+/// The other possible kind of a URL that takes no POST (2025-11-25, basic/transports, "Backwards Compatibility").
 const NO_POST: &str = " (is the path of the url right? A server of HTTP+SSE needs \"type\": \"sse\" in its entry)";
 /// The most tools of which it is kept what their calls repeat, and the most bytes of their names.
 const MAX_MIRRORED: usize = 4096;
 const MAX_TOOL_NAME: usize = 512;
-/// How long a notification or an answer may take.
+/// The longest time for a notification or an answer.
 const TOLD_AT_ALL: Duration = Duration::from_secs(60);
 /// The most bytes of them at once, and the most of them.
 const MAX_TELLING: usize = 16 << 20;
 const MAX_TOLD_AT_ONCE: usize = 256;
-/// How long an event stream may go on after its answer, for the connection to be kept.
+/// The time for which an event stream may go on after its answer, for the connection to be reused.
 const AFTER_ANSWER: Duration = Duration::from_millis(500);
 /// The wait before a stream is resumed of which the server does not say it, the shortest that it can say, and the longest.
 const RESUME: Duration = Duration::from_secs(1);
 const MIN_RESUME: Duration = Duration::from_millis(100);
 const MAX_RESUME: Duration = Duration::from_secs(60);
-/// How often in a row a stream is resumed that brings nothing.
+/// The number of times in a row that a stream is resumed which brings nothing.
 const MAX_RESUMED: u32 = 5;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -63,11 +63,11 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The two ends of a session.
 pub struct LegacyLink {
-    /// What is written here is sent. Closing it ends the session.
+    /// The messages to send. Closing it ends the session.
     pub input: DuplexStream,
-    /// What the server says.
+    /// The messages of the server.
     pub output: OutboundLines,
-    /// What became of requests that are not answered.
+    /// The failures of requests that are not answered.
     pub faults: mpsc::UnboundedReceiver<SendError>,
     /// The session, to wait for.
     pub ended: JoinHandle<()>,
@@ -107,17 +107,17 @@ struct OutboundSession {
 struct OutboundSessionState {
     /// The first request declared its version.
     is_modern: bool,
-    /// What the server called the session, in the legacy era.
+    /// The server's id of the session, in the legacy era.
     id: Option<HeaderValue>,
     /// The version that the server chose there.
     version: Option<HeaderValue>,
-    /// What calls of tools repeat in header fields, as the tools were last listed.
+    /// The arguments that tool calls repeat in header fields, as the tools were last listed.
     mirrored: BTreeMap<String, Arc<[MirroredArgument]>>,
     /// Requests that are not answered.
     pending: BTreeMap<u64, AbortHandle>,
 }
 
-/// What a request is, as far as it matters here.
+/// The facts of a request that matter here.
 struct OutboundRequest {
     id: u64,
     method: String,
@@ -214,7 +214,7 @@ impl OutboundSession {
         }
     }
 
-    /// What a call of a tool mirrors.
+    /// The header fields that a tool call mirrors.
     fn mirrored(&self, method: &str, params: Option<Json<'_>>) -> Arc<[MirroredArgument]> {
         let name = match method {
             "tools/call" => params.and_then(|params| params.get("name")?.as_str()),
@@ -548,7 +548,7 @@ impl OutboundSession {
     }
 }
 
-/// What came over a stream.
+/// The messages that came over a stream.
 #[derive(Default)]
 struct StreamMessages {
     events: usize,
@@ -559,7 +559,7 @@ fn forgotten() -> ExchangeError {
     ExchangeError::new(SendErrorKind::Forgotten, "the server forgot the session (404)")
 }
 
-/// Whether a message, or one of a batch, answers the request with this id.
+/// True if a message, or one of a batch, answers the request with this id.
 fn answers(message: &[u8], id: u64) -> bool {
     let is_it = |root: Json<'_>| match Envelope::of(root).map(|envelope| envelope.kind) {
         Ok(EnvelopeKind::Answer { id: Some(of), .. }) => of.as_u64() == Some(id),

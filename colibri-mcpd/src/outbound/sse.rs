@@ -80,7 +80,7 @@ impl Parser {
         Ok(())
     }
 
-    /// How many bytes of an event that is not whole are held.
+    /// The number of bytes held of an incomplete event.
     pub fn held(&self) -> usize {
         self.line.len() + self.data.len()
     }
@@ -90,7 +90,7 @@ impl Parser {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long to wait before the stream is resumed, if the server said.
+    /// The time before the stream is resumed, if the server said one.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
