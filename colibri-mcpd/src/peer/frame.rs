@@ -18,15 +18,16 @@ const FEW_LINES: usize = 4;
 const BURST: usize = 256;
 
 thread_local! {
-    /// What is read into: one buffer for all peers of a thread, so that an idle peer costs none.
+    /// The buffer for reading: one for all peers of a thread, so that an idle peer costs none.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; LARGEST_READ]);
 }
 
-/// How much is read at once while a peer says little; it doubles up to [`LARGEST_READ`] for one that says much.
+/// The number of bytes read at once while a peer sends little; it doubles up to [`LARGEST_READ`] for one that sends
+/// much.
 const SMALLEST_READ: usize = 4 * 1024;
 const LARGEST_READ: usize = 256 * 1024;
 
-/// What [`FrameReader::pop`] yields.
+/// An item of [`FrameReader::pop`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A line, without its end.
@@ -37,12 +38,12 @@ pub enum Frame {
         length: u64,
         /// The JSON-RPC id it had, where one could be read.
         id: Option<String>,
-        /// Whether it named a method: a request rather than an answer.
+        /// True if it named a method: a request rather than an answer.
         request: bool,
     },
     /// A line over four times the limit that has not ended: the peer will not stop.
     Endless {
-        /// What arrived of it, in bytes.
+        /// The number of its bytes that arrived.
         length: u64,
     },
 }
@@ -54,7 +55,7 @@ pub struct FrameReader<R> {
     /// Lines of the last read that were few.
     lines: VecDeque<Bytes>,
     buffer: BytesMut,
-    /// How far `buffer` was searched for a line end.
+    /// The offset up to which `buffer` was searched for a line end.
     searched: usize,
     read_size: usize,
     limit: usize,
@@ -91,7 +92,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// What it reads from.
+    /// The reader below.
     pub fn get_ref(&self) -> &R {
         &self.io
     }
@@ -105,12 +106,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// Whether a line that has not ended is longer than one read.
+    /// True if a line that has not ended is longer than one read.
     pub fn is_long(&self) -> bool {
         self.buffer.len() > LARGEST_READ
     }
 
-    /// Whether a line has come whose reading may take long.
+    /// True if a line has come whose reading may take long.
     pub fn has_much(&self) -> bool {
         const MUCH: usize = 1024 * 1024;
         let in_buffer = || self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some();

@@ -94,24 +94,24 @@ pub struct Outbox {
     limit: usize,
     /// Bytes queued and kept for this peer, to be read without the lock.
     held: AtomicUsize,
-    /// What its messages in flight have of it beside that.
+    /// The bytes of its messages in flight beside that.
     in_flight: AtomicUsize,
     cut_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct OutboxInner {
-    /// What is written first.
+    /// The pieces to write first.
     ready: VecDeque<QueuedPiece>,
-    /// What comes after that.
+    /// The bytes that follow them.
     tail: BytesMut,
-    /// Where it goes, once there is a task that writes what is not written at once.
+    /// The sink, once there is a task that writes what is not written at once.
     to: Option<Sink>,
-    /// Who takes it instead, and waits for something to take.
+    /// The task that takes the output instead, and waits for some.
     taker: Option<Waker>,
     /// Frames of which nothing was written or taken.
     frames: usize,
-    /// That task has to write: the peer took no more, or there is an end to be seen.
+    /// True if that task has to write: the peer took no more, or there is an end to be seen.
     waits: bool,
     /// The thread that writes it with others, later: one that comes later itself does not wait for that.
     listed: Option<ThreadId>,
@@ -138,16 +138,16 @@ impl fmt::Debug for Sink {
 #[derive(Debug)]
 struct QueuedPiece {
     bytes: Bytes,
-    /// Whether the queue took them out of the budget.
+    /// True if the queue took them out of the budget.
     counted: bool,
 }
 
-/// What was taken out of a queue.
+/// The pieces that were taken out of a queue.
 #[derive(Debug)]
 pub struct OutboxBatch {
     /// Its bytes, with a line end after each frame.
     pub pieces: Vec<Bytes>,
-    /// How many frames they are.
+    /// The number of frames.
     pub frames: usize,
     /// As long as this is there, they count as queued.
     pub charge: Charge,
@@ -358,7 +358,7 @@ impl Outbox {
         }
     }
 
-    /// Whether the peer was cut off: the daemon's budget is used up, and it had most of it.
+    /// True if the peer was cut off: the daemon's budget is used up, and it had most of it.
     pub fn was_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
     }
@@ -390,13 +390,13 @@ impl Outbox {
         self.tell(inner);
     }
 
-    /// Whether it takes no more and there is nothing left to be taken out.
+    /// True if it takes no more and there is nothing left to be taken out.
     pub fn is_over(&self) -> bool {
         let inner = self.inner();
         inner.closed && inner.is_empty()
     }
 
-    /// Whether what was queued was forgotten.
+    /// True if what was queued was forgotten.
     pub fn is_discarded(&self) -> bool {
         self.inner().broken
     }
@@ -483,7 +483,7 @@ impl Outbox {
         }))
     }
 
-    /// What was taken is gone.
+    /// Accounts for pieces that were taken and are gone.
     fn taken_is_gone(&self, queued: usize, counted: usize) {
         let mut inner = self.inner();
         // Of a queue that was discarded everything was given back then.
@@ -892,7 +892,7 @@ mod tests {
         assert_eq!(budget.queued(), 0);
     }
 
-    /// What is taken at once, if anything is.
+    /// The pieces that can be taken at once, if there are any.
     fn take(outbox: &Arc<Outbox>) -> Poll<Option<OutboxBatch>> {
         outbox.poll_taken(&mut Context::from_waker(Waker::noop()))
     }

@@ -1,4 +1,4 @@
-//! What is in flight towards a peer, by the ids that it is asked under.
+//! Requests in flight towards a peer, by the ids that it sees.
 //!
 //! An id is a slot and how often that slot was given out. It is at most 2^53-1, which every reader of JSON holds
 //! exactly, and never comes a second time in the peer's life: a late, a second or an invented answer finds nothing.
@@ -7,7 +7,7 @@
 const SLOT_BITS: u32 = 18;
 /// The most things in flight.
 const MAX_SLOTS: usize = 1 << SLOT_BITS;
-/// How often a slot is given out.
+/// The number of times that a slot is given out.
 const MAX_TURNS: u64 = (1 << (53 - SLOT_BITS)) - 1;
 /// Slots that stay although nothing is in flight.
 const KEPT_SLOTS: usize = 1024;
@@ -82,7 +82,7 @@ impl<T> Slab<T> {
         self.used += 1;
     }
 
-    /// What is in flight under an id.
+    /// The request in flight under an id.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         let (slot, turn) = parts(id);
         let slot = self.slots.get_mut(slot).filter(|slot| slot.turn == turn)?;
@@ -99,24 +99,24 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Whether an id was ever given out.
+    /// True if an id was ever given out.
     pub fn was_given(&self, id: u64) -> bool {
         let (slot, turn) = parts(id);
         let last = self.slots.get(slot).map_or(self.before, |slot| slot.turn);
         (1..=last).contains(&turn)
     }
 
-    /// How much is in flight.
+    /// The number of requests in flight.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether nothing is in flight.
+    /// True if nothing is in flight.
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// What is in flight, with its ids.
+    /// The requests in flight, with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let value = slot.value.as_ref()?;
