@@ -1,4 +1,5 @@
-//! What an agent may use: patterns on server ids, and rules on each such server's own names, as the registry has them.
+//! The tools that an agent may use: patterns on server ids, and rules on each such server's own names, as the registry
+//! has them.
 
 use std::sync::Arc;
 
@@ -42,19 +43,20 @@ impl AgentTools {
         self.servers.iter().filter(move |(pattern, _)| pattern.matches(server))
     }
 
-    /// Whether the agent may use anything of a server.
+    /// True if the agent may use anything of a server.
     pub fn has_any(&self, server: &str) -> bool {
         self.of(server).next().is_some()
     }
 
-    /// Whether the agent may use something of a server, be it after a person has said so.
+    /// True if the agent may use something of a server, be it after a person has said so.
     pub fn has(&self, server: &str, name: &str) -> bool {
         !matches!(self.judge(server, name), RuleVerdict::Deny { .. })
     }
 
-    /// What the rules say of something by a server's id and its own name or URI. Whatever pattern fits the server, its
-    /// `deny` holds, and its `confirm`, which lets through what a person allows. What `allow` gives is said under the
-    /// server's own id, if anything stands there, else under any pattern that fits; all, where no list says what.
+    /// The verdict of the rules on an item, by its server's id and its own name or URI. Whatever pattern fits the
+    /// server, its `deny` holds, and its `confirm`, which lets through what a person allows. What `allow` gives is said
+    /// under the server's own id, if anything stands there, else under any pattern that fits; all, where no list says
+    /// what.
     pub fn judge(&self, server: &str, name: &str) -> RuleVerdict {
         let find = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |of: &Pattern, rule: &str| format!("{}.{}.{rule}", self.place, of.as_str());

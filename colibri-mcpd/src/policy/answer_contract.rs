@@ -1,5 +1,5 @@
-//! What a contract says of a tool's answers: what they must be, what is recorded of them and of calls that it refused,
-//! which calls are made again, and which are left to the board.
+//! The part of a contract about a tool's answers: their required form, what is recorded of them and of refused calls,
+//! the calls that are made again, and those that are left to the board.
 //!
 //! It speaks of the structured result of our own integrations: a success has its facts in it, a failure is a
 //! [`ReportedFailure`].
@@ -28,10 +28,10 @@ const MAX_TEXT: usize = 200;
 /// Takes the values of secrets out of text.
 pub type Redact<'a> = &'a dyn Fn(&str) -> String;
 
-/// What a contract says of the answers of one tool.
+/// The part of a contract about the answers of one tool.
 #[derive(Debug)]
 pub struct AnswerContract {
-    /// Where it stands.
+    /// Its place in the policy file.
     place: String,
     result: Option<ResultTerm>,
     record: Option<RecordedField>,
@@ -48,10 +48,10 @@ struct RecordedField {
     fields: Vec<(String, Pointer)>,
 }
 
-/// What is recorded of a result.
+/// The recorded facts of a result.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResultFacts<'a> {
-    /// What kind of record it is.
+    /// The kind of record.
     pub event: &'a str,
     /// Its fields, those that the result has.
     pub fields: Vec<(&'a str, FieldFact)>,
@@ -93,7 +93,7 @@ impl AnswerContract {
         })
     }
 
-    /// Whether results are checked.
+    /// True if results are checked.
     pub fn checks_results(&self) -> bool {
         self.result.is_some()
     }
@@ -123,7 +123,7 @@ impl AnswerContract {
         }
     }
 
-    /// What stands against a tool that answers with a task: nobody would check the result of that.
+    /// The refusal of a tool that answers with a task: nobody would check the result of that.
     pub fn refuse_task(&self) -> Failure {
         self.refuse(
             "the server answered with a task, whose result the contract could not check; it was told to cancel it",
@@ -153,25 +153,25 @@ impl AnswerContract {
         (wait <= Duration::from_millis(MAX_WAIT_MS)).then_some(wait)
     }
 
-    /// What is recorded of a result that says of itself that it is none of failure. `redact` takes secrets out of text.
+    /// The recorded facts of a result that does not report a failure. `redact` takes secrets out of text.
     pub fn facts(&self, result: Json<'_>, redact: Redact<'_>) -> Option<ResultFacts<'_>> {
         let recorded = self.record.as_ref()?;
         Some(recorded.facts(Some(result.get("structuredContent")?), redact))
     }
 
-    /// What is recorded of a call that the contract refused. Arguments that two readers could see differently say
+    /// The recorded facts of a call that the contract refused. Arguments that two readers could see differently say
     /// nothing.
     pub fn refused(&self, arguments: &[u8], redact: Redact<'_>) -> Option<ResultFacts<'_>> {
         let recorded = self.refused.as_ref()?;
         Some(recorded.facts(unambiguous(arguments), redact))
     }
 
-    /// Whether calls may be left to the board.
+    /// True if calls may be left to the board.
     pub fn leaves_calls(&self) -> bool {
         self.task.is_some()
     }
 
-    /// What a call that ended with this code leaves to the board.
+    /// The deferred call that a call which ended with this code leaves to the board.
     pub fn left(&self, code: &str, arguments: &[u8], redact: Redact<'_>) -> Option<Left> {
         let task = self.task.as_ref().filter(|task| task.takes(code))?;
         let arguments = unambiguous(arguments);

@@ -16,7 +16,7 @@ use colibri_registry::sha256_hex;
 use colibri_text::{brief, visible};
 use colibri_wire::json::{Json, JsonKind};
 
-/// How long a call waits, where nothing else is said.
+/// The time for which a call waits, where nothing else is said.
 pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);
 
 /// The most calls of one uid that wait at once: one user must not fill the queue for the others.
@@ -41,24 +41,24 @@ const SECRET_NAMES: &[&str] = &[
     "privatekey",
 ];
 
-/// What a person decided, or time.
+/// The decision of a person, or of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The call may be made.
     Approved {
-        /// Who said so.
+        /// The person.
         by: u32,
     },
     /// It may not.
     Denied {
-        /// Who said so.
+        /// The person.
         by: u32,
     },
     /// Nobody answered in time, or the daemon is ending.
     Expired,
 }
 
-/// Why a decision was not taken.
+/// The reason for which a decision was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
     /// It was decided, has expired, was cancelled, or never was.
@@ -69,10 +69,10 @@ pub enum DecideError {
     OwnCall(String),
 }
 
-/// Whose call waits.
+/// The caller whose call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApprovalCaller<'a> {
-    /// Who called, or for whom the agent runs that did.
+    /// The caller, or the person for whom the calling agent runs.
     pub uid: u32,
     /// The agent that called, if one did.
     pub agent: Option<&'a str>,
@@ -214,7 +214,8 @@ impl ApprovalQueue {
 }
 
 impl PendingApproval {
-    /// What the one who waits is told, for the progress token of the call, which is JSON as it was written.
+    /// The progress notification for the waiting caller, for the progress token of the call, which is JSON as it was
+    /// written.
     pub fn notice(&self, token: &str) -> String {
         let seconds = self.until.saturating_duration_since(Instant::now()).as_secs();
         format!(
@@ -284,7 +285,7 @@ pub fn summary(arguments: &[u8]) -> String {
     )
 }
 
-/// Whether a member of this name may hold what nobody else is to read.
+/// True if a member of this name may hold what nobody else is to read.
 pub fn sounds_secret(name: &str) -> bool {
     let plain: String = name
         .chars()

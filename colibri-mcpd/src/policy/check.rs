@@ -1,4 +1,4 @@
-//! What the arguments of a call have to pass: the tool's own schema, and the operator's contract.
+//! The checks of a call's arguments: the tool's own schema, and the operator's contract.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl ToolCheck {
         }
     }
 
-    /// Why the tool's own schema is not applied, for status and log.
+    /// The reason for which the tool's own schema is not applied, for status and log.
     pub fn unchecked(&self) -> Option<&SchemaError> {
         self.schema.as_ref().err()
     }

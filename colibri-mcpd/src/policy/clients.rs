@@ -23,8 +23,8 @@ use super::pattern::Pattern;
 use super::usage::CostRule;
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
 
-/// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
-/// taken out of a group must lose it without a reload.
+/// The time for which an answer of the user database about a uid is believed: a look-up may go over the network, and a
+/// person who was taken out of a group must lose it without a reload.
 const GROUPS_KEPT: Duration = Duration::from_secs(30);
 
 /// The most rights that are remembered at once; beyond it the memory starts anew.
@@ -40,7 +40,7 @@ const RULE_KEYS: &[&str] = &[
     "self_approve",
     "cost",
 ];
-/// What servers can ask of people.
+/// The kinds of requests that servers may send to people.
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
 /// The user database, as far as policy asks it.
@@ -87,7 +87,7 @@ pub struct Clients {
     file: String,
     /// `None`: there is no file, and everybody who can open the socket gets the daemon's gates.
     rules: Option<ClientRules>,
-    /// What an operator should know although it is no error.
+    /// Notes for the operator that are no errors.
     notes: Vec<String>,
     /// The daemon's own user is the only one, and approves what waits: nobody else is there.
     alone: bool,
@@ -96,10 +96,10 @@ pub struct Clients {
     groups: Memory<Arc<[u32]>>,
 }
 
-/// What was found of callers lately, by uid and gid.
+/// Recent look-ups of callers, by uid and gid.
 type Memory<T> = Mutex<BTreeMap<(u32, u32), (Instant, T)>>;
 
-/// What is known of a caller, or found anew after [`GROUPS_KEPT`].
+/// The facts of a caller, looked up again after [`GROUPS_KEPT`].
 fn remembered<T: Clone>(memory: &Memory<T>, caller: &Caller, find: impl FnOnce() -> T) -> T {
     let key = (caller.uid, caller.gid);
     let now = Instant::now();
@@ -133,16 +133,16 @@ struct Rule {
     external: bool,
     servers: Vec<RuleScope>,
     deny: Vec<RuleScope>,
-    /// What servers may ask of the person; `None`: whatever their entries let them.
+    /// The kinds of requests that servers may send to the person; `None`: whatever their entries allow.
     ask: Option<Askable>,
-    /// Which tools are listed; `None`: not said.
+    /// The listed tools; `None`: not said.
     list: Option<ListMode>,
     operator: bool,
     self_approve: bool,
     cost: CostRule,
 }
 
-/// What of which servers an entry grants or denies.
+/// The servers and items that an entry grants or denies.
 #[derive(Debug)]
 struct RuleScope {
     servers: Pattern,
@@ -163,18 +163,18 @@ impl RuleScope {
     }
 }
 
-/// What one caller may do.
+/// The rights of one caller.
 #[derive(Debug)]
 pub struct Rights {
     /// The gates that policy opens; a call passes those that the daemon opens too.
     pub gates: Gates,
-    /// Whether the operator's methods answer.
+    /// True if the operator's methods answer.
     pub operator: bool,
-    /// Whether this operator may approve calls that their own uid made.
+    /// True if this operator may approve calls that their own uid made.
     pub self_approve: bool,
-    /// What is said of this caller's cost.
+    /// The cost rule of this caller.
     pub cost: CostRule,
-    /// Which tools of servers are listed.
+    /// The list mode for servers' tools.
     pub list: ListMode,
     file: String,
     /// No rule restricts this caller.
@@ -280,23 +280,23 @@ impl Clients {
         Ok(Clients::new(file.to_owned(), Some(rules), notes, accounts))
     }
 
-    /// Whether there is no file.
+    /// True if there is no file.
     pub fn is_absent(&self) -> bool {
         self.rules.is_none()
     }
 
-    /// What an operator should know although it is no error, a sentence each.
+    /// Notes for the operator that are no errors, a sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What this caller may do. Quick, except for one look-up in the user database per caller and half a minute.
+    /// The rights of this caller. Quick, except for one look-up in the user database per caller and half a minute.
     pub fn rights(&self, caller: &Caller) -> Arc<Rights> {
         remembered(&self.kept, caller, || Arc::new(self.judge(caller)))
     }
 
-    /// Whether the caller is an operator whatever the user database says: root, and where there are no rules the daemon's
-    /// own user.
+    /// True if the caller is an operator whatever the user database says: root, and where there are no rules the
+    /// daemon's own user.
     pub fn operates_anyway(&self, caller: &Caller) -> bool {
         caller.uid == 0 || (self.rules.is_none() && caller.uid == nix::unistd::geteuid().as_raw())
     }
@@ -417,12 +417,12 @@ impl Rights {
         }
     }
 
-    /// Whether they are an agent's. What it may not use is not there for it.
+    /// True if they are an agent's. What it may not use is not there for it.
     pub fn is_agents(&self) -> bool {
         self.agent.is_some()
     }
 
-    /// Whether one server alone is there, under its own names.
+    /// True if one server alone is there, under its own names.
     pub fn is_narrowed(&self) -> bool {
         self.only.is_some()
     }
@@ -436,7 +436,7 @@ impl Rights {
         self.agent.as_ref().is_none_or(|tools| tools.has(server, name))
     }
 
-    /// Whether this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or
+    /// True if this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or
     /// URI.
     ///
     /// # Errors
@@ -477,7 +477,7 @@ impl Rights {
         Err(denied(self.places("servers"), "no rule grants it"))
     }
 
-    /// Whether servers may ask this caller for something.
+    /// True if servers may ask this caller for something.
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
@@ -496,7 +496,7 @@ impl Rights {
             .by_rule(rule))
     }
 
-    /// Whether this caller gets to see something in lists: what policy does not allow is hidden, while a closed gate of
+    /// True if this caller gets to see something in lists: what policy does not allow is hidden, while a closed gate of
     /// the daemon is answered with what to set.
     pub fn sees(&self, server: &str, feature: Feature, name: &str) -> bool {
         self.is_there(server)
@@ -513,14 +513,14 @@ impl Rights {
                         .any(|rule| find(&rule.servers, server, feature, name).is_some())))
     }
 
-    /// Whether this caller gets to see a server at all.
+    /// True if this caller gets to see a server at all.
     pub fn sees_any(&self, server: &str) -> bool {
         let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|scope| scope.servers.matches(server));
         self.is_there(server)
             && (self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
     }
 
-    /// Where this caller's cost is said.
+    /// The place of this caller's cost rule.
     pub fn cost_place(&self) -> String {
         self.places("cost")
     }

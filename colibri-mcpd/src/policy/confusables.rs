@@ -8,7 +8,7 @@ use unicode_normalization::UnicodeNormalization;
 use colibri_text::{is_hidden, visible};
 use colibri_wire::keys::fold;
 
-/// What a name looks like: equal for two names that a person, or a model, could take for each other. Folded, without
+/// The looks of a name: equal for two names that a person, or a model, could take for each other. Folded, without
 /// hidden characters and separators, accents dropped, letters that look like another replaced by it.
 ///
 /// A small table instead of all of UTS 39: names of tools are short and nearly always ASCII; what matters is `0` and
@@ -67,7 +67,7 @@ pub enum LookAlike {
         server: String,
         /// The tool's own name.
         tool: String,
-        /// Whose tool it could be taken for.
+        /// The server whose tool it could be taken for.
         other: String,
     },
 }
@@ -142,7 +142,7 @@ const MAX_TOOLS: usize = 1_000;
 /// The most characters of a name that are compared.
 const MAX_READ: usize = 100;
 
-/// What a name looks like up to each of its first separators.
+/// The looks of a name up to each of its first separators.
 fn beginnings(name: &str) -> impl Iterator<Item = String> {
     let separators = name
         .char_indices()

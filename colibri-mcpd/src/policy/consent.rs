@@ -8,7 +8,7 @@ use colibri_json::{Document, ValueCursor};
 
 use super::file::{self, FileError};
 
-/// What the user agreed to.
+/// The user's agreements.
 #[derive(Debug, Default)]
 pub struct UserConsent {
     digests: BTreeMap<String, String>,
@@ -33,7 +33,7 @@ impl UserConsent {
         Ok(UserConsent { digests })
     }
 
-    /// Why an entry with this digest is not served; `None`: the user agreed to it.
+    /// The reason for which an entry with this digest is not served; `None`: the user agreed to it.
     pub fn refusal(&self, server: &str, digest: &str) -> Option<String> {
         let why = match self.digests.get(server) {
             Some(agreed) if agreed == digest => return None,

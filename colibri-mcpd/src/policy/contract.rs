@@ -70,7 +70,7 @@ impl Contract {
         })
     }
 
-    /// Whether the contract lets a call of a tool, by its server's own name for it, pass.
+    /// True if the contract lets a call of a tool, by its server's own name for it, pass.
     ///
     /// # Errors
     /// [`Code::ContractDenied`] with the contract's reason, the place in the arguments, and the place in the file.
@@ -82,12 +82,12 @@ impl Contract {
         apply(server, term, place, arguments)
     }
 
-    /// What the contract says of the answers of a tool, by its server's own name for it.
+    /// The part of the contract about the answers of a tool, by its server's own name for it.
     pub fn answers(&self, tool: &str) -> Option<&AnswerContract> {
         self.tools.get(tool).map(|(_, answers)| answers)
     }
 
-    /// Whether the contract lets a prompt, by its server's own name for it, be had with these arguments, which are JSON
+    /// True if the contract lets a prompt, by its server's own name for it, be had with these arguments, which are JSON
     /// text that was validated. Where it says something of prompts, that is a closed list as well.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Contract {
     }
 }
 
-/// Whether a term lets a call pass; `place` is where it stands.
+/// True if a term lets a call pass; `place` is where it stands.
 fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &Inexact>) -> Result<(), Failure> {
     let denied = |why: String, advice: &str| {
         Err(Failure::new(Code::ContractDenied, why)
@@ -173,7 +173,7 @@ fn tools(
     Ok(tools)
 }
 
-/// Where the term of a tool stands.
+/// The place of a tool's term.
 fn place(file: &str, tool: &str) -> String {
     format!("{file}: tools.{}", visible(tool))
 }

@@ -1,4 +1,4 @@
-//! What a contract leaves to the board: calls that it refused, or that failed for good.
+//! Deferred calls of a contract: calls that it refused, or that failed for good.
 
 use colibri_api::PERSON;
 use colibri_json::{DocumentError, Object, ValueCursor};
@@ -36,9 +36,9 @@ pub(super) struct TaskTerm {
 pub struct Left {
     /// What is to be done, in one line.
     pub title: String,
-    /// What the arguments say of it, by name: escaped and cut.
+    /// The described arguments, by name: escaped and cut.
     pub fields: Vec<(String, String)>,
-    /// What somebody must be able to do to take it.
+    /// The capabilities that its taker needs.
     pub capabilities: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl TaskTerm {
         })
     }
 
-    /// Whether a call that ends with this code becomes a task.
+    /// True if a call that ends with this code becomes a task.
     pub(super) fn takes(&self, code: &str) -> bool {
         self.codes.is_empty() || self.names(code)
     }

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Why a policy file was not read. What was in force before stays.
+/// The reason for which a policy file was not read. What was in force before stays.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It could not be opened or read.
@@ -12,7 +12,7 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// It is not a file that only its owner decides about.
@@ -20,7 +20,7 @@ pub enum FileError {
     Unsafe {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The fault, and the remedy.
         why: String,
     },
     /// Its contents are wrong.
@@ -31,7 +31,7 @@ pub enum FileError {
 /// A file that was read.
 #[derive(Debug)]
 pub struct File {
-    /// What is in it.
+    /// Its content.
     pub content: Vec<u8>,
     /// Its mode.
     pub mode: u32,

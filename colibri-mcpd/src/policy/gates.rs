@@ -2,7 +2,7 @@
 
 use colibri_protocol::{Code, Failure};
 
-/// Who is on the other end of a socket, as the kernel says: never what the peer says of itself.
+/// The peer of a socket, as the kernel says: never what the peer reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// Effective user id at the time of connect(2).
@@ -39,7 +39,7 @@ impl Caller {
     }
 }
 
-/// What stands in front of a tool. The two gates are separate because they open different trust surfaces.
+/// The gate in front of a tool. The two gates are separate because they open different trust surfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gate {
     /// Nothing: reading is always allowed.
@@ -61,7 +61,7 @@ impl Gate {
     }
 }
 
-/// How a gate stands for one caller.
+/// The state of a gate for one caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateState {
     /// Calls pass.
@@ -87,7 +87,7 @@ pub struct CallerGates {
 }
 
 impl CallerGates {
-    /// Whether a call behind this gate passes.
+    /// True if a call behind this gate passes.
     ///
     /// # Errors
     /// Why it does not, and what to set.
@@ -138,12 +138,12 @@ impl Gates {
         }
     }
 
-    /// Whether a gate is open.
+    /// True if a gate is open.
     pub fn is_open(self, gate: Gate) -> bool {
         self.open & gate.bit() == gate.bit()
     }
 
-    /// What is left when these ([`Gate::bit`]) are closed.
+    /// The gates that are left when these ([`Gate::bit`]) are closed.
     pub fn without(self, closed: u8) -> Gates {
         Gates {
             open: self.open & !closed,

@@ -1,4 +1,4 @@
-//! Who may call what: gates, clients, tool rules, contracts, pins, approvals.
+//! Decisions about calls: gates, clients, tool rules, contracts, pins, approvals.
 //!
 //! Everything here is synchronous and immutable once built, except for [`Pins`] and [`Approvals`], which keep state; a
 //! reload builds new values and swaps them whole.

@@ -23,7 +23,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether the whole name fits. Names are compared byte by byte: case, and characters that only look alike, differ.
+    /// True if the whole name fits. Names are compared byte by byte: case, and characters that only look alike, differ.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);

@@ -56,18 +56,18 @@ impl UserQuota {
     };
 }
 
-/// Why a connection is not served.
+/// The reason for which a connection is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// There are as many as there may be.
     #[error("{0} clients are connected already (--max-clients)")]
     All(usize),
-    /// What is left is for operators.
+    /// All ordinary places are taken; the rest is for operators.
     #[error(
         "{0} clients are connected already, and the last {1} places are for operators (--max-clients, --keep-clients)"
     )]
     KeptBack(usize, usize),
-    /// What is left is for users who have none.
+    /// The rest is for users who have none.
     #[error("{0} clients are connected already, and the last {1} places are for users who have none (--max-clients)")]
     Newcomers(usize, usize),
     /// The user has as many as one user may have.
@@ -81,7 +81,7 @@ pub enum Full {
     Doors(usize),
 }
 
-/// What all users have taken.
+/// The usage of all users.
 #[derive(Debug)]
 pub struct UserQuotas {
     limits: UserQuota,
@@ -90,11 +90,11 @@ pub struct UserQuotas {
     agents: AtomicUsize,
     /// Kept for as long as the daemon runs: who comes back finds what was taken.
     users: Mutex<HashMap<u32, Arc<UserUsage>>>,
-    /// Who keeps what is spent.
+    /// Serialises the storing of usage.
     keeping: Mutex<()>,
 }
 
-/// What one user has taken.
+/// The usage of one user.
 #[derive(Debug)]
 pub struct UserUsage {
     /// The person's for whom the agent runs whose share it is; `None`: it is a person's.
@@ -136,7 +136,7 @@ impl UserQuotas {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a user has taken.
+    /// The usage of a user.
     pub fn of(&self, uid: u32) -> Arc<UserUsage> {
         self.users().entry(uid).or_insert_with(|| self.new_share(None)).clone()
     }
@@ -159,7 +159,7 @@ impl UserQuotas {
         })
     }
 
-    /// What people have had today and the modes that they chose, as it was kept.
+    /// Restores the users' usage of today and their cost modes from the store.
     pub fn recall(&self, kept: impl IntoIterator<Item = (u32, DailyUsage)>) {
         for (uid, spent) in kept {
             self.of(uid).spending.recall(spent);
@@ -185,7 +185,7 @@ impl UserQuotas {
         Ok(())
     }
 
-    /// Who has had anything on this day, who had most first.
+    /// The users with usage on this day, those who had most first.
     pub fn spent_on(&self, day: CostDay) -> Vec<(u32, DailyUsage)> {
         let users = self.users();
         let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day)));
@@ -307,7 +307,7 @@ impl UserUsage {
         self.spending.terms(rule).of_agent()
     }
 
-    /// What its user has had on a day, and the mode that they chose.
+    /// Its user's usage on a day, and the mode that they chose.
     pub fn spent_on(&self, day: CostDay) -> DailyUsage {
         self.spending.on(day)
     }
@@ -317,7 +317,7 @@ impl UserUsage {
         self.spending.add(day, bytes)
     }
 
-    /// How many bytes of a list count on a day, on which all lists of its user count for so many at most.
+    /// The bytes of a list that count on a day, on which all lists of its user count for so many at most.
     pub fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
         self.spending.of_list(day, bytes, most)
     }
@@ -337,7 +337,7 @@ impl UserUsage {
         self.trail.take(bytes);
     }
 
-    /// Whether the user has filled the trail faster than one user may.
+    /// True if the user has filled the trail faster than one user may.
     pub fn trail_is_spent(&self) -> bool {
         self.trail.wait().is_some()
     }
@@ -367,11 +367,11 @@ struct Flow {
     rate: i64,
     /// The most that flows back at once.
     most: i64,
-    /// When what flowed was added last.
+    /// The time of the last refill.
     filled: Mutex<Instant>,
 }
 
-/// What is counted in, so that a few in a minute are not nothing in a millisecond.
+/// The unit of the count, so that a few in a minute are not nothing in a millisecond.
 const UNIT: i64 = 1_000_000;
 
 impl Flow {
@@ -396,7 +396,7 @@ impl Flow {
         }
     }
 
-    /// How long until there is something left; `None`: there is.
+    /// The time until there is something left; `None`: there is.
     fn wait(&self) -> Option<Duration> {
         if self.rate == 0 || self.left.load(Ordering::Relaxed) > 0 {
             return None;

@@ -14,9 +14,9 @@ pub struct ReportedFailure {
     /// A letter `A-Z`, then at most 39 characters of `A-Z`, `0-9` and `_`; of our own codes `INTEGRATION_UNAVAILABLE` alone, which is the one
     /// that integrations share with us.
     pub code: String,
-    /// Whether it may go away by itself; `None`: it does not say.
+    /// True if it may go away by itself; `None`: it does not say.
     pub transient: Option<bool>,
-    /// How long the other side wants to be left alone.
+    /// The time for which the other side wants to be left alone.
     pub retry_after: Option<Duration>,
 }
 

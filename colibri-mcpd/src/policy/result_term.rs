@@ -1,4 +1,4 @@
-//! What a contract says of a result: what a success must be, whatever its server says.
+//! The part of a contract about a result: the required form of a success, whatever its server reports.
 
 use colibri_json::{DocumentError, ValueCursor};
 use colibri_text::brief;
@@ -11,15 +11,15 @@ use super::terms::{self, Pointer};
 
 /// The most pairs that have to be the same.
 const MAX_SAME: usize = 16;
-/// What makes a result what it is.
+/// The members that make a result what it is.
 const MEMBERS: [&str; 5] = ["_meta", "content", "isError", "resultType", "structuredContent"];
 
-/// What a result has and a question has not.
+/// The members that a result has and a question has not.
 const OF_RESULT: [&str; 3] = ["content", "isError", "structuredContent"];
 /// The most characters of a key that are told.
 const MAX_KEY: usize = 40;
 
-/// What the structured result of a success must be.
+/// The required structured result of a success.
 #[derive(Debug)]
 pub(super) struct ResultTerm {
     schema: Box<Schema>,
@@ -150,7 +150,7 @@ mod tests {
     const ARGUMENTS: &[u8] = br#"{"branch":"feature/\u0061","message":"m"}"#;
     const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    /// Why a success with this structured content, and this beside it, is refused.
+    /// The reason for which a success with this structured content, and this beside it, is refused.
     fn why(structured: &str, beside: &str) -> Option<String> {
         let result = format!(r#"{{"structuredContent":{structured}{beside}}}"#);
         let result = Json::parse(result.as_bytes()).unwrap_or_else(|_| panic!("{result}"));

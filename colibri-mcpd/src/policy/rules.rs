@@ -5,7 +5,7 @@ use super::tool_rules::ToolRules;
 use colibri_protocol::{Code, Failure, Feature};
 use colibri_wire::Json;
 
-/// What the rules say of one tool, prompt or URI. Rules are named as file and key.
+/// The verdict of the rules on one tool, prompt or URI. Rules are named as file and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// It may be called.
@@ -61,9 +61,9 @@ impl ServerRules {
         }
     }
 
-    /// What the rules say of something; `definition` is the server's, of which an explicit `destructiveHint: true` may
-    /// tighten the verdict where the entry says `confirm_destructive`. No annotation ever loosens one: the server that
-    /// writes them is the one that is to be held (2025-11-25, "Tool Annotations").
+    /// The verdict of the rules on an item; `definition` is the server's, of which an explicit `destructiveHint: true`
+    /// may tighten the verdict where the entry says `confirm_destructive`. No annotation ever loosens one: the server
+    /// that writes them is the one that is to be held (2025-11-25, "Tool Annotations").
     pub fn judge(&self, feature: Feature, name: &str, definition: &[u8]) -> RuleVerdict {
         let (key, rules) = match feature {
             Feature::Tool => ("tools", &self.tools),
@@ -94,18 +94,18 @@ impl ServerRules {
         RuleVerdict::Allow
     }
 
-    /// Whether the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
+    /// True if the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
     pub fn idempotent(&self, tool: &str) -> bool {
         self.tools.idempotent.iter().any(|pattern| pattern.matches(tool))
     }
 
-    /// Whether the operator marked the tool as one that is always listed.
+    /// True if the operator marked the tool as one that is always listed.
     pub fn always(&self, tool: &str) -> bool {
         self.tools.always.iter().any(|pattern| pattern.matches(tool))
     }
 }
 
-/// Whether a definition says `destructiveHint: true`, in any of several members of that name: of two that disagree a
+/// True if a definition says `destructiveHint: true`, in any of several members of that name: of two that disagree a
 /// reader could see either.
 fn says_destructive(definition: &[u8]) -> bool {
     let Some(definition) = Json::part(definition, 0..definition.len()) else {

@@ -10,13 +10,13 @@ use colibri_json::{HALF_SURROGATE, JsonFault, JsonReader, PathStep, ValueKind};
 use colibri_text::brief;
 use serde_json::{Map, Number, Value};
 
-/// How deep arguments may be nested.
+/// The deepest nesting of arguments.
 pub(super) const MAX_DEPTH: usize = 128;
 
 /// The most bytes of arguments that are read: reading is done between two calls of other clients.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// How the whole is called where a place is named.
+/// The name of the whole where a place is named.
 const TOP: &str = "the top level";
 
 /// The most values (and keys) of arguments that are read.
@@ -27,18 +27,18 @@ const MAX_VALUES: usize = 100_000;
 pub struct Exact {
     /// The arguments.
     pub value: Value,
-    /// How much there is to look at on each level, from 0: a unit for each value, key, and 16 bytes of text.
+    /// The units on each level, from 0: one for each value, key, and 16 bytes of text.
     pub(super) levels: Vec<u64>,
 }
 
-/// Why arguments cannot be read exactly, and where: a JSON pointer (RFC 6901), shortened, with unusual characters
-/// escaped.
+/// The reason for which arguments cannot be read exactly, and the place: a JSON pointer (RFC 6901), shortened, with
+/// unusual characters escaped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why} at {at}")]
 pub struct Inexact {
     /// The place.
     pub at: String,
-    /// What stands there.
+    /// The fault.
     pub why: &'static str,
 }
 
@@ -122,7 +122,7 @@ const BROKEN: &str = "something that is not JSON";
 const TOO_DEEP: &str = "more than 128 levels";
 const TOO_LARGE: &str = "a number beyond 64 bits or 17 digits";
 
-/// What was read so far, by levels.
+/// The units read so far, by levels.
 #[derive(Default)]
 struct LevelCounts {
     values: usize,
@@ -152,7 +152,7 @@ fn because(why: &'static str) -> JsonFault {
     }
 }
 
-/// What the reader found, as it is said of arguments.
+/// The reader's fault, in words about arguments.
 fn inexact(fault: JsonFault) -> JsonFault {
     let why = match fault.why {
         TOO_DEEP => TOO_DEEP,
@@ -244,7 +244,7 @@ pub(super) fn shown_pointer(pointer: &str) -> String {
     brief(pointer, 160)
 }
 
-/// Whether some readers take one key for the other, although they differ.
+/// True if some readers take one key for the other, although they differ.
 pub(super) fn look_alike(one: &str, other: &str) -> bool {
     one != other && fold(one) == fold(other)
 }

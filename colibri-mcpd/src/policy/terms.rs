@@ -1,4 +1,4 @@
-//! What the terms of contracts are made of: schemas, places in objects, names and reasons.
+//! The parts of contract terms: schemas, places in objects, names and reasons.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Pointer {
         Pointer::parse(cursor.text()?).ok_or_else(why)
     }
 
-    /// What stands there.
+    /// The fault.
     pub(super) fn of<'a>(&self, object: Json<'a>) -> Option<Json<'a>> {
         self.0.iter().try_fold(object, |value, key| value.get(key))
     }
@@ -93,7 +93,7 @@ pub(super) fn fields(
     members.into_iter().map(field).collect()
 }
 
-/// What every record of a contract has.
+/// The fields of every contract record.
 const TAKEN: [&str; 5] = ["call", "uid", "server", "tool", "latency_ms"];
 
 /// Reads the schema of an object. It is closed, and every keyword of it applies.

@@ -8,11 +8,11 @@ use super::pattern::Pattern;
 /// Rules on the server's own names of its tools or prompts, or on its URIs. Patterns know `*` alone.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolRules {
-    /// What may be asked for; empty means everything.
+    /// The allowed patterns; empty means everything.
     pub allow: Vec<Pattern>,
-    /// What may not; wins over `allow`.
+    /// The denied patterns; they win over `allow`.
     pub deny: Vec<Pattern>,
-    /// What needs a person's confirmation.
+    /// The patterns that need a person's confirmation.
     pub confirm: Vec<Pattern>,
     /// `true`: a tool that declares `destructiveHint: true` is treated as listed in `confirm`.
     pub confirm_destructive: bool,

@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 use colibri_api::{CostDay, CostMode, CostSetBy};
 use colibri_json::ValueCursor;
 
-/// What the client policy says of a caller's cost: `cost` of `clients.json`.
+/// The cost rule of a caller in the client policy: `cost` of `clients.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CostRule {
     /// The mode; `None`: it says nothing of it.
     pub mode: Option<CostMode>,
-    /// Whether the mode goes up where its budget is spent.
+    /// True if the mode goes up where its budget is spent.
     pub escalates: bool,
 }
 
@@ -39,7 +39,7 @@ impl CostRule {
         })
     }
 
-    /// What two entries that speak for one caller say together: the more generous of both.
+    /// The rule of two entries that apply to one caller: the more generous of both.
     #[must_use]
     pub(super) fn or(self, other: CostRule) -> CostRule {
         CostRule {
@@ -48,7 +48,7 @@ impl CostRule {
         }
     }
 
-    /// Whether a caller may choose this mode: none above what policy gives, unless that goes up by itself anyway.
+    /// True if a caller may choose this mode: none above what policy gives, unless that goes up by itself anyway.
     pub fn lets(&self, wanted: CostMode) -> bool {
         self.escalates || self.mode.is_none_or(|given| wanted <= given)
     }
@@ -69,20 +69,20 @@ impl CostRule {
 pub struct Terms {
     /// The mode; `None`: none is set, and nothing is held back.
     pub mode: Option<CostMode>,
-    /// Who set it.
+    /// Its setter.
     pub set_by: CostSetBy,
-    /// Whether it goes up where its budget is spent.
+    /// True if it goes up where its budget is spent.
     pub escalates: bool,
     /// The mode that policy gives where its user has chosen another: its budget holds for the whole day.
     pub cap: Option<CostMode>,
-    /// When its user last chose, be it to have no mode of their own, in milliseconds since the epoch; 0: never. A later
-    /// choice has a larger one.
+    /// The time of its user's last choice, be it to have no mode of their own, in milliseconds since the epoch; 0:
+    /// never. A later choice has a larger one.
     pub chosen_at: u64,
 }
 
 impl Terms {
-    /// When the budget of the mode began to count; `None`: with the day, or with the agent's instance. Policy's mode counts
-    /// all of that, any other what comes after the choice.
+    /// The start of the budget's period; `None`: the day's, or that of the agent's instance. Policy's mode counts all
+    /// of that, any other what comes after the choice.
     pub fn counts_from(&self) -> Option<u64> {
         Some(self.chosen_at).filter(|at| *at > 0 && self.set_by != CostSetBy::Policy)
     }
@@ -139,7 +139,7 @@ impl Terms {
     }
 }
 
-/// What one person has had today, and the mode that they chose.
+/// The usage of one person today, and the mode that they chose.
 #[derive(Debug)]
 pub(super) struct UserBudget {
     /// The daemon's mode for all.
@@ -156,14 +156,14 @@ struct UserBudgetInner {
     lists: (CostDay, u64),
 }
 
-/// What a person has had on a day, and the mode that they chose.
+/// The usage of a person on a day, and the mode that they chose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DailyUsage {
     /// The day.
     pub day: CostDay,
     /// Bytes of answers on that day.
     pub bytes: u64,
-    /// What they chose, until they choose again.
+    /// Their choice, until they choose again.
     pub own: Option<Choice>,
 }
 
@@ -172,7 +172,7 @@ pub struct DailyUsage {
 pub struct Choice {
     /// The mode; `None`: they took back what they had chosen.
     pub mode: Option<CostMode>,
-    /// When it was chosen, in milliseconds since the epoch; later than the choice before it.
+    /// The time of the choice, in milliseconds since the epoch; later than the choice before it.
     pub at: u64,
     /// Bytes of the day that were spent before that.
     pub before: u64,
@@ -216,7 +216,7 @@ impl UserBudget {
         }
     }
 
-    /// How it stands on a day.
+    /// The state on a day.
     pub(super) fn on(&self, day: CostDay) -> DailyUsage {
         let mut inner = self.inner();
         inner.now.on(day);
@@ -232,7 +232,7 @@ impl UserBudget {
         before
     }
 
-    /// How many bytes of a list count on a day, on which all lists count for so many at most.
+    /// The bytes of a list that count on a day, on which all lists count for so many at most.
     pub(super) fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
         let lists = &mut self.inner().lists;
         if lists.0 != day {
@@ -261,7 +261,7 @@ impl UserBudget {
         (inner.now, inner.kept) = (kept, kept);
     }
 
-    /// What is to be kept, if it is not.
+    /// The usage that is still to be stored, if any.
     pub(super) fn unkept(&self) -> Option<DailyUsage> {
         let inner = self.inner();
         (inner.now != inner.kept).then_some(inner.now)

@@ -1,5 +1,5 @@
-//! What a definition says: in one form that is compared and hashed, place by place as an operator reads it, and what
-//! in it nobody sees.
+//! The content of a definition: in one form that is compared and hashed, place by place as an operator reads it, and
+//! its invisible parts.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub fn canonical(raw: &[u8]) -> String {
     out
 }
 
-/// What is pinned of a definition: all of it, or of a resource or a template what a model reads or a host acts on.
+/// The pinned part of a definition: all of it, or of a resource or a template what a model reads or a host acts on.
 /// Files have a size and a time, which change without anybody meaning anything by it. With it, whether it says more
 /// than that there is something of this name.
 pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
@@ -109,7 +109,7 @@ fn write_object(out: &mut String, mut members: Vec<JsonMember<'_>>) {
     out.push('}');
 }
 
-/// How deep valid JSON is nested.
+/// The nesting depth of valid JSON.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest, mut inside, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {
@@ -211,7 +211,7 @@ fn shown_key(key: Json<'_>) -> String {
     format!("\"{}\"", visible(&plain.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// What stands at the places where the two do not say the same.
+/// The places at which the two differ.
 pub(super) fn compare(old: &str, new: &str) -> Vec<(String, char, String)> {
     let mut places: BTreeMap<String, [Vec<String>; 2]> = BTreeMap::new();
     for (side, text) in [old, new].into_iter().enumerate() {

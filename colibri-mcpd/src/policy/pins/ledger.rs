@@ -15,7 +15,7 @@ use super::pin::{Difference, PinError, TrustMode};
 use super::pin_status::{PinCheck, PinStatus};
 use super::saved::{PinFile, SavedPin, ServerPins, load, save, subject};
 
-/// Who approved what was trusted on first use.
+/// The approver of what was trusted on first use.
 const FIRST_USE: &str = "first use";
 /// The name of the pins file in the state directory.
 const FILE: &str = "pins.json";
@@ -36,11 +36,11 @@ pub struct Pins {
 
 struct PinLedgerState {
     file: PinFile,
-    /// What servers said last that is not as approved, by server and subject.
+    /// The servers' last definitions that are not as approved, by server and subject.
     waiting: BTreeMap<String, BTreeMap<Subject, WaitingText>>,
 }
 
-/// How much of a feature's pins a server has taken.
+/// The room that a feature's pins of one server take.
 struct Room {
     feature: Feature,
     pins: usize,
@@ -238,7 +238,7 @@ impl Pins {
         judgement
     }
 
-    /// Why a text that was never approved is not trusted.
+    /// The reason for which a text that was never approved is not trusted.
     fn untrusted(&self, text: &str, room: &Room) -> Option<String> {
         if let Some(c) = hidden_in(text) {
             return Some(format!("it holds hidden characters (\\u{{{:x}}})", c as u32));
@@ -303,8 +303,8 @@ impl Pins {
         rows.into_values().collect()
     }
 
-    /// What differs between what was approved and what waits; `None` if nothing waits. Nothing approved counts as
-    /// nothing said.
+    /// The difference of the waiting definitions from the approved ones; `None` if nothing waits. Nothing approved
+    /// counts as nothing said.
     pub fn diff(&self, server: &str, subject: &Subject) -> Option<Difference> {
         let state = self.state();
         let new = &state.waiting.get(server)?.get(subject)?.text;

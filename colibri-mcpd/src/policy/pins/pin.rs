@@ -1,11 +1,11 @@
-//! What is pinned, and why a pin cannot be kept or accepted.
+//! Pins, and the reasons for which one cannot be stored or accepted.
 
 use std::path::PathBuf;
 
 use super::definition::MAX_DEFINITION;
 use crate::policy::file::FileError;
 
-/// What happens to what was never seen before.
+/// The treatment of what was never seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustMode {
     /// It is pinned as it is, unless it has hidden characters.
@@ -14,7 +14,7 @@ pub enum TrustMode {
     Strict,
 }
 
-/// What waits to be accepted, against what was approved.
+/// A waiting definition beside the approved one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// SHA-256 of exactly what is shown as new: name it to [`super::Pins::accept`].
@@ -23,7 +23,7 @@ pub struct Difference {
     pub text: String,
 }
 
-/// Why pins cannot be read, kept or accepted.
+/// The reason for which pins cannot be read, stored or accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
     /// A pins file cannot be read.
@@ -39,13 +39,13 @@ pub enum PinError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// A text is longer than anything that is ever shown.
     #[error("{what} has more than {MAX_DEFINITION} bytes and cannot be accepted")]
     TooLong {
-        /// What.
+        /// The subject.
         what: String,
     },
     /// The pins file cannot be written; nothing was accepted.
@@ -53,7 +53,7 @@ pub enum PinError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// Nothing is waiting under that name.
@@ -61,7 +61,7 @@ pub enum PinError {
     NotWaiting {
         /// The server's id.
         server: String,
-        /// What of it.
+        /// The part of it.
         what: String,
     },
     /// The server has changed it again since the operator looked.
@@ -70,7 +70,7 @@ pub enum PinError {
          colibri-mcp pin diff"
     )]
     ChangedAgain {
-        /// What has changed.
+        /// The change.
         what: String,
         /// SHA-256 of what waits now.
         now: String,

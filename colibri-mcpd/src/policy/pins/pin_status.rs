@@ -1,4 +1,4 @@
-//! How definitions stand to their pins.
+//! The pin status of definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use colibri_api::PinState;
 use colibri_protocol::{Code, Failure, Feature};
 use colibri_text::brief;
 
-/// How something stands to its pin.
+/// The pin status of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PinStatus {
     /// As approved.
@@ -23,12 +23,12 @@ pub enum PinStatus {
     },
 }
 
-/// How a server's definitions stand to their pins.
+/// The pin check of a server's definitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinCheck {
     /// Its instructions; [`Standing::Approved`] if it has none.
     pub instructions: PinStatus,
-    /// What it offers of each feature, by [`Feature::index`] and its own names. Definitions of the same name that
+    /// The items of each feature, by [`Feature::index`] and the server's own names. Definitions of the same name that
     /// differ stand as the worse of them.
     pub definitions: [BTreeMap<String, PinStatus>; Feature::COUNT],
     /// The tools whose definition a person accepted, or who made the image: not those that were trusted on first use.
@@ -36,20 +36,20 @@ pub struct PinCheck {
 }
 
 impl PinCheck {
-    /// What was said by who said nothing.
+    /// The check of a server that lists nothing.
     pub const NOTHING: PinCheck = PinCheck {
         instructions: PinStatus::Approved,
         definitions: [const { BTreeMap::new() }; Feature::COUNT],
         by_hand: BTreeSet::new(),
     };
 
-    /// How a definition stands; [`Standing::Approved`] for one that is not listed, which cannot mislead.
+    /// The pin status of a definition; [`PinStatus::Approved`] for one that is not listed, which cannot mislead.
     pub fn of(&self, feature: Feature, name: &str) -> &PinStatus {
         let standing = self.definitions[feature.index()].get(name);
         standing.unwrap_or(&PinStatus::Approved)
     }
 
-    /// Whether all that it offers is as approved.
+    /// True if all that it offers is as approved.
     pub fn is_clean(&self) -> bool {
         Feature::ALL
             .into_iter()
@@ -64,7 +64,7 @@ impl PinCheck {
         blocked.map(|(name, _)| name.as_str())
     }
 
-    /// How many tools are not as approved, and how many of all else.
+    /// The number of tools that are not as approved, and of all other items.
     pub fn blocked_counts(&self) -> (u64, u64) {
         let count = |feature| self.blocked(feature).count() as u64;
         let others = [Feature::Prompt, Feature::Resource, Feature::Template].map(count);
@@ -87,12 +87,12 @@ const MEMBERS: [&str; 10] = [
 ];
 
 impl PinStatus {
-    /// Whether it is as approved.
+    /// True if it is as approved.
     pub fn is_approved(&self) -> bool {
         *self == PinStatus::Approved
     }
 
-    /// How it stands, in a word.
+    /// The status in a word.
     pub fn state(&self) -> PinState {
         match self {
             PinStatus::Approved => PinState::Approved,
@@ -101,8 +101,8 @@ impl PinStatus {
         }
     }
 
-    /// Why it is not approved, in the daemon's words alone: who reads this is to be kept from the server's. `None` if
-    /// it is.
+    /// The reason for which it is not approved, in the daemon's words alone: its reader is to be kept from the
+    /// server's. `None` if it is.
     pub fn reason(&self) -> Option<String> {
         match self {
             PinStatus::Approved => None,

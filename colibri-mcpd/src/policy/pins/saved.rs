@@ -112,7 +112,7 @@ impl ServerPins {
     }
 }
 
-/// What the pin of a definition is of.
+/// The subject of a definition's pin.
 pub(super) fn subject(feature: Feature, name: &str) -> Subject {
     let name = name.to_owned();
     match feature {

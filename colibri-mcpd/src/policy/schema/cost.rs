@@ -1,4 +1,4 @@
-//! What a schema costs to apply, told from the schema alone.
+//! The cost of applying a schema, computed from the schema alone.
 
 use std::collections::HashMap;
 
@@ -64,7 +64,7 @@ const OTHERS: &[&str] = &[
 /// A subschema, and where it leads.
 #[derive(Default)]
 struct SchemaNode {
-    /// What it costs by itself for a unit of the value.
+    /// The cost of its own for a unit of the value.
     weight: u64,
     same: Vec<usize>,
     /// Members' schemas of which only one applies to a member.

@@ -1,4 +1,4 @@
-//! How large a schema may be, and the refusal of one that is not applied.
+//! The limits on a schema's size, and the refusal of one that is not applied.
 
 /// The most bytes of a schema.
 pub(super) const MAX_BYTES: usize = 256 << 10;
@@ -27,7 +27,7 @@ pub(super) const MAX_SUBSCHEMAS: usize = 2_000;
 /// The most subschemas that are entered one from within the other while compiling.
 pub(super) const MAX_CHAIN: usize = 256;
 
-/// Why a schema is not applied.
+/// The reason for which a schema is not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SchemaError(pub(in crate::policy) String);

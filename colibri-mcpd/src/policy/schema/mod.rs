@@ -40,14 +40,14 @@ pub struct Schema {
     work: Vec<u64>,
     /// The longest chain of subschemas that apply to one and the same value.
     chain: usize,
-    /// Whether arrays are compared item by item, which looks at everything below them again.
+    /// True if arrays are compared item by item, which looks at everything below them again.
     unique: bool,
-    /// Whether there are alternatives: an error then tells of each of them, with a copy of the value.
+    /// True if there are alternatives: an error then tells of each of them, with a copy of the value.
     alternatives: bool,
     simple: Option<SimpleSchema>,
 }
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fit {
     /// The arguments fit.
@@ -139,7 +139,7 @@ impl Schema {
         cost.fold(0, u64::saturating_add)
     }
 
-    /// Whether arguments as they are written surely fit: what [`Schema::check`] would say, without a copy of them.
+    /// True if arguments as they are written surely fit: what [`Schema::check`] would say, without a copy of them.
     /// `false` says nothing.
     pub(super) fn surely_fits(&self, arguments: &[u8]) -> bool {
         let Some(simple) = &self.simple else { return false };
@@ -178,12 +178,12 @@ impl Schema {
     }
 }
 
-/// How much there is to look at in arguments, on all levels.
+/// The number of units in arguments, on all levels.
 fn units(arguments: &Exact) -> u64 {
     arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
 }
 
-/// Where and why, without the value, in bounds, with nothing that moves a cursor.
+/// The place and the reason, without the value, in bounds, with nothing that moves a cursor.
 fn told(error: &jsonschema::ValidationError<'_>) -> String {
     let at = shown_pointer(error.instance_path().as_str());
     format!("{at}: {}", brief(&words::reason(error), MAX_SHOWN))

@@ -40,7 +40,7 @@ const ANNOTATIONS: [&str; 13] = [
 #[derive(Debug)]
 pub(super) struct SimpleSchema(Part);
 
-/// What a value has to be.
+/// The requirements on a value.
 #[derive(Debug, Default)]
 struct Part {
     /// The types that are not allowed, a bit each.
@@ -67,7 +67,7 @@ struct SimpleMembers {
     others: Others,
 }
 
-/// What members have to be that the schema does not name.
+/// The requirements on members that the schema does not name.
 #[derive(Debug, Default)]
 enum Others {
     #[default]
@@ -111,7 +111,7 @@ impl SimpleSchema {
         Part::of(schema).map(SimpleSchema)
     }
 
-    /// Whether arguments surely fit, and can be read exactly.
+    /// True if arguments surely fit, and can be read exactly.
     pub(super) fn surely_fits(&self, arguments: &[u8]) -> bool {
         if arguments.len() > MAX_LENGTH {
             return false;

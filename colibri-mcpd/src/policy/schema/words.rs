@@ -1,4 +1,4 @@
-//! What a schema wants, in words for whoever made a call: no raw JSON of a schema, and no value of the arguments.
+//! The requirements of a schema, in words for the caller: no raw JSON of a schema, and no value of the arguments.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The most parts of one keyword that are named.
 const MAX_PARTS: usize = 4;
-/// How deep a schema is described.
+/// The depth to which a schema is described.
 const MAX_DEPTH: usize = 3;
 
 /// Says why a value does not fit, without the value. Neither bounded nor escaped.
@@ -30,7 +30,7 @@ fn joined(parts: impl Iterator<Item = String>, between: &str) -> String {
     parts.join(between)
 }
 
-/// What values fit a schema, as what follows "the value is".
+/// The values that fit a schema, as the words that follow "the value is".
 fn description(schema: &Value, depth: usize) -> String {
     let Some(keywords) = schema.as_object().filter(|keywords| !keywords.is_empty()) else {
         return if schema == false { "of any kind at all" } else { "there" }.to_owned();
