@@ -20,23 +20,24 @@ pub struct AgentSpec {
     pub digest: String,
     /// Its process.
     pub command: Box<StdioCommand>,
-    /// What it has as standard input.
+    /// Its standard input.
     pub stdin: Stdin,
-    /// What the lines say that it writes; `None`: nothing, and its exit alone counts.
+    /// The meaning of the lines that it writes; `None`: none, and its exit alone counts.
     pub events: Option<Arc<AgentKind>>,
-    /// What it can do, for tasks that ask for it.
+    /// Its capabilities, for tasks that need them.
     pub capabilities: Vec<String>,
     /// Its model, behind the relay. `None`: it has none.
     pub model: Option<Box<ModelSpec>>,
-    /// What it may use.
+    /// The tools that it may use.
     pub tools: AgentTools,
-    /// What one instance may spend.
+    /// The budget of one instance.
     pub budget: AgentBudget,
     /// The most instances at a time.
     pub max: u32,
-    /// Who may have it run, and for whom it is started by itself: names of users, or uids. Operators always may.
+    /// The users who may have it run, and for whom it is started automatically: names of users, or uids. Operators
+    /// always may.
     pub users: Vec<String>,
-    /// Whether it is started by itself when a task fits it.
+    /// True if it is started by itself when a task fits it.
     pub autospawn: bool,
     /// True if its instances may have tasks that others share with the person for whom they run.
     pub shared_tasks: bool,
@@ -46,7 +47,7 @@ pub struct AgentSpec {
     pub disabled: bool,
 }
 
-/// What one instance may spend; `None`: any amount.
+/// The budget of one instance; `None`: any amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AgentBudget {
     /// Bytes of answers through its door.

@@ -22,30 +22,30 @@ pub struct ServerSpec {
     /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
     /// helper as `--digest`.
     pub digest: String,
-    /// How the server is reached.
+    /// The transport of the server.
     pub transport: EntryTransport,
-    /// Which callers share a process. `None`: not said; the daemon's default is [`Isolation::User`], or
-    /// [`Isolation::Call`] where the jail has only a `root_path`.
+    /// The isolation: the callers that share a process. `None`: not said; the daemon's default is [`Isolation::User`],
+    /// or [`Isolation::Call`] where the jail has only a `root_path`.
     pub isolation: Option<Isolation>,
     /// The time limits that the entry sets.
     pub limits: TimeLimits,
-    /// Which tools may be called, and how.
+    /// The rules on tools.
     pub tools: ToolRules,
-    /// Which prompts may be had.
+    /// The rules on prompts.
     pub prompts: ToolRules,
-    /// Which resources may be read, by their URIs.
+    /// The rules on resources, by their URIs.
     pub resources: ToolRules,
     /// `false`: tools, prompts and URIs are exposed under the server's own names.
     pub prefix: bool,
     /// Methods beyond MCP's that may be forwarded to this server.
     pub methods: Vec<String>,
-    /// What the server may ask of the person's side (`elicitation`, `sampling`, `roots`).
+    /// The kinds of requests that the server may send to the person's side (`elicitation`, `sampling`, `roots`).
     pub may_ask: Vec<String>,
     /// A contract file (absolute path) that narrows the arguments of this server's tools.
     pub contract: Option<PathBuf>,
     /// The most bytes a result may have; larger ones are kept, and an error result says where. `None`: no limit.
     pub result_limit: Option<u64>,
-    /// Whether results are relayed whole whatever the cost mode says.
+    /// True if results are relayed whole whatever the cost mode says.
     pub whole: bool,
     /// Retries of a failed call: attempts in all (default 4).
     pub attempts: u32,
@@ -57,7 +57,7 @@ pub struct ServerSpec {
     pub disabled: bool,
 }
 
-/// How a server is reached.
+/// The transport of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EntryTransport {
     /// A process with stdio pipes.
@@ -68,11 +68,11 @@ pub enum EntryTransport {
         url: String,
         /// Request headers, by name.
         headers: BTreeMap<String, EntryValue>,
-        /// How it is spoken to.
+        /// Its transport.
         spoken: Spoken,
-        /// What its connections keep to.
+        /// The rules for its connections.
         rules: colibri_http::ConnectionRules,
-        /// How its tokens are had. `None`: a header of the entry says who asks.
+        /// The way in which its tokens are obtained. `None`: a header of the entry says who asks.
         oauth: Option<Box<OauthSettings>>,
     },
 }
@@ -112,7 +112,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<ServerSpec, AgentSpec>
 }
 
 impl ServerSpec {
-    /// Whether it runs in a jail.
+    /// True if it runs in a jail.
     pub fn is_jailed(&self) -> bool {
         matches!(&self.transport, EntryTransport::Stdio(command) if command.jail.is_some())
     }
@@ -122,7 +122,7 @@ impl ServerSpec {
         matches!(&self.transport, EntryTransport::Stdio(command) if command.is_integration())
     }
 
-    /// What stands for an entry that was refused: it starts nothing.
+    /// The stand-in for an entry that was refused: it starts nothing.
     pub fn refused() -> ServerSpec {
         ServerSpec {
             digest: String::new(),
@@ -193,7 +193,7 @@ fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<Serve
     })
 }
 
-/// Whether results are relayed whole. A limit beside it is a mistake in one of the two.
+/// True if results are relayed whole. A limit beside it is a mistake in one of the two.
 fn whole(keys: &Object<'_>) -> Result<bool, DocumentError> {
     match (keys.read("whole", ValueCursor::boolean)?, keys.get("result_limit")) {
         (Some(true), Some(limit)) => {

@@ -12,7 +12,7 @@ use colibri_registry::{EntryValue, secret_or_text};
 
 use colibri_http::{AllowedTarget, ConnectionRules, UrlOrigin};
 
-/// What `allow_addresses`, `ca` and `proxy` say.
+/// The rules in `allow_addresses`, `ca` and `proxy`.
 pub(super) fn rules(keys: &Object<'_>) -> Result<ConnectionRules, DocumentError> {
     Ok(ConnectionRules {
         allowed: keys

@@ -33,26 +33,26 @@ const STATES: [(&str, AgentState); 5] = [
 /// Shapes of one state in a table of an entry.
 const MAX_SHAPES: usize = 64;
 
-/// What the lines of one kind of agent say.
+/// The meaning of the lines of one kind of agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentKind {
-    /// Where the agent's own name of its session stands: the first of these that is there, in the first line that has a
-    /// shape of the table.
+    /// The places of the agent's own name of its session: the first of these that is there, in the first line that has
+    /// a shape of the table.
     pub session_id: Vec<Path>,
-    /// Where an error says why, likewise.
+    /// The places of an error's reason, likewise.
     pub reason: Vec<Path>,
-    /// What a line of this shape says; the first that fits counts.
+    /// The meaning of a line of this shape; the first that fits counts.
     pub shapes: Vec<(LineShape, AgentState)>,
 }
 
 /// Keys from the top of a line to a value.
 pub type Path = Vec<String>;
 
-/// What the members of a line must be for it to have this shape.
+/// The required members of a line of this shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineShape(pub Vec<(Path, MemberPattern)>);
 
-/// What one member must be.
+/// The required form of one member.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemberPattern {
     /// Text that fits a pattern.

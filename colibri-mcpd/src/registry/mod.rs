@@ -23,10 +23,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the helper reads the registry. Only there can an entry have a jail.
+/// The path of the registry that the helper reads. Only there can an entry have a jail.
 pub const FIXED_PATH: &str = colibri_registry::PATH;
 
-/// What the daemon was started with, as far as it decides which entries it may serve.
+/// The daemon's start options that decide which entries it may serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegistryRules {
     /// `--require-jail`: no server on the host.
@@ -42,9 +42,9 @@ pub struct LoadedRegistry {
     pub servers: BTreeMap<String, RegisteredServer>,
     /// Every agent, refused and disabled ones included, by its id.
     pub agents: BTreeMap<String, RegisteredAgent>,
-    /// What an operator should know although it is no error.
+    /// Notes for the operator that are no errors.
     pub notes: Vec<String>,
-    /// Whether there is no file.
+    /// True if there is no file.
     pub is_absent: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct LoadedRegistry {
 pub struct RegisteredServer {
     /// As the file has it.
     pub entry: Arc<ServerSpec>,
-    /// Why it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
+    /// The reason for which it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
     pub refusal: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct RegisteredServer {
 pub struct RegisteredAgent {
     /// As the file has it.
     pub entry: Arc<AgentEntry>,
-    /// Why no instance is started. `None`: some may be, unless `entry.disabled`.
+    /// The reason for which no instance is started. `None`: some may be, unless `entry.disabled`.
     pub refusal: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl RegisteredServer {
         read.map_err(|error| format!("its contract cannot be used: {error}"))
     }
 
-    /// Which callers share a process: what the entry says, else `user`, or `call` where its jail has only a
+    /// The callers that share a process: as the entry says, else `user`, or `call` where its jail has only a
     /// `root_path`.
     pub fn isolation(&self) -> Isolation {
         let only_root_path = match &self.entry.transport {
@@ -92,7 +92,7 @@ impl RegisteredServer {
 }
 
 impl LoadedRegistry {
-    /// Whether anything of it is started by the helper.
+    /// True if anything of it is started by the helper.
     pub fn needs_helper(&self) -> bool {
         let server = |server: &RegisteredServer| server.refusal.is_none() && server.entry.is_jailed();
         let agent = |agent: &RegisteredAgent| agent.refusal.is_none() && agent.entry.command.jail.is_some();
@@ -152,7 +152,7 @@ impl LoadedRegistry {
     }
 }
 
-/// Why an entry is not served by this daemon, although the file is right.
+/// The reason for which an entry is not served by this daemon, although the file is right.
 fn refusal(entry: &ServerSpec, path: &Path, rules: RegistryRules) -> Option<String> {
     let is_own = |method: &&String| {
         Method::parse(method).is_some() || method.starts_with("notifications/") || method.starts_with(OPERATORS)
@@ -169,7 +169,7 @@ fn refusal(entry: &ServerSpec, path: &Path, rules: RegistryRules) -> Option<Stri
     }
 }
 
-/// Why a process is not started by this daemon.
+/// The reason for which a process is not started by this daemon.
 fn command_refusal(command: &StdioCommand, path: &Path, rules: RegistryRules) -> Option<String> {
     if command.jail.is_some() {
         return (path != Path::new(FIXED_PATH)).then(|| {

@@ -14,24 +14,24 @@ use colibri_http::ConnectionRules;
 /// An agent's model, as the relay asks it. No header of it is ever seen by the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSpec {
-    /// What stands before the interface's own paths: `https://api.anthropic.com`.
+    /// The prefix of the interface's own paths: `https://api.anthropic.com`.
     pub url: Uri,
-    /// What it speaks.
+    /// Its interface.
     pub api: ModelApi,
     /// Headers of every request, by name: the key among them.
     pub headers: BTreeMap<String, EntryValue>,
-    /// What its connections keep to.
+    /// The rules for its connections.
     pub rules: ConnectionRules,
     /// Permissions of requests beyond text.
     pub permits: ModelPermissions,
     /// The most tokens that the model reads: what a request is taken to cost at most where it holds documents.
     pub context_tokens: u64,
-    /// What an answer is taken to cost at most where its request names no maximum, in tokens.
+    /// The assumed largest cost of an answer whose request names no maximum, in tokens.
     pub max_tokens_default: u64,
 }
 
 impl ModelSpec {
-    /// Whether the value of a header must not be seen by who asks: a secret, or what stands where keys stand.
+    /// True if the value of a header must not be seen by who asks: a secret, or what stands where keys stand.
     pub fn is_hidden(&self, header: &str) -> bool {
         let name = header.to_ascii_lowercase();
         let is_keys = ["authorization", "key", "token", "cookie"]

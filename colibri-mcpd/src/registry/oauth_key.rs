@@ -20,8 +20,8 @@ const KEYS: &[&str] = &[
     "shared",
 ];
 
-/// How the tokens of a server are had; `None`: they are not, since a header of the entry says who asks, or since people
-/// share its session and no login is theirs together.
+/// The way in which a server's tokens are obtained; `None`: they are not, since a header of the entry has the
+/// authorization, or since people share its session and no login belongs to them together.
 ///
 /// # Errors
 /// What is wrong with it.

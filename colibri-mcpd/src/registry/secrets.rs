@@ -27,13 +27,13 @@ pub const MAX_BYTES: usize = 64 * 1024;
 /// Shorter values are not redacted: they stand in ordinary text by chance, and taking them out would give them away.
 pub const MIN_REDACTED: usize = 6;
 
-/// What stands in place of a secret.
+/// The text in place of a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// How often text may be JSON inside a JSON string for a secret in it to be found.
+/// The number of nested JSON strings in which a secret is found.
 const LEVELS: usize = 3;
 
-/// Why a secret is not there to use.
+/// The reason for which a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file or its directory could not be opened or read.
@@ -41,7 +41,7 @@ pub enum SecretError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Others could read or change it.
@@ -49,7 +49,7 @@ pub enum SecretError {
     Unsafe {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The fault, and the remedy.
         why: String,
     },
 }
