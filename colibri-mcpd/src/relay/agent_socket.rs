@@ -12,7 +12,7 @@ pub struct AgentSocket {
     pub agent: Arc<str>,
     /// The instance: sixteen lower-case hex digits.
     pub session: Arc<str>,
-    /// What its entry lets it use; the person for whom it runs may be allowed less.
+    /// The tools that its entry lets it use; the person for whom it runs may be allowed less.
     pub tools: AgentTools,
     /// True if it may have tasks that are shared with its person.
     pub shared_tasks: bool,
@@ -20,11 +20,11 @@ pub struct AgentSocket {
     pub max_bytes: Option<u64>,
     /// The most tokens of its model, in and out; `None`: any number.
     pub max_tokens: Option<u64>,
-    /// What it has taken.
+    /// Its usage.
     pub spent: AgentUsage,
 }
 
-/// What an instance of an agent has taken so far, and works on.
+/// The usage of an agent's instance, and its current task.
 #[derive(Debug, Default)]
 pub struct AgentUsage {
     /// The task that it has claimed; 0: none.
@@ -35,7 +35,7 @@ pub struct AgentUsage {
     pub waiting: AtomicU64,
     /// Bytes of answers through its door.
     pub bytes: AtomicU64,
-    /// When its person last chose a cost mode, and the bytes by then.
+    /// The time of its person's last choice of a cost mode, and the bytes by then.
     pub at_choice: Mutex<(u64, u64)>,
     /// Tokens that its model read.
     pub tokens_in: AtomicU64,

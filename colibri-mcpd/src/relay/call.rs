@@ -31,7 +31,7 @@ use colibri_wire::{Edits, Json, RequestId};
 
 /// A request on its way.
 pub struct Call {
-    /// Who asks, and where the answer goes.
+    /// The caller, to which the answer goes.
     pub client: Arc<Client>,
     /// The client's id, to find the call again.
     pub id: RequestId,
@@ -39,7 +39,7 @@ pub struct Call {
     pub batch: Option<Arc<BatchAnswers>>,
     /// The version that the client speaks in this request.
     pub version: Version,
-    /// What is asked; `None` for a method that no version of MCP has.
+    /// The method; `None` for one that no version of MCP has.
     pub method: Option<Method>,
     /// The request as it came.
     pub frame: Bytes,
@@ -49,9 +49,9 @@ pub struct Call {
     pub parts: RequestParts,
     /// Its W3C trace context.
     pub trace: Option<Box<Trace>>,
-    /// Who answers.
+    /// The target that answers.
     pub target: Arc<dyn CallTarget>,
-    /// When it was read.
+    /// The time at which it was read.
     pub entered: Instant,
     /// The same, by the clock on the wall.
     pub time: SystemTime,
@@ -59,25 +59,25 @@ pub struct Call {
     pub number: u64,
     /// Attempts made so far, the current one included.
     pub attempt: u32,
-    /// When the current one began, or will.
+    /// The time at which the current attempt began, or will.
     pub began: Instant,
     /// The codes with which those before failed.
     pub failed: Vec<Cow<'static, str>>,
     /// Its last attempt failed in a way that could pass, and no other follows.
     pub given_up: bool,
-    /// What it says as a retry of a call that asked for input.
+    /// The retry that it is of a call that asked for input.
     pub resumes: Option<Box<ResumedCall>>,
     /// A person allowed it.
     pub confirmed: bool,
-    /// What is given back when it is over.
+    /// The value that is released when it is over.
     pub place: Option<Box<dyn Send + Sync>>,
-    /// What the check of its arguments against the tool's schema found.
+    /// The outcome of the check of its arguments against the tool's schema.
     pub validated: Validation,
     /// The cost mode under which it entered.
     pub terms: Terms,
-    /// What stands against it.
+    /// The refusal.
     pub against: Option<Box<Failure>>,
-    /// What became of what it was for, where that is left to the board.
+    /// The deferred task, where the work is left to the board.
     pub deferred: Option<Box<DeferredTask>>,
 }
 
@@ -103,11 +103,11 @@ pub struct RequestParts {
     pub progress_token: Option<Range<usize>>,
     /// The arguments of a tool call.
     pub arguments: CallArguments,
-    /// Whether a tool call is to become a task, whose result is asked for later.
+    /// True if a tool call is to become a task, whose result is asked for later.
     pub task: bool,
     /// The log messages that a modern request wants.
     pub log_level: Option<Level>,
-    /// Whether its client, a modern one, declares capabilities in it.
+    /// True if its client, a modern one, declares capabilities in it.
     pub declares: bool,
     /// The name that `colibri_call_tool` was given, if that is how it was called.
     pub called: Option<Box<str>>,
@@ -115,17 +115,17 @@ pub struct RequestParts {
     pub for_task: Option<u64>,
 }
 
-/// Where the arguments of a tool call stand.
+/// The place of a tool call's arguments.
 #[derive(Debug, Clone, Default)]
 pub enum CallArguments {
     /// There are none.
     #[default]
     Missing,
-    /// Where the server reads them too.
+    /// The place where the server reads them too.
     At(Range<usize>),
     /// Inside the arguments of `colibri_external_mcp_call_tool` or `colibri_call_tool`, which stand at `outer`.
     Within {
-        /// What the server is to read instead of.
+        /// The place that the server is to read instead of.
         outer: Range<usize>,
         /// The arguments, if there are any.
         inner: Option<Range<usize>>,
@@ -165,7 +165,8 @@ impl Call {
         })
     }
 
-    /// What its client can be asked: as its handshake says, or as this request does. An agent has no person.
+    /// The kinds of requests that its client accepts: as its handshake says, or as this request does. An agent has no
+    /// person.
     pub fn askable(&self) -> Askable {
         if self.client.door.is_some() {
             return Askable::NOTHING;
@@ -184,7 +185,7 @@ impl Call {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// What a retry answers under a key.
+    /// The answer of a retry under a key.
     pub fn response(&self, key: &str) -> Option<Json<'_>> {
         let params = Json::part(&self.frame, self.parts.params.clone()?)?;
         params.get("inputResponses")?.get(key)
@@ -198,7 +199,7 @@ impl Call {
         }
     }
 
-    /// Whether its client wants a log message of this level. A modern one that does not say so wants none, a legacy one
+    /// True if its client wants a log message of this level. A modern one that does not say so wants none, a legacy one
     /// any that the server sends (2026-07-28 and 2025-11-25, server/utilities/logging).
     pub fn wants_log(&self, level: Level) -> bool {
         let is_legacy = !self.version.is_modern();
@@ -235,23 +236,23 @@ impl Call {
 
 /// The stages, with what they need.
 pub struct Chain {
-    /// Where records go.
+    /// Writes records.
     pub recorder: Recorder,
-    /// What is checked before a call goes on.
+    /// The rules that are checked before a call goes on.
     pub rules: CallRules,
-    /// What was counted of the calls that the daemon answers itself.
+    /// The counts of calls that the daemon answers itself.
     pub metrics: CallMetrics,
-    /// What every call costs.
+    /// The ledger of every call's cost.
     pub ledger: Arc<CostLedger>,
     /// The calls that wait for a person.
     pub approvals: ApprovalQueue,
-    /// What seals the `requestState` that clients are given.
+    /// Seals the `requestState` that clients are given.
     pub states: RequestStates,
-    /// What waits for a retry.
+    /// The work that waits for a retry.
     pub tickets: Tickets<dyn Waits>,
     /// Results that were over their limit.
     pub results: Arc<Results>,
-    /// Where what calls do not do is left.
+    /// The board for deferred calls.
     pub board: OnceLock<Weak<dyn Defers>>,
 }
 
@@ -265,9 +266,9 @@ pub trait Waits: PendingWork {
 /// The server's name of what the daemon answers itself.
 pub const COLIBRI: &str = "colibri";
 
-/// Who answers a call.
+/// The target that answers a call.
 pub trait CallTarget: Send + Sync {
-    /// What records, rules and messages call it.
+    /// The target's names in records, rules and messages.
     fn describe(&self) -> TargetDescription<'_>;
 
     /// The name or URI by which the one that answers knows what is asked for, where the client may have used another.
@@ -280,7 +281,8 @@ pub trait CallTarget: Send + Sync {
         None
     }
 
-    /// Whether the operation, as it is described, is a name that the daemon or its server gave, and no client's own word.
+    /// True if the operation, as it is described, is a name that the daemon or its server gave, and no client's own
+    /// word.
     fn is_named(&self) -> bool {
         true
     }
@@ -297,18 +299,18 @@ pub trait CallTarget: Send + Sync {
         false
     }
 
-    /// Whether it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
+    /// True if it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
     /// the reason must be able to see it.
     fn tells_own_state(&self) -> bool {
         false
     }
 
-    /// Whether the operator marked it as one that may be called again although an earlier call may have had an effect.
+    /// True if the operator marked it as one that may be called again although an earlier call may have had an effect.
     fn is_idempotent(&self) -> bool {
         false
     }
 
-    /// What its contract says of its answers, and of calls that it refuses.
+    /// The contract on its answers, and on calls that it refuses.
     fn answers(&self) -> Option<&AnswerContract> {
         None
     }
@@ -343,7 +345,7 @@ pub trait Upstream {
     /// The most bytes that a result of it may have to be relayed whole; `None`: any number.
     fn result_limit(&self) -> Option<u64>;
 
-    /// Whether its results are relayed whole, however long they are.
+    /// True if its results are relayed whole, however long they are.
     fn relays_whole(&self) -> bool;
 
     /// True if it is an integration of ours, whose word on its failures is taken.
@@ -351,7 +353,7 @@ pub trait Upstream {
         false
     }
 
-    /// Where its calls are counted.
+    /// The counts of its calls.
     fn metrics(&self) -> &CallMetrics;
 }
 
@@ -360,7 +362,7 @@ pub trait Upstream {
 pub struct TargetDescription<'a> {
     /// The server's id; `colibri` for what the daemon answers itself.
     pub server: &'a str,
-    /// What kind of thing is asked for.
+    /// The kind of item.
     pub feature: Feature,
     /// The server's own name or URI of it, or the method.
     pub operation: &'a str,
@@ -369,19 +371,19 @@ pub struct TargetDescription<'a> {
 }
 
 impl TargetDescription<'_> {
-    /// Whether the daemon answers itself.
+    /// True if the daemon answers itself.
     pub fn is_ours(&self) -> bool {
         self.server == COLIBRI
     }
 }
 
-/// How a call ended.
+/// The end of a call.
 pub enum CallOutcome {
     /// With an answer of our own.
     Own {
-        /// What is answered.
+        /// The answer.
         answer: OwnAnswer,
-        /// Whether it is a tool's result that says `isError`.
+        /// True if it is a tool's result that says `isError`.
         failed: bool,
     },
     /// With a result of our own that many get.
@@ -452,7 +454,7 @@ impl SharedPage {
         self.result.bytes().len()
     }
 
-    /// What is recorded of it.
+    /// The recorded digest.
     pub fn digest(&self) -> ContentDigest {
         self.digest
     }
@@ -466,12 +468,12 @@ pub struct ServerAnswer {
     pub id: Range<usize>,
     /// The place of its `result`, or of its `error`.
     pub outcome: Result<Range<usize>, Range<usize>>,
-    /// Whether the result says of itself that it is an error.
+    /// True if the result says of itself that it is an error.
     pub says_error: bool,
     /// The edits that it needs whoever gets it: what no server has to say goes, and tasks get our ids.
     pub edits: Option<Box<Edits>>,
     /// The version that the server speaks.
     pub version: Version,
-    /// Whether it is no result yet, but asks for something or names a task: it is not kept.
+    /// True if it is no result yet, but asks for something or names a task: it is not kept.
     pub is_interim: bool,
 }

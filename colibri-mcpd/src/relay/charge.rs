@@ -1,4 +1,4 @@
-//! What a call costs, and whom: counted once, as it leaves.
+//! The cost of a call and its payer: counted once, as it leaves.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn payer(call: &Call) -> Payer<'_> {
     }
 }
 
-/// What a call is counted as.
+/// The ledger line of a call.
 fn line(call: &Call) -> CostLine<'_> {
     let described = call.target.describe();
     let operation = Some(described.operation).filter(|_| call.target.is_named());

@@ -20,23 +20,23 @@ use colibri_wire::RequestId;
 
 /// The asking side of calls: a connection, or one request over HTTP.
 pub struct Client {
-    /// What it agreed on and can do.
+    /// The session's agreement and abilities.
     pub session: Arc<ClientSession>,
     /// The connection's number, never used twice by one daemon.
     pub connection: u64,
     /// For whom it calls: who it is as the kernel says, or the person for whom an agent runs.
     pub caller: Caller,
-    /// Who it is, as the kernel says.
+    /// The peer, as the kernel says.
     pub peer: Caller,
     /// The agent's door that it came through, if it did.
     pub door: Option<Arc<AgentSocket>>,
-    /// What the agent may do of what the person may.
+    /// The agent's part of the person's rights.
     rights: ReducedRights,
-    /// Where its answers go.
+    /// The outbox for its answers.
     pub outbox: Arc<Outbox>,
     /// Calls in flight at once.
     limit: usize,
-    /// What its user has taken of what all have in common.
+    /// Its user's usage.
     share: Option<Arc<UserUsage>>,
     flights: Mutex<Flights>,
     /// Gates that the connection itself closed.
@@ -58,7 +58,7 @@ pub struct Client {
 struct ListenHandle {
     /// Its id as it is written.
     id: Box<str>,
-    /// What it is told of.
+    /// The notifications that it subscribes to.
     filter: SubscriptionFilter,
     /// Its subscriptions at servers.
     _lasting: Vec<SubscriptionGuard>,
@@ -114,7 +114,7 @@ pub trait CancelReason: Send + Sync {
     fn cancel(&self, number: u64, notification: Option<(&bytes::Bytes, std::ops::Range<usize>)>);
 }
 
-/// Why a request is not admitted.
+/// The reason for which a request is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionLimit {
     /// The client has this many calls in flight already.
@@ -164,7 +164,7 @@ impl Client {
         self
     }
 
-    /// Whose calls those are that wait for a person.
+    /// The caller whose calls wait for a person.
     pub fn asker(&self) -> ApprovalCaller<'_> {
         ApprovalCaller {
             uid: self.caller.uid,
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Whose the results are that are kept for it.
+    /// The owner of the results that are stored for it.
     pub fn owner(&self) -> ResultOwner {
         ResultOwner {
             uid: self.caller.uid,
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// What is left for it of the rights of its caller.
+    /// The part of its caller's rights that is left to it.
     pub(super) fn lessened(&self, rights: Arc<Rights>) -> Arc<Rights> {
         let rights = match &self.door {
             Some(door) => self.rights.of(&rights, |rights| rights.of_agent(&door.tools)),
@@ -196,7 +196,7 @@ impl Client {
         self
     }
 
-    /// What its user has taken of what all have in common.
+    /// Its user's usage.
     pub fn share(&self) -> Option<&Arc<UserUsage>> {
         self.share.as_ref()
     }
@@ -287,12 +287,12 @@ impl Client {
         }
     }
 
-    /// Whether the call was cancelled before it was sent.
+    /// True if the call was cancelled before it was sent.
     pub fn is_cancelled(&self, id: &RequestId) -> bool {
         matches!(self.flights().get(id), Some(Flight::Cancelled | Flight::GivenUp) | None)
     }
 
-    /// Whether the daemon has given the call up because it ends.
+    /// True if the daemon has given the call up because it ends.
     pub fn is_given_up(&self, id: &RequestId) -> bool {
         matches!(self.flights().get(id), Some(Flight::GivenUp))
     }
@@ -387,12 +387,12 @@ impl Client {
         }
     }
 
-    /// Whether the connection is gone.
+    /// True if the connection is gone.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether the request with this id is in flight.
+    /// True if the request with this id is in flight.
     pub fn is_in_flight(&self, id: &RequestId) -> bool {
         self.flights().contains_key(id)
     }
@@ -413,7 +413,7 @@ impl Client {
         self.narrowed.fetch_or(gate.bit(), Ordering::AcqRel);
     }
 
-    /// What the connection itself leaves open.
+    /// The gates that the connection itself leaves open.
     pub fn narrowed(&self, gates: Gates) -> Gates {
         gates.without(self.narrowed.load(Ordering::Acquire))
     }
@@ -489,7 +489,7 @@ mod tests {
         }
     }
 
-    /// Whether somebody waited for the answer.
+    /// True if somebody waited for the answer.
     fn landed(client: &Client, id: &RequestId) -> bool {
         let mut waited_for = None;
         client.land(id, |waited| waited_for = Some(waited));

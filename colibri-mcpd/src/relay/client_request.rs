@@ -20,7 +20,7 @@ pub struct ClientRequest {
     answer: oneshot::Receiver<Result<ClientResponse, String>>,
     open: Option<OpenClientRequest>,
     progressed: Arc<Notify>,
-    /// What the client is told when it is taken back.
+    /// The reason that the client is given when it is withdrawn.
     why: &'static str,
 }
 
@@ -114,7 +114,7 @@ impl ClientRequest {
         }
     }
 
-    /// What the client is told if the request is taken back.
+    /// Sets the reason that the client is given if the request is withdrawn.
     pub fn because(&mut self, why: &'static str) {
         self.why = why;
     }

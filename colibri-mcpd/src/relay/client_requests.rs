@@ -1,4 +1,4 @@
-//! What clients are asked: the requests of ours that wait for a client's answer, and their answers.
+//! Requests to clients: our requests that wait for a client's answer, and their answers.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::peer::{Outbox, Slab};
 
-/// How long a client may take to answer, where it says nothing.
+/// The longest time for a client's answer, where it sends nothing.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 /// The most requests that wait for the answer of one client.
 pub const MAX_ASKED: usize = 32;
 
-/// What one client is asked, by ids that never come again in its session.
+/// The open requests to one client, by ids that never come again in its session.
 #[derive(Default)]
 pub struct ClientRequests {
     inner: Mutex<ClientRequestsInner>,
@@ -37,13 +37,13 @@ pub(super) struct OpenClientRequest {
 /// Told of a client's progress: the message, and where its `params` stand.
 pub type ClientProgress = Box<dyn Fn(&Bytes, Range<usize>) + Send>;
 
-/// What a client answered. It counts as the client's until it is let go.
+/// The answer of a client. It counts as the client's until it is let go.
 pub struct ClientResponse {
     /// The message as it came.
     pub frame: Bytes,
-    /// Where its id stands.
+    /// The place of its id.
     pub id: Range<usize>,
-    /// Where its `result` stands, or its `error`.
+    /// The place of its `result`, or of its `error`.
     pub outcome: Result<Range<usize>, Range<usize>>,
     of: Arc<Outbox>,
 }
@@ -54,7 +54,7 @@ impl Drop for ClientResponse {
     }
 }
 
-/// Why there is no answer.
+/// The reason for which there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoResponse {
     /// The client is asked too much already.
@@ -63,7 +63,7 @@ pub enum NoResponse {
     TimedOut(Duration),
     /// The client is gone.
     Gone,
-    /// What the client answered cannot be read.
+    /// The client's answer cannot be read.
     Unreadable(String),
 }
 
@@ -136,12 +136,12 @@ impl ClientRequests {
         drop(inner.open.take_all());
     }
 
-    /// How many requests wait for the client's answer.
+    /// The number of requests that wait for the client's answer.
     pub fn len(&self) -> usize {
         self.inner().open.len()
     }
 
-    /// Whether the client is asked nothing now.
+    /// True if the client is asked nothing now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

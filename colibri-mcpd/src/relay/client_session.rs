@@ -1,4 +1,4 @@
-//! What a client agreed on and can do.
+//! The agreement with a client, and its abilities.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -10,29 +10,29 @@ use crate::policy::Rights;
 use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, SessionPhase as Agreed, Version};
 
-/// What a client agreed on and can do: for as long as its connection lives, where it writes lines; over HTTP for a
-/// legacy session, whose requests are a [`super::Client`] each, or for one modern request.
+/// The agreement with a client and its abilities: for as long as its connection lives, where it writes lines; over HTTP
+/// for a legacy session, whose requests are a [`super::Client`] each, or for one modern request.
 pub struct ClientSession {
     /// The number of the connection or of the HTTP session, never used twice by one daemon.
     pub number: u64,
-    /// Whether it outlives the request.
+    /// True if it outlives the request.
     stays: bool,
     agreed: OnceLock<(Version, Askable)>,
-    /// What it is asked.
+    /// The open requests to it.
     pub asked: ClientRequests,
     view: OnceLock<SingleServerView>,
     /// The log messages that a legacy client wants.
     log_level: Mutex<Option<Level>>,
-    /// Where it is told what nobody asked for, if not where its requests are answered.
+    /// The stream of messages that answer no request, if there is one apart from that of the answers.
     stream: OnceLock<Arc<Outbox>>,
-    /// What a legacy client subscribed to, by the URIs that it knows. `None`: it is gone.
+    /// The subscriptions of a legacy client, by the URIs that it knows. `None`: it is gone.
     subscriptions: Mutex<Option<BTreeMap<String, SubscriptionGuard>>>,
 }
 
-/// What a client sees that sees one server alone.
+/// The view of a client that sees one server alone.
 struct SingleServerView {
     server: Arc<str>,
-    /// What policy lets it do there.
+    /// Its rights there.
     rights: ReducedRights,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct ReducedRights {
 }
 
 impl ReducedRights {
-    /// What is left of these.
+    /// The part of these rights that is left.
     pub(super) fn of(&self, rights: &Arc<Rights>, lessen: impl Fn(&Rights) -> Rights) -> Arc<Rights> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
@@ -99,7 +99,7 @@ impl ClientSession {
         self.view.get().map(|view| &view.server)
     }
 
-    /// What is left of these rights for it.
+    /// The part of these rights that is left to it.
     pub(super) fn narrowed(&self, rights: Arc<Rights>) -> Arc<Rights> {
         match self.view.get() {
             Some(view) => view.rights.of(&rights, |rights| rights.narrowed(&view.server)),
@@ -122,7 +122,7 @@ impl ClientSession {
         let _ = self.stream.set(stream);
     }
 
-    /// Where it is told what nobody asked for; `None`: where its requests are answered.
+    /// The stream of messages that answer no request; `None`: that of the answers.
     pub fn stream(&self) -> Option<Arc<Outbox>> {
         self.stream.get().cloned()
     }
@@ -149,7 +149,7 @@ impl ClientSession {
         drop(ended);
     }
 
-    /// How many resources it is subscribed to.
+    /// The number of resources that it is subscribed to.
     pub fn subscribed(&self) -> usize {
         self.subscriptions().as_ref().map_or(0, BTreeMap::len)
     }
@@ -160,7 +160,7 @@ impl ClientSession {
         drop(ended);
     }
 
-    /// What it agreed on so far.
+    /// The agreement so far.
     pub fn agreed(&self) -> Agreed {
         self.agreed
             .get()
@@ -172,7 +172,7 @@ impl ClientSession {
         let _ = self.agreed.set((version, askable));
     }
 
-    /// What it can be asked, as its handshake says.
+    /// The kinds of requests that it accepts, as its handshake says.
     pub fn askable(&self) -> Askable {
         self.agreed.get().map_or(Askable::NOTHING, |(_, askable)| *askable)
     }

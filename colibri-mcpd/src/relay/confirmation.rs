@@ -26,12 +26,12 @@ const KEY: &str = "confirm";
 struct Confirmation {
     server: Arc<str>,
     rule: String,
-    /// What the person is asked.
+    /// The request to the person.
     params: String,
 }
 
 impl Chain {
-    /// Whether the person behind a call is asked by its client in answer to it.
+    /// True if the person behind a call is asked by its client in answer to it.
     pub fn asks_by_answer(&self, call: &Call) -> bool {
         call.version.is_modern() && call.askable().can(ElicitationKind::Form)
     }

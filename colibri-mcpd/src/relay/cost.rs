@@ -1,4 +1,4 @@
-//! What answers may cost who reads them: looked at as calls enter, counted as they leave. A person has a budget for each
+//! The cost of answers to their reader: checked as calls enter, counted as they leave. A person has a budget for each
 //! day (UTC), an agent's instance one for its life.
 
 use std::sync::MutexGuard;
@@ -15,14 +15,14 @@ use colibri_protocol::{Code, Failure, Method};
 /// Results up to so many bytes are relayed whole however little is left. It bounds what calls that are on their way
 /// when a budget ends can spend beyond it.
 const SMALL: u64 = 4_000;
-/// What part of a budget lists may take: servers make them as long as they like, and have them read again whenever they
-/// say that they have changed.
+/// The part of a budget that lists may take: servers make them as long as they like, and have them read again whenever
+/// they report a change.
 const OF_LISTS: u64 = 10;
 /// The most bytes, if the limit is not more, of what is no result and cannot be kept: four times what a question's
 /// `requestState` may have, for forms and prompts, and no way around the limit.
 const UNKEPT: u64 = 1 << 20;
 
-/// How a client stands with its budget.
+/// The state of a client's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetStatus {
     /// The cost mode that is set.
@@ -36,7 +36,7 @@ pub struct BudgetStatus {
 }
 
 impl BudgetStatus {
-    /// How a client stands now whose cost mode is this.
+    /// The present state of a client with this cost mode.
     pub fn of(client: &Client, terms: Terms) -> BudgetStatus {
         let (spent, before, of_entry) = match (&client.door, client.share()) {
             (Some(door), _) => {
@@ -87,7 +87,7 @@ pub fn is_spent(call: &Call) -> bool {
     BudgetStatus::of(&call.client, call.terms).left() == Some(0)
 }
 
-/// Whether a call still fits what its client may spend.
+/// True if a call still fits what its client may spend.
 ///
 /// # Errors
 /// [`Code::BudgetSpent`].
@@ -153,7 +153,7 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
     Err(failure.advising(format!("go on after 00:00 UTC, {more}")))
 }
 
-/// What is refused to a person whose budget is spent, and for how long.
+/// The refusal of a person whose budget is spent, with the time until which it holds.
 const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's own tools are not";
 
 /// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
@@ -163,12 +163,12 @@ pub fn time_of_today(at: u64) -> Option<String> {
     is_today.then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
 }
 
-/// What the answer of a server to a call may have, in bytes.
+/// The most bytes that a server's answer to a call may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerLimit {
     /// The most of a result that is relayed whole.
     pub result: u64,
-    /// Who says so.
+    /// The origin of the limit.
     pub of: &'static str,
     /// The most of what is no result and cannot be kept: an error, a question, the name of a task.
     pub unkept: u64,
@@ -239,9 +239,9 @@ pub fn alone<'a>(call: &'a Call, outcome: &CallOutcome) -> Option<MutexGuard<'a,
 /// A cost mode that has gone up because its budget is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostModeRaise {
-    /// What it was.
+    /// The mode before.
     pub from: CostMode,
-    /// What it is.
+    /// The kind of item.
     pub to: CostMode,
     /// Bytes of answers by now.
     pub spent: u64,
@@ -278,7 +278,7 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     (from != to).then_some(CostModeRaise { from, to, spent })
 }
 
-/// Whether a request is a call: of a tool, or of what a server has. Shaking hands and listing are none.
+/// True if a request is a call: of a tool, or of what a server has. Shaking hands and listing are none.
 fn is_counted(call: &Call) -> bool {
     call.method == Some(Method::ToolsCall) || !call.target.describe().is_ours()
 }

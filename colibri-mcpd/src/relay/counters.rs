@@ -34,7 +34,7 @@ const BOUNDS: [u64; 18] = [
     30_000_000_000,
     60_000_000_000,
 ];
-/// What is counted beside [`Code::ALL`]: the first for tools' own failures, the last for every number of a server.
+/// The counters beside [`Code::ALL`]: the first for tools' own failures, the last for every number of a server.
 const MORE_CODES: [&str; 3] = ["TOOL_ERROR", "CANCELLED", "RPC_ERROR"];
 const CODES: usize = Code::ALL.len() + MORE_CODES.len();
 const TOOL_ERROR: usize = Code::ALL.len();
@@ -72,7 +72,7 @@ impl Default for CallMetrics {
     }
 }
 
-/// What was counted.
+/// The counts at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CounterSnapshot {
     /// Calls by latency: the bucket's upper bound in seconds, the last one infinite, and the calls in it alone.
@@ -142,7 +142,7 @@ impl CallMetrics {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted until now. Calls that finish meanwhile may be in one number and not in another.
+    /// The counts until now. Calls that finish meanwhile may be in one number and not in another.
     pub fn counted(&self) -> CounterSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);

@@ -15,7 +15,7 @@ pub trait Defers: Send + Sync {
     fn has_claimed(&self, uid: u32, task: u64) -> bool;
 }
 
-/// What a call did not do.
+/// A call that was not carried out.
 pub struct DeferredCall<'a> {
     /// The server.
     pub server: &'a str,
@@ -25,6 +25,6 @@ pub struct DeferredCall<'a> {
     pub call: u64,
     /// The code with which it ended.
     pub code: &'a str,
-    /// What the contract makes of it.
+    /// The contract's treatment of it.
     pub left: &'a Left,
 }

@@ -15,19 +15,19 @@ use colibri_protocol::{
 };
 use colibri_wire::{Edits, Json};
 
-/// What leaves, and what is recorded of it.
+/// The outgoing answer, and its record.
 pub struct ExitAnswer {
-    /// What the client is sent.
+    /// The message to the client.
     pub message: ClientMessage,
-    /// Whether the call did what was asked.
+    /// True if the call did what was asked.
     pub success: bool,
-    /// Why not: with a code of ours, of an integration, or a server's number.
+    /// The failure: with a code of ours, of an integration, or a server's number.
     pub failed: Option<AttemptFailure>,
-    /// Whether it is no result yet.
+    /// True if it is no result yet.
     pub is_interim: bool,
 }
 
-/// What a client is sent.
+/// The message that a client is sent.
 pub enum ClientMessage {
     /// A message of our own.
     Own(Vec<u8>),

@@ -1,5 +1,5 @@
-//! What a contract says of how a call ended: results that are not as it says are not relayed, and what was refused or
-//! failed for good may be left to the board.
+//! The contract's check of how a call ended: results that are not as it requires are not relayed, and refused calls or
+//! those that failed for good may be left to the board.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use colibri_api::PERSON;
 use colibri_protocol::{Code, DeferredTask};
 use colibri_wire::{Edits, Json};
 
-/// What a call ends with: a result that is not as its contract says, or one within a question, is replaced whole.
+/// The end of a call: a result that is not as its contract requires, or one within a question, is replaced whole.
 pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     let CallOutcome::Relayed(ServerAnswer {
         frame,
@@ -37,7 +37,7 @@ pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     }
 }
 
-/// What a call leaves to the board, and the code with which it ended.
+/// The deferred call that a call leaves to the board, and the code with which it ended.
 pub(super) fn left(call: &Call, outcome: &CallOutcome) -> Option<(String, Left)> {
     if call.deferred.is_some() {
         return None;

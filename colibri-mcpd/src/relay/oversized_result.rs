@@ -29,7 +29,7 @@ pub struct OversizedResult {
     limit: AnswerLimit,
 }
 
-/// What a call ends with, unless that is a result over its limit.
+/// The end of a call, unless that is a result over its limit.
 ///
 /// # Errors
 /// It is one, and has to be kept.
@@ -65,7 +65,7 @@ impl OversizedResult {
         &self.relayed.frame[self.span.clone()]
     }
 
-    /// What is answered in place of what is no result.
+    /// The answer in place of a value that is no result.
     fn refused(&self, call: &Call) -> Failure {
         let (length, most, number) = (self.result().len(), self.limit.unkept, call.number);
         let failure = match self.relayed.is_interim {
@@ -93,8 +93,8 @@ impl OversizedResult {
         }
     }
 
-    /// What is answered in place of the result, which its client would have had as `whole`: of a tool call its beginning,
-    /// of anything else an error, since who reads a part of a resource takes it for all of it.
+    /// The answer in place of the result, which its client would have had as `whole`: of a tool call its beginning, of
+    /// anything else an error, since the reader of a part of a resource takes it for all of it.
     fn told(&self, call: &Call, whole: &[u8], kept: Result<&StoredResult, &NotStored>) -> CallOutcome {
         let part = match call.method {
             Some(Method::ToolsCall) => self.part(call, whole, kept),
@@ -181,7 +181,7 @@ impl OversizedResult {
         Some(part.into_bytes())
     }
 
-    /// What such an answer ends with, for the model that reads it.
+    /// The end of such an answer, for the model that reads it.
     fn note(
         &self,
         call: &Call,
@@ -234,7 +234,7 @@ fn text_block(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{}}}", string(text))
 }
 
-/// What programs find in `_meta` of such an answer.
+/// The members for programs in `_meta` of such an answer.
 fn stored(call: &Call, length: usize, piece: &ResultPiece, kept: Result<&StoredResult, &NotStored>) -> String {
     let handle = kept.map_or_else(|_| String::new(), |kept| format!("\"handle\":\"{}\",", kept.handle));
     let line = piece.next.map_or_else(String::new, |next| format!(",\"line\":{next}"));
@@ -265,7 +265,7 @@ fn head(result: &[u8]) -> String {
     String::from_utf8_lossy(&head[..valid]).into_owned()
 }
 
-/// What is answered in place of a result over its limit, and of what was done.
+/// The answer in place of a result over its limit, with the action taken.
 fn told(
     call: &Call,
     (whole, done): (&[u8], &str),
@@ -328,7 +328,7 @@ impl Chain {
         });
     }
 
-    /// What is answered to a call whose result is kept now, or is not.
+    /// The answer to a call whose result is stored now, or is not.
     fn kept(&self, call: &Call, over: &OversizedResult) -> CallOutcome {
         match exit::result_for(call, &over.relayed, &over.span) {
             Ok(result) => self.put(call, &result, |kept| over.told(call, &result, kept)),

@@ -1,4 +1,4 @@
-//! What waits for a retry: each under a ticket that is good once.
+//! Work that waits for a retry: each piece under a ticket that is good once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// The bytes of a ticket.
 pub const TICKET: usize = 16;
-/// How long something waits for a retry.
+/// The time for which work waits for a retry.
 pub const WAIT: Duration = Duration::from_secs(600);
 /// The most that waits for retries of one user.
 pub const MAX_OF_ONE: usize = 16;
@@ -23,12 +23,12 @@ pub trait PendingWork: Send + Sync {
 struct TicketEntry<W: ?Sized> {
     uid: u32,
     until: Instant,
-    /// Whether it outlives the connections of its user: a client over HTTP has none to keep.
+    /// True if it outlives the connections of its user: a client over HTTP has none to keep.
     stays: bool,
     what: Arc<W>,
 }
 
-/// What waits for retries.
+/// The work that waits for retries.
 pub struct Tickets<W: ?Sized> {
     /// The oldest first.
     waiting: Mutex<BTreeMap<[u8; TICKET], TicketEntry<W>>>,
@@ -82,7 +82,7 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
         Ok(ticket)
     }
 
-    /// What waits under a ticket, once. `None`: nothing does any more.
+    /// Takes the work under a ticket, once. `None`: nothing does any more.
     pub fn take(&self, ticket: &[u8; TICKET]) -> Option<Arc<W>> {
         let waits = self.waiting().remove(ticket)?;
         if waits.until <= Instant::now() {
@@ -92,7 +92,7 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
         Some(waits.what)
     }
 
-    /// How many wait for retries of a user.
+    /// The number of a user's waiting retries.
     pub fn of(&self, uid: u32) -> usize {
         self.waiting().values().filter(|waits| waits.uid == uid).count()
     }

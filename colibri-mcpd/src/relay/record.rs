@@ -163,7 +163,7 @@ fn answer_in_full(call: &Call, answer: &ExitAnswer) -> Option<Box<RawValue>> {
     }
 }
 
-/// What the contract of its server has recorded of the result of a call that did what was asked.
+/// The facts that the contract of its server records of the result of a successful call.
 pub(super) fn facts<'a>(call: &'a Call, relayed: &ServerAnswer) -> Option<ResultFacts<'a>> {
     let answers = call
         .target
@@ -197,8 +197,7 @@ pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &ResultFacts<'_
     appended.map(drop).map_err(|error| unavailable(&error))
 }
 
-/// What is recorded of a call beside its end: what its contract says, of a call that it refused too, and which task it
-/// became.
+/// The recorded facts beside a call's end: those of its contract, of a refused call too, and the task that it became.
 fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
     let Some(answers) = call.target.answers() else {
         return Vec::new();
@@ -264,7 +263,7 @@ fn exit<'a>(call: &'a Call, answer: &'a ExitAnswer, full: Option<&'a RawValue>, 
     })
 }
 
-/// What a record has at the least, in bytes, or about that: names and traces, which are bounded, make it longer.
+/// The least size of a record in bytes, roughly: names and traces, which are bounded, make it longer.
 const RECORD: usize = 512;
 
 /// Takes the bytes of a call's record from its user's share.
@@ -312,11 +311,11 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Res
 
 /// A request of a server, or of the daemon, towards a client.
 pub struct ClientRequestRecord {
-    /// Who asks.
+    /// The requesting user.
     pub server: Arc<str>,
     /// The request's method.
     pub method: &'static str,
-    /// Who is asked.
+    /// The client to which the request goes.
     pub client: Arc<Client>,
     /// The number of the `enter` record of the call that it is about; 0 for none.
     pub call: u64,

@@ -1,10 +1,10 @@
-//! Where records go.
+//! Writes records.
 
 use std::time::SystemTime;
 
 use colibri_trail::{EventName, EventRecord, Trail, TrailError, TrailRecord};
 
-/// Where records go.
+/// Writes records.
 pub enum Recorder {
     /// To the trail.
     Trail(Trail),

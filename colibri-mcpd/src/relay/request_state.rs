@@ -20,7 +20,7 @@ use crate::policy::{canonical, file};
 use colibri_protocol::RpcError;
 use colibri_wire::Json;
 
-/// How long a retry may take that no call is held for.
+/// The time in which a retry must come for which no call is suspended.
 pub const TTL: Duration = Duration::from_secs(3600);
 
 /// The bytes of the key: a block of SHA-256, which HMAC takes as it is.
@@ -29,10 +29,10 @@ const KEY: usize = 64;
 const MAC: usize = 32;
 /// The bytes before the server's id: format, kind, uid, expiry, record, digest, length of the id.
 const HEAD: usize = 1 + 1 + 4 + 8 + 8 + 32 + 1;
-/// What the first byte says: how the rest is to be read.
+/// The first byte: the format of the rest.
 const FORMAT: u8 = 1;
 
-/// What a retry is for.
+/// The purpose of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryPurpose {
     /// The server's own state, as JSON, or nothing: the server starts again with it.
@@ -67,29 +67,29 @@ impl RetryPurpose {
     }
 }
 
-/// What a call is, as far as its retry has to be the same.
+/// The facts of a call that must be the same in its retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryBinding<'a> {
-    /// Whose call it is.
+    /// The user of the call.
     pub uid: u32,
-    /// Who answers it.
+    /// The server that answers it.
     pub server: &'a str,
     /// [`digest`] of what is called.
     pub digest: [u8; 32],
 }
 
-/// What a retry says.
+/// The content of a retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResumedCall {
-    /// What it is for.
+    /// Its purpose.
     pub kind: RetryPurpose,
     /// The number of the record of the call that it continues.
     pub record: u64,
-    /// What the kind says.
+    /// The content of its kind.
     pub inner: Vec<u8>,
     /// `inputResponses` as JSON, where they do not stand in the request itself.
     pub responses: Option<Box<str>>,
-    /// How often the server asked a client that does not make its retries itself.
+    /// The number of requests that the server made of a client that does not make its retries itself.
     pub rounds: u32,
 }
 
@@ -102,7 +102,7 @@ impl ResumedCall {
         }
     }
 
-    /// What the server wants to be told again: JSON, or nothing.
+    /// The state that the server wants back: JSON, or nothing.
     pub fn state(&self) -> Option<&str> {
         let state = match self.kind {
             RetryPurpose::Server => &self.inner[..],
@@ -112,13 +112,13 @@ impl ResumedCall {
         str::from_utf8(state).ok().filter(|state| !state.is_empty())
     }
 
-    /// Whether it is the server that asked, and gets the answers.
+    /// True if it is the server that asked, and gets the answers.
     pub fn is_servers(&self) -> bool {
         matches!(self.kind, RetryPurpose::Server | RetryPurpose::Confirmed)
     }
 }
 
-/// Why a retry is not taken.
+/// The reason for which a retry is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RetryRefusal {
     /// Not as it was sent, or not from here.
@@ -136,7 +136,7 @@ pub enum RetryRefusal {
     /// Another call's.
     #[error("it was given for another call: method, name and arguments of a retry must be those of the call")]
     OtherCall,
-    /// What waited for it does not wait any more.
+    /// The work that waited for it does not wait any more.
     #[error("it was used already, or what waited for it has ended: each is good for one retry")]
     Used,
 }
@@ -149,7 +149,7 @@ impl From<RetryRefusal> for RpcError {
     }
 }
 
-/// Why the key is not to be had.
+/// The reason for which there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// It is not there, and could not be made.
@@ -157,7 +157,7 @@ pub enum KeyError {
     Make {
         /// Its file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// Its file cannot be read, or is not the daemon's alone.
@@ -168,12 +168,12 @@ pub enum KeyError {
     Content {
         /// Its file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }
 
-/// What seals `requestState`.
+/// Seals `requestState`.
 pub struct RequestStates {
     key: Zeroizing<[u8; KEY]>,
 }
@@ -270,7 +270,7 @@ impl RequestStates {
         BASE64.encode(sealed)
     }
 
-    /// What a retry says, which is for this call.
+    /// The content of a retry, which is for this call.
     ///
     /// # Errors
     /// Why it is not taken. Of what was not sealed here nothing is read.

@@ -1,4 +1,4 @@
-//! What calls are checked against.
+//! The rules for calls.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use super::client::Client;
 use crate::policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
 
-/// What calls are checked against.
+/// The rules for calls.
 pub struct CallRules {
     /// The daemon's gates.
     pub gates: ArcSwap<Gates>,
@@ -16,7 +16,7 @@ pub struct CallRules {
 }
 
 impl CallRules {
-    /// What policy lets a client do.
+    /// The rights of a client by policy.
     pub fn rights(&self, client: &Client) -> Arc<Rights> {
         client.lessened(self.clients.load().rights(&client.caller))
     }

@@ -1,6 +1,6 @@
-//! What lasts for as long as somebody keeps it.
+//! Guards that last for as long as somebody holds them.
 
 use std::any::Any;
 
-/// What lasts for as long as it is kept, and ends by being dropped: a subscription at a server.
+/// A guard that ends something by being dropped: a subscription at a server.
 pub type SubscriptionGuard = Box<dyn Any + Send + Sync>;
