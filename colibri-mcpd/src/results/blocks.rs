@@ -106,7 +106,7 @@ pub fn media<'a>(result: &Json<'a>) -> Vec<Media<'a>> {
     media.collect()
 }
 
-/// Where the data of such blocks stands in a result, in its order.
+/// The places of the data of such blocks in a result, in its order.
 pub fn media_spans(result: &Json<'_>) -> Vec<Range<usize>> {
     let mut spans: Vec<_> = blocks(result).filter_map(|block| Some(data(&block)?.span())).collect();
     spans.sort_by_key(|span| span.start);

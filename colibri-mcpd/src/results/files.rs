@@ -18,13 +18,13 @@ use tracing::warn;
 use super::stored_result::{Handle, ResultOwner};
 use colibri_trail::reserve::{Reserve, Use, is_same};
 
-/// What the first line begins with.
+/// The beginning of the first line.
 const FORMAT: &str = "colibri-result 1";
 /// The most bytes of the first line.
 const MAX_HEAD: u64 = 256;
 /// The owner's session where it is a person.
 const PERSON: &str = "-";
-/// What the name of a file ends with that is not whole.
+/// The suffix of an incomplete file's name.
 const UNFINISHED: &str = ".new";
 
 /// The directory; none by default.
@@ -43,14 +43,14 @@ pub(super) struct EarlierResult {
     pub(super) length: u64,
 }
 
-/// What the first line says.
+/// The content of the first line.
 struct ResultFileHead {
     uid: u32,
     session: String,
     created: SystemTime,
     length: u64,
     sha256: Vec<u8>,
-    /// Where the result begins.
+    /// The offset of the result.
     bytes: u64,
 }
 
@@ -144,7 +144,7 @@ impl ResultFiles {
         self.directory.join(format!("{handle}{UNFINISHED}"))
     }
 
-    /// What people have here, the oldest first. Everything else is removed.
+    /// The users' results here, the oldest first. Everything else is removed.
     pub(super) fn scan(&self) -> io::Result<Vec<EarlierResult>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {

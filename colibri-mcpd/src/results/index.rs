@@ -1,4 +1,4 @@
-//! What is kept of whom, and what goes for something new: who has most gives up what is oldest.
+//! Usage by owner, and eviction: the owner of most gives up the oldest for something new.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::files::EarlierResult;
 use super::stored_result::{Handle, KEPT_FOR, NotStored, ResultLimits, ResultOwner};
 
-/// What a result counts for at least: a block of the disk. It bounds how many there can be.
+/// The least bytes that a result counts for: a block of the disk. It bounds how many there can be.
 const BLOCK: u64 = 4096;
 
 /// All that is kept, without the files.
@@ -33,7 +33,7 @@ struct OwnerIndex {
 #[derive(Debug, Clone)]
 pub(super) struct IndexEntry {
     pub(super) length: u64,
-    /// Whether it is known to be as it was written.
+    /// True if it is known to be as it was written.
     pub(super) verified: bool,
     created: SystemTime,
     number: u64,
@@ -93,7 +93,7 @@ impl Index {
         Ok(())
     }
 
-    /// What was reserved for a result is used, since it is written, or free again.
+    /// Turns a reservation into usage, since the result is written, or frees it.
     pub(super) fn settle(&mut self, owner: &ResultOwner, handle: Handle, length: u64, written: Option<SystemTime>) {
         match written {
             Some(created) => self.insert(owner.clone(), handle, length, created, true),

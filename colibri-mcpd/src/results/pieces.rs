@@ -1,5 +1,6 @@
-//! What is read of a result: bytes of its JSON, the value at a JSON pointer, lines of its text, the lines that a pattern
-//! matches. Each piece ends at a character or a line, says where the next begins, and is never empty while there is one.
+//! Pieces of a result: bytes of its JSON, the value at a JSON pointer, lines of its text, the lines that a pattern
+//! matches. Each piece ends at a character or a line, says where the next begins, and is never empty while there is
+//! one.
 
 use std::borrow::Cow;
 use std::io;
@@ -22,23 +23,24 @@ const MAX_PATTERN: usize = 1000;
 const PATTERN_SIZE: usize = 256 << 10;
 /// The most bytes of the values that a pointer leads through, all together: each is walked as far as the next.
 const MAX_WALKED: usize = 256 << 20;
-/// How long a pattern is looked for before the piece ends. It runs in linear time, but that can be some seconds.
+/// The time for which a pattern is searched before the piece ends. It runs in linear time, but that can be some
+/// seconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is asked for.
+/// The requested scopes.
 #[derive(Debug)]
 pub struct PieceRequest {
-    /// Where it begins: at a line of the text, or at a byte of the JSON, from 0.
+    /// The offset at which it begins: a line of the text, or a byte of the JSON, from 0.
     pub offset: u64,
     /// The most bytes of the piece, if one character or line is no more.
     pub most: u64,
     /// The most bytes that the piece may cost in its answer, likewise.
     pub room: u64,
-    /// What of the result.
+    /// The part of the result.
     pub what: PieceSelector,
 }
 
-/// What of a result is asked for.
+/// The requested part of a result.
 #[derive(Debug)]
 pub enum PieceSelector {
     /// Its text, or its JSON where it has none.

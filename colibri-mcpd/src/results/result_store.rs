@@ -18,9 +18,9 @@ use super::pieces::{PieceRequest, ResultPiece};
 use super::stored_result::{Handle, NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
 use crate::policy::{UserSlot, UserSlots};
 
-/// How many users have results written or read at once. Each may hold a few times the bytes of a result.
+/// The number of users who have results written or read at once. Each may hold a few times the bytes of a result.
 const AT_ONCE: usize = 4;
-/// How often it is seen to that those go whose time is over.
+/// The interval at which expired results are removed.
 const SWEPT_EVERY: Duration = Duration::from_secs(60);
 
 /// All that are kept.

@@ -1,4 +1,4 @@
-//! What a kept result is known by, whose it is, and why there is none.
+//! The id and owner of a stored result, and the reasons for which there is none.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use colibri_text::{hex, unhex_into};
 
-/// How long a result is kept.
+/// The time for which a result is stored.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
-/// How much is kept.
+/// The limits of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResultLimits {
     /// Bytes of one user, with the user's agents.
@@ -18,7 +18,7 @@ pub struct ResultLimits {
     pub total: u64,
 }
 
-/// Who called: a person, or one instance of an agent that runs for them.
+/// The caller: a person, or one instance of an agent that runs for them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ResultOwner {
     /// The person.
@@ -63,13 +63,13 @@ impl std::fmt::Display for Handle {
 pub struct StoredResult {
     /// Under which it is read.
     pub handle: Handle,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
     /// Their digest.
     pub sha256: [u8; 32],
 }
 
-/// Why a result is not kept.
+/// The reason for which a result is not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStored {
     /// It is longer than all that may be kept.
@@ -95,7 +95,7 @@ pub enum NotStored {
     Disk(#[from] io::Error),
 }
 
-/// Why nothing is read.
+/// The reason for which nothing is read.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
     /// This owner has no such result: never, not any more, or it is another's.

@@ -52,9 +52,9 @@ fn push(texts: &mut String, value: &Json<'_>) {
 /// A line, or a part of a long one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextLine {
-    /// Where it stands in the text, without its line end.
+    /// The place in the text, without its line end.
     pub(super) span: Range<usize>,
-    /// Where the whole line ends of which it may be a part.
+    /// The end of the whole line of which it may be a part.
     pub(super) whole_ends: usize,
 }
 
@@ -105,7 +105,7 @@ fn byte_written(byte: u8) -> u64 {
     }
 }
 
-/// Where the longest beginning of a text ends that costs no more than this, or its first character.
+/// The end of the longest beginning of a text that costs no more than this, or of its first character.
 pub(super) fn fitting(text: &str, room: u64) -> usize {
     let mut cost = 0;
     let beyond = text.bytes().position(|byte| {
