@@ -1,4 +1,4 @@
-//! What of a tool is searched.
+//! The searched parts of a tool.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use colibri_wire::Json;
 const MAX_TEXT: usize = 4 << 10;
 /// The most parameters whose names are searched.
 const MAX_PARAMETERS: usize = 100;
-/// How deep objects in objects are looked into for parameters.
+/// The depth to which objects in objects are searched for parameters.
 const MAX_DEPTH: usize = 4;
 
 /// The words of a tool in the order of the index's fields: server, name, title, description, parameters, summary. What

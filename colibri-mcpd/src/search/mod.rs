@@ -14,13 +14,13 @@ use crate::store::{StoreError, ToolIndex};
 use crate::summaries::SummaryTable;
 use colibri_protocol::Feature;
 
-/// What a word is worth that stands for one of the query.
+/// The weight of a word that stands for one of the query.
 const INSTEAD: f64 = 0.6;
 
-/// What each further word of the query that a tool has adds to what all of them are worth.
+/// The weight that each further word of the query that a tool has adds to that of all.
 const SEVERAL: f64 = 0.2;
 
-/// What a tool that only looks gains where the query asks, and loses where it neither asks nor says to look.
+/// The bonus of a tool that only reads where the query asks, and its penalty where it neither asks nor says to look.
 const LOOKS: f64 = 0.2;
 
 /// The tools that can be found.
@@ -32,9 +32,9 @@ pub struct Search {
 #[derive(Default)]
 struct SearchInner {
     index: Option<ToolIndex>,
-    /// What the index is of.
+    /// The indexed table.
     table: Weak<CatalogTable>,
-    /// Which summaries are in it: the number that [`Summaries::come`] had.
+    /// The indexed summaries: the number that [`Summaries::come`] had.
     summaries: u64,
     /// Its tools by their numbers, with the summaries that they have there.
     tools: BTreeMap<i64, (Weak<Item>, Option<Arc<str>>)>,
@@ -42,7 +42,7 @@ struct SearchInner {
     next: i64,
 }
 
-/// What was found.
+/// The hits of a search.
 #[derive(Default)]
 pub struct SearchHits {
     /// The tools that fit at all, the best first.

@@ -1,4 +1,4 @@
-//! What the words of a query and of a definition are, and which other words mean the same.
+//! The words of a query and of a definition, and their synonyms.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -96,7 +96,7 @@ static ALIKE: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
     alike
 });
 
-/// What a word may be a form of in English: `folders`, `copies`, `removing`, `stopped`.
+/// The words of which a word may be a form in English: `folders`, `copies`, `removing`, `stopped`.
 fn forms(word: &str) -> Vec<String> {
     let mut forms = vec![word.to_owned()];
     let mut add = |stem: &str, end: &str| {
@@ -121,12 +121,12 @@ fn forms(word: &str) -> Vec<String> {
     forms
 }
 
-/// Whether a query asks to be told something, and not for something to be done.
+/// True if a query asks to be told something, and not for something to be done.
 pub(super) fn asks(query: &str) -> bool {
     query.trim_end().ends_with('?') || words(query).iter().any(|word| ASKING.contains(&&**word))
 }
 
-/// Whether a tool of this name only looks, or a query says that something is to be looked at.
+/// True if a tool of this name only looks, or a query says that something is to be looked at.
 pub(super) fn looks(text: &str) -> bool {
     words(text).iter().any(|word| LOOKING.contains(&&**word))
 }
