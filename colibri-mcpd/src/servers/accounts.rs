@@ -1,4 +1,4 @@
-//! Who has which login at a server behind a URL.
+//! The logins at a server behind a URL.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

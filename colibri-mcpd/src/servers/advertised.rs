@@ -1,4 +1,4 @@
-//! What a server offers: the definitions that count, and how they stand to the pins.
+//! The advertised items of a server: the definitions that count, and their pin check.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ const MAX_NOTES: u32 = 50;
 /// After these, one in this time.
 const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
-/// What one server offers.
+/// The items that one server advertises.
 pub(crate) struct AdvertisedItems {
     server: Arc<str>,
     executable: String,
@@ -35,24 +35,24 @@ pub(crate) struct AdvertisedItems {
     inner: Mutex<AdvertisedItemsInner>,
     /// Held while definitions are judged: what was judged last is also what counts.
     judging: Arc<tokio::sync::Mutex<()>>,
-    /// Whether it is in the table of tools.
+    /// True if it is in the table of tools.
     in_table: AtomicBool,
-    /// Whether the server was seen to ask people for something.
+    /// True if the server was seen to ask people for something.
     asks: AtomicBool,
     retired: AtomicBool,
 }
 
 struct AdvertisedItemsInner {
-    /// What the process said that was asked last.
+    /// The report of the process that was asked last.
     catalogue: Arc<Catalogue>,
-    /// How that stands to the pins.
+    /// Its pin check.
     judgement: Arc<PinCheck>,
-    /// How often something was newly blocked, and when last.
+    /// The number of times that something was newly blocked, and the last time.
     noted: (u32, Instant),
 }
 
 impl AdvertisedItems {
-    /// What a server offers of which this is known.
+    /// The advertised items of a server with this report.
     pub(super) fn new(
         server: &Arc<str>,
         executable: &str,
@@ -86,18 +86,18 @@ impl AdvertisedItems {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What the server said of its tools.
+    /// The server's catalogue of its tools.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         self.inner().catalogue.clone()
     }
 
-    /// What it said of its tools, and how that stands to the pins.
+    /// The definitions of its tools, and their pin check.
     pub(crate) fn definitions(&self) -> (Arc<Catalogue>, Arc<PinCheck>) {
         let inner = self.inner();
         (inner.catalogue.clone(), inner.judgement.clone())
     }
 
-    /// Whether its tools are known, and in the table.
+    /// True if its tools are known, and in the table.
     pub(crate) fn is_in_table(&self) -> bool {
         self.in_table.load(Ordering::Acquire)
     }
@@ -107,7 +107,7 @@ impl AdvertisedItems {
         self.in_table.store(true, Ordering::Release);
     }
 
-    /// Whether the server was seen to ask people for something, by a process of this entry and executable.
+    /// True if the server was seen to ask people for something, by a process of this entry and executable.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
@@ -217,7 +217,7 @@ impl AdvertisedItems {
         self.offer(known, judgement);
     }
 
-    /// Whether what is newly blocked is to be logged and recorded: a server that changes its definitions without end
+    /// True if what is newly blocked is to be logged and recorded: a server that changes its definitions without end
     /// must not fill log and trail.
     fn may_note(&self) -> bool {
         let mut inner = self.inner();
@@ -261,7 +261,7 @@ impl AdvertisedItems {
     }
 }
 
-/// What of a server's definitions is blocked that was not before, and whether the instructions are.
+/// The newly blocked definitions of a server; true if the instructions are among them.
 fn newly_blocked<'s>(
     (before, judged_before): (&Catalogue, &PinCheck),
     (said, judgement): (&'s Catalogue, &PinCheck),

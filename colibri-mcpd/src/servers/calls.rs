@@ -14,7 +14,7 @@ use super::state::ProcessKey;
 use crate::relay::{Call, CallOutcome, SuspendedCall};
 use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Version};
 
-/// How much longer a call waits for a start than it may take, so that the start says why it failed.
+/// The time beyond a start's limit for which a call waits, so that the start gives the reason of its failure.
 const SAYING: Duration = Duration::from_millis(100);
 
 impl HostedServer {
@@ -58,12 +58,12 @@ impl HostedServer {
         }
     }
 
-    /// What its entry lets it ask for.
+    /// The kinds of requests that its entry allows.
     pub(super) fn may_ask(&self) -> Askable {
         Askable::named(self.entry.may_ask.iter().map(String::as_str))
     }
 
-    /// Whether it matters who else has calls in the process of a call: nothing else says which call a legacy server's
+    /// True if it matters who else has calls in the process of a call: nothing else says which call a legacy server's
     /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients
     /// always, for others once the server was seen to ask.
     fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<SlotHolder> {

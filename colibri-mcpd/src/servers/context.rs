@@ -1,4 +1,4 @@
-//! What all servers have in common.
+//! The parts that all servers share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,11 +19,11 @@ use crate::registry::secrets::{Redactor, SecretStore};
 use crate::relay::Chain;
 use crate::store::Database;
 
-/// What servers need from the daemon.
+/// The daemon's parts that servers need.
 pub struct ServerDependencies {
-    /// How processes are started.
+    /// Starts processes.
     pub spawner: Arc<dyn Spawner>,
-    /// Where catalogues are kept between runs.
+    /// The store of catalogues between runs.
     pub store: Arc<Database>,
     /// The chain that every call passes.
     pub chain: Arc<Chain>,
@@ -33,22 +33,23 @@ pub struct ServerDependencies {
     pub max_frame: usize,
     /// The secrets of host servers.
     pub secrets: Arc<SecretStore>,
-    /// Where logins at servers behind a URL are kept.
+    /// The store of logins at servers behind a URL.
     pub tokens: Arc<oauth::TokenStore>,
     /// The registry's path, as refusals name it.
     pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
-    /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
+    /// The pins that definitions are checked against. `None`: they are not, for simulations alone. No flag of the
+    /// daemon leads here.
     pub pins: Option<Arc<Pins>>,
-    /// What each user may take of what all have in common.
+    /// The quotas of all users.
     pub shares: Arc<UserQuotas>,
 }
 
 /// Told when a start is over: whether what a server offers has changed.
 type DiscoveryObserver = Box<dyn Fn(bool) + Send + Sync>;
 
-/// What all servers have in common.
+/// The parts that all servers share.
 pub struct ServerContext {
     pub(super) parts: ServerDependencies,
     tasks: Arc<ServerTasks<ServerSession>>,
@@ -61,7 +62,7 @@ pub struct ServerContext {
 }
 
 impl ServerContext {
-    /// What is made of these.
+    /// A context of these parts.
     pub fn new(parts: ServerDependencies) -> Arc<ServerContext> {
         Arc::new(ServerContext {
             parts,
@@ -91,17 +92,17 @@ impl ServerContext {
         &self.tasks
     }
 
-    /// What definitions are judged by.
+    /// The pins that definitions are checked against.
     pub fn pins(&self) -> Option<&Pins> {
         self.parts.pins.as_deref()
     }
 
-    /// What each user has taken of what all have in common.
+    /// The quotas of all users.
     pub fn shares(&self) -> &Arc<UserQuotas> {
         &self.parts.shares
     }
 
-    /// How what a server says stands to its pins. What was never said is nothing.
+    /// The pin check of a server's report. What was never said is nothing.
     pub(super) fn judge(&self, id: &str, said: &Catalogue) -> PinCheck {
         match &self.parts.pins {
             Some(pins) if said.seen => {
@@ -152,7 +153,7 @@ impl ServerContext {
         });
     }
 
-    /// What a server with this entry and executable said when it last ran.
+    /// The last report of a server with this entry and executable.
     pub fn recall(&self, id: &str, entry: &ServerSpec, executable: &str) -> Option<Arc<Catalogue>> {
         match Catalogue::kept(&self.parts.store, id, &entry.digest, executable) {
             Ok(catalogue) => catalogue.map(Arc::new),
@@ -173,7 +174,7 @@ impl ServerContext {
         }
     }
 
-    /// What takes the values of secrets out of text.
+    /// Removes the values of secrets from text.
     pub fn redactor(&self) -> Arc<Redactor> {
         self.parts.secrets.redactor()
     }

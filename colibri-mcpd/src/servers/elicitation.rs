@@ -1,4 +1,4 @@
-//! What a server asks of the person's side: whether it may, whom it is about, and how that ends.
+//! The requests of a server to the person's side: whether each is allowed, whose it is, and how it ends.
 //!
 //! A legacy server's request names no call. It is about a call of a client that is in flight in the same process and
 //! can be asked; where several clients are, or several calls of a modern one, it could be about either and nobody is
@@ -26,14 +26,14 @@ use colibri_protocol::{
 };
 use colibri_wire::{Edits, Json, RequestId};
 
-/// Who is asked.
+/// The client to which the request goes.
 struct ElicitationTarget {
     client: Arc<Client>,
     /// The number of the call towards the server; 0 for none.
     number: u64,
     /// The number of the `enter` record of the call that it is about, and when that was read.
     call: Option<(u64, Instant)>,
-    /// How long it may take in all.
+    /// The end of its whole time.
     until: Instant,
     version: protocol::Version,
     can: Askable,
@@ -49,7 +49,7 @@ impl ElicitationTarget {
     }
 }
 
-/// What a server is told where a wrong one could be asked.
+/// The refusal for a server where the wrong person could be asked.
 const AMBIGUOUS: &str = "nothing says which of several calls in flight this is about, so nobody is asked. Calls get \
                          processes of their own from now on, as many as --max-processes-per-user allows: those that wait for \
                          a person have to be answered first";
@@ -137,7 +137,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Whom a request is about.
+    /// The person whom a request is for.
     fn whom(&self, state: &ServerSessionState, ask: ElicitationKind) -> Result<ElicitationTarget, RpcError> {
         let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
             PendingReply::Call { call, total, .. } => Some(ElicitationTarget {
@@ -227,7 +227,7 @@ impl ServerSession {
         })
     }
 
-    /// How a request is worded for who is asked, under this number.
+    /// The wording of a request for the person, under this number.
     fn wording(&self, whom: &ElicitationTarget, number: u64) -> protocol::Wording<'_> {
         protocol::Wording {
             server: &self.server,
@@ -294,7 +294,7 @@ impl ServerSession {
         Ok(asking)
     }
 
-    /// Whether `clients.json` lets servers ask the client of this record for something; what it does not is recorded.
+    /// True if `clients.json` lets servers ask the client of this record for something; what it does not is recorded.
     ///
     /// # Errors
     /// The rule that says no.
@@ -391,7 +391,7 @@ impl ServerSession {
         }
     }
 
-    /// What became of a request by the client's answer, and the edits that the answer needs for the server.
+    /// The outcome of a request by the client's answer, and the edits that the answer needs for the server.
     fn read_answer(
         &self,
         ask: ElicitationKind,

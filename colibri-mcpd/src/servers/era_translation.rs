@@ -15,7 +15,7 @@ use colibri_protocol::input::{self, InputRequired};
 use colibri_protocol::{self as protocol, Code, ElicitationKind, Failure, Method, Version};
 use colibri_wire::{Edits, Json};
 
-/// How often a server may ask before it answers.
+/// The number of requests that a server may make before it answers.
 const MAX_ROUNDS: u32 = 10;
 
 /// One thing that the client is asked.

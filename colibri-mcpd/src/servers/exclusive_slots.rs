@@ -1,6 +1,6 @@
-//! Who has a process to itself of a server that may ask: a legacy server's request names no call, so calls are in one
-//! process only if it does not matter which of them it is about. The next gets a process beside it, as long as there
-//! may be more; the last of them is shared by all that find none.
+//! Exclusive use of a process of a server that may make requests: a legacy server's request names no call, so calls are
+//! in one process only if it does not matter which of them it is about. The next gets a process beside it, as long as
+//! there may be more; the last of them is shared by all that find none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use super::state::ProcessKey;
 use crate::relay::Call;
 use colibri_protocol::Askable;
 
-/// Who is asked about a call.
+/// The person who would be asked about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotHolder {
     /// Nobody can be.
@@ -32,7 +32,7 @@ impl SlotHolder {
         }
     }
 
-    /// Whether the same is asked about another call, whichever of both a request is about.
+    /// True if the same is asked about another call, whichever of both a request is about.
     pub(super) fn is_as(self, other: SlotHolder) -> bool {
         self == other && self != SlotHolder::Call
     }
@@ -41,7 +41,7 @@ impl SlotHolder {
 /// The turns of one server.
 #[derive(Default)]
 pub(super) struct ExclusiveSlots {
-    /// Whose calls are in which process, and how many.
+    /// The calls in each process, and their number.
     taken: Mutex<BTreeMap<ProcessKey, (SlotHolder, usize)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of what was asked of a server behind a URL that has no answer.
+//! Failures of requests to a server behind a URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::outbound::{SendError, SendErrorKind};
 use crate::relay::CallOutcome;
 use colibri_protocol::{Code, FailureCause};
 
-/// How long a server is left alone that refuses a call unprocessed and does not say when to come back.
+/// The time for which a server is left alone that refuses a call unprocessed and does not say when to come back.
 const BUSY: Duration = Duration::from_secs(30);
 
 impl ServerSession {

@@ -1,4 +1,4 @@
-//! What is changed in a call on its way to a server: its id and token always, names and `_meta` where they differ.
+//! The changes in a call on its way to a server: its id and token always, names and `_meta` where they differ.
 //! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
 //! `colibri-protocol`'s.
 

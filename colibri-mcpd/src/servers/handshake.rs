@@ -18,9 +18,9 @@ use colibri_text::{brief, visible};
 use colibri_wire::Json;
 use tokio::time::timeout;
 
-/// How long a server may take to answer the probe before it counts as legacy.
+/// The time in which a server must answer the probe before it counts as legacy.
 const PROBE: Duration = Duration::from_secs(5);
-/// How long a start waits for the lists of what is no tool.
+/// The time for which a start waits for the lists other than the tools.
 const OTHERS: Duration = Duration::from_secs(2);
 /// The most that are named of what a server lists and cannot be offered.
 const MAX_LEFT_OUT: usize = 10;
@@ -117,7 +117,7 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     Ok(opening)
 }
 
-/// Whether an answer to the probe is none that can be used.
+/// True if an answer to the probe is none that can be used.
 fn contradicts_itself(answered: &OwnReply) -> bool {
     let outcome = match answered.outcome() {
         Ok(result) => result.map(Ok),
@@ -178,7 +178,7 @@ fn learn(launch: &Launch, session: &ServerSession, says: &ServerSays<'_>) {
     );
 }
 
-/// What a process says in its handshake, and of these lists.
+/// The facts of a process from its handshake and these lists.
 fn introduced(session: &ServerSession, lists: [Arc<ServerList>; Feature::COUNT]) -> Catalogue {
     let said = session.says();
     Catalogue {

@@ -1,4 +1,4 @@
-//! What a server process is asked, and what it answers.
+//! Requests to a server process, and their answers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl ServerSession {
         Some(pending)
     }
 
-    /// Whether the server may still be at a call that is over, about which somebody else would be asked.
+    /// True if the server may still be at a call that is over, about which somebody else would be asked.
     pub(super) fn has_left(&self, whose: SlotHolder) -> bool {
         self.state().left.values().any(|left| !left.is_as(whose))
     }
@@ -481,7 +481,7 @@ impl ServerSession {
     }
 }
 
-/// Where the parts of an answer stand.
+/// The places of an answer's parts.
 fn spans(outcome: Result<Json<'_>, Json<'_>>) -> Result<Range<usize>, Range<usize>> {
     outcome.map(|result| result.span()).map_err(|error| error.span())
 }

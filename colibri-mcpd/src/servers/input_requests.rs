@@ -41,7 +41,8 @@ impl ServerSession {
         Ok(edits)
     }
 
-    /// What a modern server asks for in an answer, of a call or of a task: allowed, recorded, and named to the person.
+    /// The requests of a modern server in an answer, of a call or of a task: allowed, recorded, and named to the
+    /// person.
     ///
     /// # Errors
     /// Why the client does not get it.
@@ -65,7 +66,7 @@ impl ServerSession {
         Ok(edits)
     }
 
-    /// How the server is named to the person behind a modern client, in an answer.
+    /// The name of the server for the person behind a modern client, in an answer.
     fn wording_of_answer(&self, call: &Call) -> protocol::Wording<'_> {
         protocol::Wording {
             server: &self.server,
@@ -162,7 +163,7 @@ impl ServerSession {
         Err(self.failure(Code::PolicyDenied, message).by_rule(rule))
     }
 
-    /// Whether the client of a call may and can be asked for this.
+    /// True if the client of a call may and can be asked for this.
     ///
     /// # Errors
     /// Why not.

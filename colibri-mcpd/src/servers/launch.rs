@@ -29,7 +29,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 /// However many end.
 const MIN_BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// Why there is no process.
+/// The reason for which there is no process.
 #[derive(Debug, Clone)]
 pub(super) enum NotStarted {
     /// The server failed. The message is the cause alone.
@@ -81,7 +81,7 @@ impl Drop for Opening {
     }
 }
 
-/// Who of a server's starts waits for its turn, in the order in which they came.
+/// The queue of a server's starts, in the order in which they came.
 #[derive(Default)]
 pub(super) struct StartQueue {
     turn: tokio::sync::Mutex<()>,
@@ -115,12 +115,12 @@ pub(super) struct Launch {
     pub limits: ServerLimits,
     pub taps: Arc<Taps>,
     pub allowance: Arc<Allowance>,
-    /// Where answers are counted that nobody waits for.
+    /// The counts of answers that nobody waits for.
     pub metrics: Arc<CallMetrics>,
     pub queue: Arc<StartQueue>,
     /// The version that the server speaks, once it is known.
     pub version: Arc<Mutex<Option<Version>>>,
-    /// Whom the process may ask.
+    /// The persons and kinds of the process's requests.
     pub may_ask: ElicitationRights,
     /// The user whose process it is; `None`: all share it.
     pub person: Option<u32>,
@@ -128,9 +128,9 @@ pub(super) struct Launch {
     pub client: Arc<Client>,
     /// Its login, where there are some.
     pub account: Option<Arc<OauthAccount>>,
-    /// Who is told what becomes of the processes.
+    /// The observer of the processes.
     pub observer: Arc<dyn SessionObserver>,
-    /// What it waits for that is over a limit.
+    /// The limit that it waits for.
     pub waits_for: Mutex<Option<String>>,
 }
 
@@ -293,7 +293,7 @@ impl Launch {
         remote::connect(reached).map_err(|why| self.unstartable(why))
     }
 
-    /// What is started.
+    /// The process to start.
     fn launch_spec(&self, command: &StdioCommand) -> Result<LaunchSpec, Failure> {
         if command.jail.is_some() {
             let session = session_id().map_err(|error| self.unstartable(format!("no session id: {error}")))?;

@@ -21,9 +21,9 @@ use colibri_protocol::upstream::{self, ServerNotification};
 use colibri_protocol::{Code, Feature, Features};
 use colibri_wire::{Envelope, EnvelopeKind, Json, Tape};
 
-/// How long a server whose process has ended may take to be read to its end.
+/// The time for which the output of an ended server is read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long what is queued for a server may take to be written when it ends.
+/// The time in which a server's queued input must be written when it ends.
 const FLUSH: Duration = Duration::from_secs(1);
 
 impl ServerSession {
@@ -182,7 +182,7 @@ impl ServerSession {
         observer.ended(&self, crashed.then_some(Crash { reason, wrote }));
     }
 
-    /// Why to end now, if there is a reason. From then on no call is taken.
+    /// The reason to end now, if there is one. From then on no call is taken.
     fn ending(&self) -> Option<SessionEnd> {
         let mut state = self.state();
         if !state.watching.uris.is_empty() && !state.draining {
@@ -199,8 +199,8 @@ impl ServerSession {
         state.ending.clone()
     }
 
-    /// When to look again if nothing happens until then. What is sent meanwhile, and how long the process is idle then,
-    /// need not be looked at earlier.
+    /// The time of the next check if nothing happens until then. What is sent meanwhile, and how long the process is
+    /// idle then, need not be looked at earlier.
     fn next_look(&self) -> Instant {
         const LEAST: Duration = Duration::from_millis(100);
         let state = self.state();

@@ -1,4 +1,4 @@
-//! What servers offer, as last seen: lists come from here, not from the servers.
+//! The items that servers advertise, as last seen: lists come from here, not from the servers.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use colibri_protocol::upstream::Capabilities;
 use colibri_protocol::{Feature, Version};
 use colibri_wire::Json;
 
-/// What one server said of itself and what it offers.
+/// The report and the items of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Catalogue {
-    /// Whether it was ever asked.
+    /// True if it was ever asked.
     pub seen: bool,
-    /// Whether it was known to ask people for something when this was kept.
+    /// True if it was known to ask people for something when this was kept.
     pub asks: bool,
     /// The version that it speaks.
     pub version: Option<Version>,
@@ -31,9 +31,9 @@ pub struct Catalogue {
 /// One list of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerList {
-    /// What it holds, in the server's order.
+    /// The definitions, in the server's order.
     pub definitions: Vec<ServerDefinition>,
-    /// How long it may be kept, in milliseconds.
+    /// The time for which it may be stored, in milliseconds.
     pub ttl_ms: Option<u64>,
     /// The first of what it held that cannot be offered, each with the reason. Not kept in the store: it is read again.
     pub left_out: Vec<String>,
@@ -42,19 +42,19 @@ pub struct ServerList {
 /// A tool, a prompt, a resource or a template as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerDefinition {
-    /// What tells it from the server's others: its name, its URI, or the template.
+    /// The item's identity at its server: its name, its URI, or the template.
     pub name: String,
     /// The definition as the server wrote it.
     pub raw: Bytes,
 }
 
 impl Catalogue {
-    /// What the server offers of a feature, in its order.
+    /// The server's items of a feature, in its order.
     pub fn of(&self, feature: Feature) -> &[ServerDefinition] {
         &self.lists[feature.index()].definitions
     }
 
-    /// How long its list of a feature may be kept, in milliseconds.
+    /// The time for which its list of a feature may be stored, in milliseconds.
     pub fn ttl_ms(&self, feature: Feature) -> Option<u64> {
         self.lists[feature.index()].ttl_ms
     }
@@ -104,7 +104,7 @@ impl Catalogue {
         )
     }
 
-    /// What was kept of a server with this entry and executable.
+    /// The stored catalogue of a server with this entry and executable.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -154,7 +154,7 @@ impl Catalogue {
         }))
     }
 
-    /// What the server declares that it can do.
+    /// The capabilities that the server declares.
     pub fn can(&self) -> Capabilities {
         let json = self.capabilities.as_ref().and_then(|raw| Json::part(raw, 0..raw.len()));
         Capabilities::read(json)

@@ -1,4 +1,4 @@
-//! What a process may ask people for, and what of it waits for an answer.
+//! The permitted requests of a process to people, and those that wait for an answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -16,12 +16,12 @@ const MAX_URLS: usize = 64;
 /// The longest id of an elicitation whose end can be told, in bytes.
 const MAX_URL_ID: usize = 256;
 
-/// Whom a process may ask, and for what.
+/// The persons and kinds of a process's permitted requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ElicitationRights {
-    /// What its entry allows, and it was told. Nothing for a process that several users share.
+    /// The kinds that its entry allows, and that it was told of. Nothing for a process that several users share.
     pub what: Askable,
-    /// What its entry allows, and it asks for in answer to a call: that says whose it is.
+    /// The kinds that its entry allows in answer to a call, which says whose they are.
     pub in_answer: Askable,
     /// The process is one client's alone.
     pub one_client: bool,
@@ -29,31 +29,31 @@ pub(super) struct ElicitationRights {
     pub is_exposed: bool,
 }
 
-/// What a process asked, and nobody answered yet.
+/// The open requests of a process.
 #[derive(Default)]
 pub(super) struct OpenElicitations {
     /// By the server's ids.
     open: BTreeMap<RequestId, OpenElicitation>,
-    /// Whom elicitations by URL went to, by their ids, the oldest first.
+    /// The clients that got elicitations by URL, by their ids, the oldest first.
     urls: VecDeque<(Box<str>, Weak<Client>)>,
-    /// How many there were.
+    /// The number of requests.
     count: u64,
     /// The client that used the process last.
     last: Weak<Client>,
 }
 
 struct OpenElicitation {
-    /// Which of all that the process ever asked.
+    /// The number among all that the process ever made.
     count: u64,
     /// The session of the client that is asked.
     session: u64,
-    /// Whether it ends with the calls of that client.
+    /// True if it ends with the calls of that client.
     of_call: bool,
     /// Told why it is over before it is answered.
     over: oneshot::Sender<ElicitationEnd>,
 }
 
-/// Why a request is over before it is answered.
+/// The reason for which a request ends before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ElicitationEnd {
     /// The server took it back.
@@ -62,7 +62,7 @@ pub(super) enum ElicitationEnd {
     CallOver,
 }
 
-/// Why a request is not taken.
+/// The reason for which a request is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotTaken {
     /// One with the same id waits already.
@@ -72,7 +72,7 @@ pub(super) enum NotTaken {
 }
 
 impl OpenElicitations {
-    /// Whether a request under this id would be taken.
+    /// True if a request under this id would be taken.
     ///
     /// # Errors
     /// Why not.
@@ -140,12 +140,12 @@ impl OpenElicitations {
         self.open.clear();
     }
 
-    /// Whether nothing waits.
+    /// True if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether something is asked of a session's client.
+    /// True if something is asked of a session's client.
     pub(super) fn waits_for(&self, session: u64) -> bool {
         self.open.values().any(|open| open.session == session)
     }
@@ -161,7 +161,7 @@ impl OpenElicitations {
         self.urls.push_back((id.into(), Arc::downgrade(client)));
     }
 
-    /// Whom an elicitation by URL went to that is over, once.
+    /// Takes the client that got an elicitation by URL that is over, once.
     pub(super) fn complete_url(&mut self, id: &str) -> Option<Arc<Client>> {
         let place = self.urls.iter().position(|(known, _)| **known == *id)?;
         self.urls.remove(place)?.1.upgrade()
@@ -178,7 +178,7 @@ impl OpenElicitations {
     }
 }
 
-/// What a server is told whose request comes to nothing.
+/// The error for a server whose request fails.
 pub(super) fn failed(why: String) -> RpcError {
     let failure = Failure::new(Code::AskFailed, why);
     RpcError {

@@ -1,4 +1,4 @@
-//! How a caller comes by a process of a server: the one that runs, or one that is started for whoever waits.
+//! A caller's way to a process of a server: the one that runs, or one that is started for all that wait.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -67,7 +67,7 @@ impl HostedServer {
         inner.discovery.worth_waiting()
     }
 
-    /// Whose failures count for a caller.
+    /// The user to whom a caller's failures are charged.
     pub(super) fn holder(&self, caller: &Caller) -> Option<u32> {
         ProcessKey::holder(self.isolation, caller.uid)
     }

@@ -1,4 +1,4 @@
-//! What one process says of what it offers, and how that stands to the pins.
+//! The definitions that one process lists, and their pin check.
 //!
 //! Processes of one server need not say the same: each is asked before it is given a call, and again when it tells of a
 //! change.
@@ -13,16 +13,16 @@ use colibri_protocol::{Failure, Feature, Features};
 /// The definitions of one process.
 pub struct Definitions {
     inner: Mutex<PinStatusInner>,
-    /// Whether all that it offers is as approved; looked at on each call without a lock.
+    /// True if all that it offers is as approved; looked at on each call without a lock.
     clean: AtomicBool,
 }
 
 struct PinStatusInner {
-    /// What it said last, and how that stands.
+    /// The last list, and its pin check.
     said: Option<(Arc<Catalogue>, Arc<PinCheck>)>,
-    /// Whether somebody reads its lists, or is about to once a burst of changes is over.
+    /// True if somebody reads its lists, or is about to once a burst of changes is over.
     reading: bool,
-    /// What has changed since it was read.
+    /// The features that changed since they were read.
     changed: Features,
 }
 
@@ -50,7 +50,7 @@ impl Definitions {
         !std::mem::replace(&mut inner.reading, true)
     }
 
-    /// Which lists the one who reads them is to read next. None: all were read, and the next change has another reader.
+    /// The lists that the reader is to read next. None: all were read, and the next change has another reader.
     pub(super) fn to_read(&self) -> Features {
         let mut inner = self.inner();
         let features = std::mem::take(&mut inner.changed);
@@ -66,12 +66,12 @@ impl Definitions {
         self.clean.store(clean, Ordering::Release);
     }
 
-    /// What the process said last.
+    /// The last list of the process.
     pub(super) fn said(&self) -> Option<Arc<Catalogue>> {
         self.inner().said.as_ref().map(|(said, _)| said.clone())
     }
 
-    /// Whether something of it is not as approved, but is in what another process said.
+    /// True if something of it is not as approved, but is in what another process said.
     pub(super) fn fall_behind(&self, other: &PinCheck) -> bool {
         let inner = self.inner();
         let judgement = inner.said.as_ref().map(|(_, judgement)| judgement);
@@ -83,7 +83,7 @@ impl Definitions {
         })
     }
 
-    /// What stands against asking this process for something of a feature; `None` if nothing does.
+    /// The refusal of a request to this process about a feature; `None` if there is none.
     pub(super) fn against(&self, server: &str, feature: Feature, name: &str) -> Option<Failure> {
         if self.clean.load(Ordering::Acquire) {
             return None;

@@ -1,4 +1,4 @@
-//! What a process was asked to tell without being asked.
+//! Notifications that a process was asked to send.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use colibri_protocol::rpc_error::INTERNAL_ERROR;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_wire::Json;
 
-/// What a process was asked to tell.
+/// The notifications that a process was asked to send.
 #[derive(Default)]
 pub(super) struct ProcessSubscriptions {
     /// The resources that it is subscribed to.

@@ -17,7 +17,7 @@ use colibri_http::{ConnectionRules, HttpClient};
 /// Told what became of requests that have no answer. Of a process none is told.
 pub(super) type Faults = Option<mpsc::UnboundedReceiver<SendError>>;
 
-/// How a server is reached.
+/// The transport of a server.
 pub(super) struct RemoteAccess<'a> {
     pub url: &'a str,
     pub headers: BTreeMap<String, SecretString>,
@@ -26,7 +26,7 @@ pub(super) struct RemoteAccess<'a> {
     pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
     pub max_frame: usize,
-    /// How long it may say nothing to a request.
+    /// The longest silence after a request.
     pub silence: Duration,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn connect(reached: RemoteAccess<'_>) -> Result<(SpawnedServer, Fault
     Ok((spawned, Some(link.faults)))
 }
 
-/// What runs elsewhere.
+/// A server that runs elsewhere.
 struct RemoteServer(JoinHandle<()>);
 
 impl ServerProcess for RemoteServer {

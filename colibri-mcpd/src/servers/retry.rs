@@ -13,7 +13,7 @@ const BETWEEN_ATTEMPTS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
 ];
-/// How long a server that failed this often in a row is left alone. Once is an accident.
+/// The times for which a server is left alone that failed this often in a row. Once is an accident.
 const BACKOFF: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(200),
@@ -21,13 +21,13 @@ const BACKOFF: [Duration; 4] = [
     Duration::from_secs(5),
 ];
 
-/// How long a list waits for servers that were never seen.
+/// The time for which a list waits for servers that were never seen.
 const WORTH_WAITING: Duration = Duration::from_secs(2);
 /// After a start that failed, before a list has a server started again whose tools are not known; then twice as long.
 const BETWEEN_DISCOVERIES: Duration = Duration::from_secs(5);
 const MAX_BETWEEN_DISCOVERIES: Duration = Duration::from_secs(600);
 
-/// Whether another attempt at a call follows one that failed so, where there are `attempts` at the most.
+/// True if another attempt at a call follows one that failed so, where there are `attempts` at the most.
 pub(super) fn goes_on(call: &Call, cause: FailureCause, attempts: u32) -> bool {
     call.attempt < attempts
         && match cause.class() {
@@ -40,8 +40,8 @@ pub(super) fn goes_on(call: &Call, cause: FailureCause, attempts: u32) -> bool {
         }
 }
 
-/// How long to wait after this attempt (from 1), up to a quarter more or less so that callers spread. `turn` tells the
-/// waits of one daemon apart: it is another one for each.
+/// The wait after this attempt (from 1), up to a quarter more or less so that callers spread. `turn` tells the waits of
+/// one daemon apart: it is another one for each.
 pub(super) fn wait_after(attempt: u32, turn: u64) -> Duration {
     let index = (attempt.saturating_sub(1) as usize).min(BETWEEN_ATTEMPTS.len() - 1);
     let base = BETWEEN_ATTEMPTS[index];
@@ -64,7 +64,7 @@ pub(super) struct Health {
     /// Since when it is as it is: kept while the class of its failures stays the same.
     since: Option<SystemTime>,
     reason: String,
-    /// What the process wrote on its standard error.
+    /// The text of the process on its standard error.
     wrote: Option<String>,
     cause: Option<FailureCause>,
     permanent: bool,
@@ -95,18 +95,18 @@ impl Health {
         self.since
     }
 
-    /// How long it is still left alone, if it is.
+    /// The time for which it is still left alone, if it is.
     pub(super) fn backing_off(&self) -> Option<Duration> {
         let left = self.until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether it is left alone still.
+    /// True if it is left alone still.
     pub(super) fn is_backing_off(&self) -> bool {
         self.backing_off().is_some()
     }
 
-    /// What callers are told who get no process.
+    /// The message to callers who get no process.
     pub(super) fn left_alone(&self) -> String {
         let why = self.whole_reason();
         match self.backing_off() {
@@ -115,7 +115,7 @@ impl Health {
         }
     }
 
-    /// Why it failed last.
+    /// The reason of its last failure.
     pub(super) fn reason(&self) -> &str {
         &self.reason
     }
@@ -128,7 +128,7 @@ impl Health {
         }
     }
 
-    /// Whether it failed in a way that stays.
+    /// True if it failed in a way that stays.
     pub(super) fn is_permanent(&self) -> bool {
         self.permanent
     }
@@ -143,7 +143,7 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// Whether a process may be started for it now.
+    /// True if a process may be started for it now.
     pub(super) fn may_begin(&self) -> bool {
         self.again.is_none_or(|again| again <= Instant::now())
     }

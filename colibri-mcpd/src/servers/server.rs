@@ -41,16 +41,16 @@ pub struct HostedServer {
     pub contract: Option<Arc<Contract>>,
     /// Its time limits.
     pub limits: ServerLimits,
-    /// Who shares its processes.
+    /// The callers that share its processes.
     pub isolation: Isolation,
-    /// What tells one executable from the next: path, size, time of change.
+    /// The executable's identity: path, size, time of change.
     pub executable: String,
-    /// What was counted of its calls; begins anew where its entry changes.
+    /// The counts of its calls; they begin anew where its entry changes.
     pub metrics: Arc<CallMetrics>,
-    /// Who watches what it and the daemon say to each other.
+    /// The watchers of its messages.
     pub taps: Arc<Taps>,
     pub(super) context: Arc<ServerContext>,
-    /// What it offers.
+    /// The advertised items.
     pub(crate) offer: Arc<AdvertisedItems>,
     /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
     pub(super) digest: Arc<ArcSwap<String>>,
@@ -59,16 +59,16 @@ pub struct HostedServer {
     /// The version that its processes speak, once it is known.
     pub(super) version: Arc<Mutex<Option<Version>>>,
     inner: Mutex<Slots>,
-    /// Whether it failed since it last worked; looked at on each answer without a lock.
+    /// True if it failed since it last worked; looked at on each answer without a lock.
     pub(super) ailing: AtomicBool,
     calls: AtomicU64,
-    /// Whose turn it is in the processes that may ask.
+    /// The exclusive slots in the processes that may make requests.
     pub(super) turns: Arc<ExclusiveSlots>,
     /// A process is gone: who waits for a turn looks again.
     pub(super) freed: Notify,
-    /// Who has which login there.
+    /// The logins there.
     accounts: Option<ServerAccounts>,
-    /// Who is subscribed to what of it.
+    /// The subscriptions to its items.
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
@@ -193,7 +193,7 @@ impl HostedServer {
         Failure::new(Code::IntegrationUnavailable, message).of_server(&*self.id)
     }
 
-    /// Whether it is in the registry no more.
+    /// True if it is in the registry no more.
     pub(super) fn is_over(&self) -> bool {
         let inner = self.inner();
         inner.retired || inner.ended.is_some()
@@ -251,7 +251,7 @@ impl HostedServer {
         }
     }
 
-    /// Whether a process is being started.
+    /// True if a process is being started.
     pub fn is_starting(&self) -> bool {
         self.inner().is_starting()
     }
@@ -267,7 +267,7 @@ impl HostedServer {
         inner.running().map(|(key, session)| (key, session.clone())).collect()
     }
 
-    /// Whether a process runs or is being started.
+    /// True if a process runs or is being started.
     pub fn is_running(&self) -> bool {
         !self.inner().slots.is_empty()
     }

@@ -46,15 +46,15 @@ pub struct ServerLimits {
     pub total: Duration,
 }
 
-/// How a process ended that nobody wanted to end.
+/// The unwanted end of a process.
 pub(super) struct Crash {
-    /// Why, as far as it is known.
+    /// The reason, as far as it is known.
     pub reason: String,
-    /// What it wrote on its standard error: for those alone who may see what became of their calls.
+    /// The text on its standard error: for those alone who may see the outcome of their calls.
     pub wrote: Option<String>,
 }
 
-/// What a session tells the one who keeps it.
+/// The observer of a session.
 pub(super) trait SessionObserver: Send + Sync {
     /// The server says that its lists of these changed.
     fn lists_changed(&self, session: &Arc<ServerSession>, changed: Features);
@@ -105,10 +105,10 @@ pub(super) trait SessionObserver: Send + Sync {
     fn spoiled(&self, call: Box<Call>, cause: FailureCause) -> Result<(), Box<Call>>;
 }
 
-/// What a server said of itself in its handshake.
+/// The server's report in its handshake.
 #[derive(Debug, Clone, Default)]
 pub struct PeerInfo {
-    /// What it declares that it can do.
+    /// The capabilities that it declares.
     pub can: Capabilities,
     /// `capabilities`, as it wrote them.
     pub capabilities: Option<Bytes>,
@@ -118,23 +118,23 @@ pub struct PeerInfo {
     pub instructions: Option<String>,
 }
 
-/// Whose process a session is, as far as that matters to it.
+/// The owner of a process, as far as it matters to the session.
 pub(super) struct ProcessOwner {
     /// The server's id.
     pub server: Arc<str>,
     /// Its time limits.
     pub limits: ServerLimits,
-    /// Who watches it.
+    /// Its watchers.
     pub taps: Arc<Taps>,
-    /// What is taken out of what it writes.
+    /// The secrets that are removed from its output.
     pub secrets: Arc<SecretStore>,
-    /// What of its standard error may be logged.
+    /// The part of its standard error that may be logged.
     pub allowance: Arc<Allowance>,
-    /// Where answers are counted that nobody waits for.
+    /// The counts of answers that nobody waits for.
     pub metrics: Arc<CallMetrics>,
     /// The tasks of all processes.
     pub tasks: Arc<ServerTasks<ServerSession>>,
-    /// Whom it may ask.
+    /// The persons and kinds of its requests.
     pub may_ask: ElicitationRights,
     /// It is behind a URL.
     pub is_remote: bool,
@@ -154,9 +154,9 @@ pub struct ServerSession {
     pub is_unbounded: bool,
     /// The helper's session id, for a jailed one.
     pub instance: Option<String>,
-    /// When it was started.
+    /// The time of its start.
     pub started: SystemTime,
-    /// What it says of what it offers.
+    /// The definitions that it advertises.
     pub definitions: Definitions,
     pub(super) limits: ServerLimits,
     pub(super) outbox: Arc<Outbox>,
@@ -177,7 +177,7 @@ pub struct ServerSession {
 pub(super) struct ServerSessionState {
     pub(super) version: Version,
     pub(super) pending: Slab<PendingReply>,
-    /// Who would be asked about calls that are over here and that it did not answer, by their numbers.
+    /// The persons who would be asked about calls that are over here and that it did not answer, by their numbers.
     pub(super) left: BTreeMap<u64, SlotHolder>,
     /// No further calls; the process ends when none is in flight.
     pub(super) draining: bool,
@@ -186,7 +186,7 @@ pub(super) struct ServerSessionState {
     pub(super) idle_since: Instant,
     pub(super) complaints: u32,
     pub(super) says: PeerInfo,
-    /// What it asks people for.
+    /// Its open requests to people.
     pub(super) asks: OpenElicitations,
     pub(super) watching: ProcessSubscriptions,
 }
@@ -308,12 +308,12 @@ impl ServerSession {
         self.state().version = version;
     }
 
-    /// What it said of itself.
+    /// Its report in the handshake.
     pub fn says(&self) -> PeerInfo {
         self.state().says.clone()
     }
 
-    /// What it said of itself in its handshake.
+    /// Stores its report in the handshake.
     pub fn set_says(&self, says: PeerInfo) {
         self.state().says = says;
     }
@@ -369,12 +369,12 @@ impl ServerSession {
         self.outbox.push(message);
     }
 
-    /// Whether it has ended, or is being ended.
+    /// True if it has ended, or is being ended.
     pub fn has_ended(&self) -> bool {
         self.state().ending.is_some()
     }
 
-    /// Whether it takes calls.
+    /// True if it takes calls.
     pub fn is_open(&self) -> bool {
         let state = self.state();
         !state.draining && state.ending.is_none()
@@ -422,7 +422,7 @@ impl ServerSession {
         self.attention.notify_one();
     }
 
-    /// What the server wrote, as a log may have it: without the values of secrets, bounded, on one line.
+    /// The server's text for a log: without the values of secrets, bounded, on one line.
     pub(super) fn shown(&self, text: &str) -> String {
         brief(&self.redact(text), 500)
     }

@@ -15,16 +15,16 @@ use super::state::{ProcessKey, State, Viewer};
 use super::stderr::Allowance;
 use crate::registry::Isolation;
 
-/// What comes of a start.
+/// The result of a start.
 pub(super) type StartResult = Result<Arc<ServerSession>, NotStarted>;
 
 /// A process, or the start of one.
 pub(super) enum ProcessSlot {
     Starting {
-        /// Who waits for it, in the order in which they came.
+        /// The calls that wait for it, in the order in which they came.
         waiting: Vec<oneshot::Sender<StartResult>>,
         task: AbortHandle,
-        /// Whether it had its turn: before that there is no process.
+        /// True if it had its turn: before that there is no process.
         has_begun: bool,
     },
     Ready(Arc<ServerSession>),
@@ -49,17 +49,17 @@ pub(super) struct Slots {
     pub health: BTreeMap<Option<u32>, Health>,
     /// Of the calls that each user has there.
     pub breakers: BTreeMap<u32, Breaker>,
-    /// What of their standard error may be logged.
+    /// The parts of their standard error that may be logged.
     pub allowances: BTreeMap<Option<u32>, Arc<Allowance>>,
     /// Finding out what the server offers.
     pub discovery: Discovery,
-    /// What forbids starting one.
+    /// The reason for which none may be started.
     pub blocked: Option<String>,
     /// None is wanted any more but for calls in flight.
     pub retired: bool,
-    /// Why no process is wanted any more, not even for calls in flight.
+    /// The reason for which no process is wanted any more, not even for calls in flight.
     pub ended: Option<&'static str>,
-    /// How an operator saw it last, and since when.
+    /// The state that an operator saw last, and its beginning.
     pub shown: (State, SystemTime),
 }
 
@@ -87,14 +87,14 @@ impl Slots {
         })
     }
 
-    /// Whether one is being started.
+    /// True if one is being started.
     pub(super) fn is_starting(&self) -> bool {
         self.slots
             .values()
             .any(|slot| matches!(slot, ProcessSlot::Starting { .. }))
     }
 
-    /// Whether a process is to be started for a user so that the server's tools become known, or is being started.
+    /// True if a process is to be started for a user so that the server's tools become known, or is being started.
     /// `None`: neither, and none may be started now.
     pub(super) fn wants_discovery(&self, of: Option<u32>) -> Option<bool> {
         let ill = self.health.get(&of).is_some_and(Health::is_backing_off);
@@ -122,7 +122,7 @@ impl Slots {
         Ok(())
     }
 
-    /// How the server is, the reason for it, and since when: as an operator sees it, or a user.
+    /// The state of the server, the reason for it, and its beginning: as an operator sees it, or a user.
     pub(super) fn look(&mut self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>, SystemTime) {
         let (state, reason) = self.state(viewer, isolation);
         if matches!(viewer, Viewer::Operator(_)) && self.shown.0 != state {

@@ -1,9 +1,9 @@
-//! How a server is, and who gets which of its processes.
+//! The state of a server, and the assignment of its processes.
 
 use crate::registry::Isolation;
 pub use colibri_api::ServerState as State;
 
-/// Whose calls a process gets.
+/// The callers of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessKey {
     /// Everybody's.
@@ -53,7 +53,7 @@ impl ProcessKey {
         }
     }
 
-    /// Whether it is for the same calls as this one, which is the first of them.
+    /// True if it is for the same calls as this one, which is the first of them.
     pub fn is_beside(self, first: ProcessKey) -> bool {
         let of = match self {
             ProcessKey::Beside(uid, None, _) => ProcessKey::Uid(uid),
@@ -73,7 +73,7 @@ impl ProcessKey {
     }
 }
 
-/// Who looks at a server's state. What became of other users' processes is not everybody's to see.
+/// The viewer of a server's state. What became of other users' processes is not everybody's to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Viewer {
     /// An operator: sees that a process of anybody failed, and why. What it wrote is for its own user (and in the log).

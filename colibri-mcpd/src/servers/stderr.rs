@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const MAX_LINES: u32 = 200;
 const MAX_BYTES: usize = 64 * 1024;
 
-/// What may go to the log of the standard error of those processes of a server that one user has.
+/// The part that may be logged of the standard error of those processes of a server that one user has.
 #[derive(Default)]
 pub struct Allowance(Mutex<Period>);
 
@@ -34,7 +34,7 @@ struct Period {
 }
 
 impl Allowance {
-    /// Whether a line of so many bytes may be logged.
+    /// True if a line of so many bytes may be logged.
     fn take(&self, bytes: usize) -> bool {
         let mut period = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let now = Instant::now();
@@ -127,7 +127,7 @@ impl StderrExcerpt {
         };
     }
 
-    /// What there is, on one line, without what `redact` takes out of text.
+    /// The text so far, on one line, without what `redact` removes.
     pub fn get(&self, redact: &dyn Fn(&str) -> String) -> Option<String> {
         let excerpt = self.excerpt();
         let (mut beginning, mut end) = (excerpt.beginning.text(redact), excerpt.end.text(redact));
@@ -161,17 +161,17 @@ impl StderrExcerpt {
 pub struct Stderr {
     /// The server's id.
     pub server: Arc<str>,
-    /// Whose process id the log shows.
+    /// The process id that the log shows.
     pub pid: u32,
-    /// Whose values are taken out.
+    /// The secrets that are removed.
     pub secrets: Arc<SecretStore>,
-    /// What may be logged.
+    /// The part that may be logged.
     pub allowance: Arc<Allowance>,
-    /// What is kept.
+    /// The stored tokens.
     pub excerpt: Arc<StderrExcerpt>,
 }
 
-/// What of it was not logged.
+/// The part of it that was not logged.
 #[derive(Default)]
 struct OmittedText {
     lines: u64,
@@ -230,7 +230,7 @@ impl Stderr {
         }
     }
 
-    /// Whether a line of `length` bytes may be logged, which costs `bytes`. If not it is counted.
+    /// True if a line of `length` bytes may be logged, which costs `bytes`. If not it is counted.
     fn may_log(&self, length: u64, bytes: usize, left_out: &mut OmittedText) -> bool {
         let may = self.allowance.take(bytes);
         if !may {

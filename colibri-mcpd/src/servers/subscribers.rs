@@ -1,4 +1,4 @@
-//! Who is told of updates of the resources of one server.
+//! The subscribers to updates of one server's resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,8 +13,8 @@ use crate::relay::{Client, SubscriptionGuard};
 use colibri_protocol::subscription::{URI_LIMIT, updated};
 use colibri_wire::Edits;
 
-/// How often a subscriber is told of one resource in this time as the server says it; what comes after is told once,
-/// when the time is over: what counts is that it was updated.
+/// The number of notifications that a subscriber gets of one resource in this time as the server sends them; later ones
+/// become one, when the time is over: it matters only that it was updated.
 const PACE: (u32, Duration) = (16, Duration::from_millis(100));
 /// The most parts of a URI that are looked at to find what it is a part of.
 const MAX_PARENTS: usize = 64;
@@ -26,14 +26,14 @@ pub(super) trait Teller: Send + Sync {
 
 /// One who is told of updates of one resource.
 pub struct Subscriber {
-    /// Who subscribed. Its subscriptions end with it.
+    /// The subscriber. Its subscriptions end with it.
     pub(super) client: Arc<Client>,
     outbox: Arc<Outbox>,
     /// The id of the `subscriptions/listen`, as it is written; none of a legacy client.
     pub(super) subscription: Option<Box<str>>,
     /// The URI by which the client knows it.
     shown: String,
-    /// Whether that is not the server's own.
+    /// True if that is not the server's own.
     pub(super) is_prefixed: bool,
     /// Bytes that it has of the daemon's budget.
     held: usize,
@@ -149,7 +149,7 @@ pub(super) struct Subscriptions {
     wanted: Mutex<BTreeMap<ProcessKey, WantedSubscriptions>>,
 }
 
-/// What is wanted of one process, whichever it is.
+/// The subscriptions that are wanted of one process, whichever it is.
 #[derive(Default)]
 struct WantedSubscriptions {
     uris: BTreeMap<Box<str>, Vec<Arc<Subscriber>>>,
@@ -195,7 +195,7 @@ impl Subscriptions {
         })
     }
 
-    /// What is held while the process of these calls is brought in line.
+    /// The lock that is held while the process of these calls is brought in line.
     pub(super) fn changing(&self, key: ProcessKey) -> Arc<tokio::sync::Mutex<()>> {
         self.wanted().entry(key).or_default().changing.clone()
     }
@@ -246,9 +246,9 @@ impl Subscriptions {
             .unwrap_or_default()
     }
 
-    /// Who is to be told that this was updated: it, or what it is a part of (2025-11-25, schema.ts,
-    /// `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client actually subscribed
-    /// to").
+    /// The subscribers to be notified of this update: those of the resource, or of one that it is a part of
+    /// (2025-11-25, schema.ts, `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client
+    /// actually subscribed to").
     pub(super) fn concerned(&self, key: ProcessKey, updated: &str) -> Vec<Arc<Subscriber>> {
         let wanted = self.wanted();
         let Some(of) = wanted.get(&key).filter(|_| updated.len() <= URI_LIMIT) else {

@@ -26,10 +26,10 @@ use colibri_protocol::upstream::{self, Capabilities};
 use colibri_protocol::{Code, Failure, Method, RpcError, empty_result};
 use colibri_wire::Json;
 
-/// How long it is waited before a process is started again whose clients are subscribed, and the most.
+/// The wait before a process is started again whose clients are subscribed, and its maximum.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
-/// Why there is no subscription.
+/// The reason for which there is no subscription.
 pub enum SubscriptionRefusal {
     /// The server says so.
     ByServer(RpcError),
@@ -38,7 +38,7 @@ pub enum SubscriptionRefusal {
 }
 
 impl ServerSession {
-    /// What it is to tell of itself, as far as it declares that it does.
+    /// The notifications that it is to send, as far as it declares that it does.
     fn told_of_itself(can: &Capabilities) -> SubscriptionFilter {
         SubscriptionFilter {
             tools: can.tools.tells_changes,

@@ -1,4 +1,4 @@
-//! What a server does about what becomes of its processes: calls that were not sent or are lost, changed lists, ends.
+//! A server's reactions to events of its processes: calls that were not sent or are lost, changed lists, ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use colibri_protocol::logging::Level;
 use colibri_protocol::{AttemptFailure, Code, Failure, FailureCause, FailureClass, Feature, Features, Method};
 use colibri_wire::Json;
 
-/// How long a burst of changes to a server's tools may go on before it is looked at.
+/// The longest time for a burst of changes to a server's tools before they are read.
 const SETTLE: Duration = Duration::from_millis(200);
 
 impl HostedServer {
@@ -46,10 +46,10 @@ impl HostedServer {
     }
 }
 
-/// What becomes of one process, told to its server.
+/// The events of one process, reported to its server.
 pub(super) struct Supervision {
     pub(super) server: Arc<HostedServer>,
-    /// Whose calls the process gets.
+    /// The callers of the process.
     pub(super) key: ProcessKey,
 }
 

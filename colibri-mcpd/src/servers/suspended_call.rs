@@ -1,4 +1,4 @@
-//! What is known of a call that is held, while its client is asked for something in answer to it.
+//! The state of a suspended call, while its client is asked for something in answer to it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,44 +17,44 @@ use colibri_protocol::{Askable, ElicitationKind, Failure, RpcError, Version};
 pub(super) struct HeldElicitation {
     /// The server's id of it, as it wrote it.
     pub id: Box<str>,
-    /// What it asks for.
+    /// The kind of request.
     pub ask: ElicitationKind,
     /// Its `params` as the client gets them.
     pub params: Box<str>,
-    /// What is recorded of it.
+    /// The recorded digest.
     pub record: Record,
 }
 
 /// A call that is held.
 pub(super) struct SuspendedServerCall {
-    /// What its retry finds.
+    /// The ticket for its retry.
     pub ticket: Arc<Ticket>,
     /// Under which the retry finds it; none while it is given out.
     pub id: Option<[u8; TICKET]>,
-    /// How long it waits for the retry.
+    /// The time until which it waits for the retry.
     pub until: Instant,
-    /// What the call's clocks have left: without progress, and in all.
+    /// The rest of the call's time limits: without progress, and in all.
     pub left: (Duration, Duration),
-    /// What is asked and not answered, by our keys.
+    /// The open requests, by our keys.
     pub asked: Vec<(String, HeldElicitation)>,
-    /// How much was asked in all.
+    /// The number of all requests.
     pub count: usize,
     /// The server's answer, which came all the same.
     pub answered: Option<Bytes>,
-    /// Whose it is.
+    /// The server that has it.
     pub client: Arc<Client>,
     /// The version of the client's request.
     pub version: Version,
-    /// What the client can be asked.
+    /// The kinds of requests that the client accepts.
     pub can: Askable,
     /// The number of the call's `enter` record, and when that was read.
     pub call: (u64, Instant),
-    /// What it has of the daemon while it is in flight.
+    /// The daemon's resources that it holds while it is in flight.
     pub place: Option<Box<dyn Send + Sync>>,
 }
 
 impl SuspendedServerCall {
-    /// Whether something more can be asked about it.
+    /// True if something more can be asked about it.
     ///
     /// # Errors
     /// What to answer the server: too much is asked already.
@@ -78,7 +78,7 @@ impl SuspendedServerCall {
         Ok(())
     }
 
-    /// What the client is asked.
+    /// The requests to the client.
     pub(super) fn result(&self, server: &str, state: &str) -> Vec<u8> {
         let questions: Vec<_> = self
             .asked
@@ -93,11 +93,11 @@ impl SuspendedServerCall {
     }
 }
 
-/// What a retry finds of a held call.
+/// The ticket of a suspended call, which its retry finds.
 #[derive(Default)]
 pub(super) struct Ticket {
     /// The number of the call towards its server.
     pub number: u64,
-    /// Why there is nothing to go on with.
+    /// The reason for which there is nothing to go on with.
     pub lost: OnceLock<Failure>,
 }

@@ -19,13 +19,13 @@ use crate::relay::{Call, CallOutcome, Chain, Client, Waits, refused};
 use colibri_protocol::{self as protocol, AnswerBody, ClientReply, Code, Failure, RpcError, upstream};
 use colibri_wire::{Envelope, EnvelopeKind, Json};
 
-/// Why a call is over that was held for too long.
+/// The reason for which a call ends that was suspended for too long.
 pub(super) const EXPIRED: &str = "nobody answered in time";
 
-/// Why what a server asked for comes to nothing, where the retry takes back what the call said.
+/// The reason for which a server's request fails, where the retry withdraws the consent of the call.
 const MUTE: &str = "the retry of the call neither answers it nor declares that the client can be asked for it";
 
-/// What waits for the retry of a held call.
+/// The work that waits for the retry of a suspended call.
 struct SuspendedRetry {
     session: Weak<ServerSession>,
     ticket: Arc<Ticket>,
@@ -72,7 +72,7 @@ impl ServerSession {
         })
     }
 
-    /// Whether there is room to hold a call of a client for something that is asked about it.
+    /// True if there is room to hold a call of a client for something that is asked about it.
     ///
     /// # Errors
     /// What to answer the server: there is none.
@@ -305,7 +305,7 @@ impl ServerSession {
         self.attention.notify_one();
     }
 
-    /// What a held call asked for comes to nothing. `lost`: what its retry is answered with.
+    /// Ends the requests of a suspended call. `lost`: what its retry is answered with.
     pub(super) fn end_held(&self, held: SuspendedServerCall, why: &str, lost: Option<&Failure>) {
         if let Some(frame) = &held.answered {
             self.outbox.let_go(frame.len());
@@ -340,7 +340,7 @@ fn is_of(pending: &PendingReply, of: &Arc<Ticket>) -> bool {
     matches!(pending, PendingReply::Held(held) if Arc::ptr_eq(&held.ticket, of))
 }
 
-/// What a server is told that asks about a call that is over.
+/// The refusal of a server that asks about a call that is over.
 fn over() -> RpcError {
     failed("the call that this is about is over".to_owned())
 }

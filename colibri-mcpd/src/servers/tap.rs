@@ -35,7 +35,7 @@ fn kept(name: &str) -> String {
     name.chars().take(MAX_KEPT).collect()
 }
 
-/// Whose call it is.
+/// The user of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapCaller {
     /// The client's connection.
@@ -53,7 +53,7 @@ pub struct TapCaller {
 }
 
 impl TapCaller {
-    /// Who made a call.
+    /// The caller of a call.
     pub fn of(call: &Call) -> TapCaller {
         let to = call.target.describe();
         TapCaller {
@@ -73,9 +73,9 @@ impl TapCaller {
 /// A frame that passed.
 #[derive(Debug, Clone)]
 pub struct TappedFrame {
-    /// When.
+    /// The time.
     pub time: SystemTime,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
     /// The daemon's number of the process.
     pub process: u64,
@@ -110,14 +110,14 @@ struct QueuedFrame {
     ended: Option<&'static str>,
 }
 
-/// What came since the last look.
+/// The frames since the last look.
 #[derive(Debug, Default)]
 pub struct TapBatch {
     /// Frames in the order in which they passed.
     pub frames: Vec<TappedFrame>,
     /// Frames that passed behind these and were dropped.
     pub dropped: u64,
-    /// Why there will be no more, if so.
+    /// The reason for which there will be no more, if there is one.
     pub ended: Option<&'static str>,
 }
 
@@ -147,7 +147,7 @@ impl Taps {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anybody watches.
+    /// True if anybody watches.
     pub fn is_watched(&self) -> bool {
         // What somebody who only just begins to watch misses is over in any order.
         self.watched.load(Ordering::Relaxed)

@@ -16,7 +16,7 @@ use colibri_protocol::tasks::{UpstreamTask, told_edits};
 use colibri_protocol::upstream;
 use colibri_wire::Json;
 
-/// How long a server may take to say what it honours.
+/// The time in which a server must say which subscriptions it honours.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The most subscriptions of one process.
 const MAX_LISTENS: usize = 1_000;

@@ -18,13 +18,13 @@ use colibri_protocol::tasks;
 const MAX_OF_ONE: usize = 1_000;
 /// The most in all.
 const MAX_TASKS: usize = 10_000;
-/// How long a task is remembered whose server says that it lives longer, or does not say how long.
+/// The time for which a task is remembered whose server reports a longer life, or none.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The tasks of all servers, whose processes are `P`s.
 pub struct ServerTasks<P> {
     known: Mutex<KnownTask<P>>,
-    /// How many are remembered, to be looked at without a lock.
+    /// The number of remembered tasks, to be read without a lock.
     count: AtomicUsize,
 }
 
