@@ -78,7 +78,7 @@ impl Actor<'_> {
     }
 }
 
-/// What the column `share` has for all; else it has a gid.
+/// The value of the column `share` for all; else it has a gid.
 const SHARED_WITH_ALL: i64 = -1;
 
 /// With whom a task is shared, as the column `share` has it.

@@ -6,7 +6,7 @@ use super::database::{Database, now_ms};
 use super::error::{StoreError, room};
 use rusqlite::{OptionalExtension, TransactionBehavior, named_params};
 
-/// What a catalogue entry was learned from. If any part differs, the entry does not count.
+/// The source of a catalogue entry. If any part differs, the entry does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogueKey<'a> {
     /// The server's id in the registry.
@@ -17,7 +17,7 @@ pub struct CatalogueKey<'a> {
     pub executable: &'a str,
 }
 
-/// What a server said. JSON is kept byte for byte as received.
+/// The report of a server. JSON is kept byte for byte as received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CatalogueEntry {
     /// The protocol version that the server speaks, which also tells its era.
@@ -30,14 +30,14 @@ pub struct CatalogueEntry {
     pub instructions: Option<Vec<u8>>,
     /// Raw JSON of each entry of its lists, in the server's order, by what is listed.
     pub lists: BTreeMap<String, Vec<Vec<u8>>>,
-    /// Whether the server was seen to ask people for something.
+    /// True if the server was seen to ask people for something.
     pub asks: bool,
-    /// When it was learned, in milliseconds since the epoch; set by [`Store::put_catalogue`].
+    /// The time at which it was learned, in milliseconds since the epoch; set by [`Store::put_catalogue`].
     pub seen_at: i64,
 }
 
 impl Database {
-    /// What is known of a server under exactly this key.
+    /// The catalogue entry under exactly this key.
     ///
     /// # Errors
     /// [`Error::Sqlite`].

@@ -13,10 +13,10 @@ use colibri_api::{Task, TaskStatus};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Transaction, named_params, params_from_iter};
 
-/// How often a task comes back to the queue before it fails.
+/// The number of times that a task comes back to the queue before it fails.
 pub const MAX_ATTEMPTS: u32 = 3;
 
-/// What is to be done with a task.
+/// The operation on a task.
 #[derive(Debug, Clone, Copy)]
 pub enum ClaimOrder<'a> {
     /// Take it; a person's claim lapses at this time.
@@ -27,20 +27,20 @@ pub enum ClaimOrder<'a> {
     Finish(u64, &'a str),
     /// It cannot be done, says who has this claim.
     Fail(u64, &'a str),
-    /// Who has this claim gives it back.
+    /// The holder of this claim gives it back.
     Release(u64, &'a str),
-    /// What was taken in is to be done.
+    /// A task that was taken in is to be done.
     Queue,
     /// It is not to be done any more.
     Cancel(&'a str),
 }
 
-/// Which task somebody takes next.
+/// The criteria for the next task.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeks<'a> {
     /// Only tasks that need one of these, or nothing; `None`: any.
     pub capabilities: Option<&'a [String]>,
-    /// When the claim lapses; `None`: it lasts as long as the instance.
+    /// The time at which the claim lapses; `None`: it lasts as long as the instance.
     pub lease_until: Option<u64>,
     /// Tasks too that are shared with the claimer, where none of their own can be had.
     pub shared: bool,

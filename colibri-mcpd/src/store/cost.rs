@@ -1,17 +1,17 @@
-//! What people have had of answers, and the cost modes that they chose.
+//! Usage of answers by each user, and the cost modes that users chose.
 
 use super::database::{Database, unexpected};
 use super::error::StoreError;
 use colibri_api::{CostDay, CostMode};
 
-/// What a person has had on the day on which they last had anything, and the mode that they chose.
+/// The usage of a user on the last day on which they had any, and the mode that they chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserDay {
     /// The person.
     pub uid: u32,
     /// The mode that they chose; `None`: none, or they took it back.
     pub mode: Option<CostMode>,
-    /// When they chose that, in milliseconds since the epoch; 0: never.
+    /// The time of that choice, in milliseconds since the epoch; 0: never.
     pub chosen_at: u64,
     /// Bytes of that day before they did.
     pub before: u64,
@@ -22,7 +22,7 @@ pub struct UserDay {
 }
 
 impl Database {
-    /// What is kept of everybody.
+    /// The stored usage of every user.
     ///
     /// # Errors
     /// [`Error::Sqlite`].

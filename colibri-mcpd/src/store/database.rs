@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Database {
     path: PathBuf,
     connection: Mutex<Connection>,
-    /// Why the last statement failed, where that stays until somebody looks after it.
+    /// The reason for which the last statement failed, where that stays until somebody looks after it.
     failing: Mutex<Option<String>>,
 }
 
@@ -57,7 +57,7 @@ impl Database {
         StoreError::Sqlite { path, source }
     }
 
-    /// Why it does not work, if it did not the last time.
+    /// The reason for which it does not work, if it did not the last time.
     pub fn failing(&self) -> Option<String> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -73,11 +73,11 @@ impl Database {
     }
 }
 
-/// Why a transaction is not committed.
+/// The reason for which a transaction is not committed.
 pub(super) enum TransactionError {
-    /// What SQLite says.
+    /// SQLite's error.
     Sqlite(rusqlite::Error),
-    /// What stands against it.
+    /// The refusal.
     Refused(StoreError),
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with the store, and what to do about it.
+//! Errors of the store, each with its remedy.
 
 use colibri_trail::reserve::{Reserve, Use};
 use rusqlite::ErrorCode;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The most tasks in the store, so that runaway callers cannot fill the disk (about 4 GiB at the worst).
 pub const MAX_TASKS: i64 = 100_000;
 
-/// What can go wrong with the store.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The state directory or the file cannot be made, read, or trusted.
@@ -15,7 +15,7 @@ pub enum StoreError {
     File {
         /// The directory or file.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The fault, and the remedy.
         why: String,
     },
     /// A newer Colibri wrote the file.
@@ -42,7 +42,7 @@ pub enum StoreError {
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
     /// There are [`MAX_TASKS`] open tasks.
@@ -79,22 +79,22 @@ pub enum StoreError {
     Unrecorded(String),
 }
 
-/// Why nothing is done with a task.
+/// The reason for which nothing is done with a task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskRefusal {
     /// It is not there, or not for this caller to see.
     #[error("there is no task {0}")]
     Missing(u64),
-    /// Where it stands does not allow it.
+    /// Its status does not allow it.
     #[error("task {id} is {status}, and {step} needs one that is {wanted}")]
     Status {
         /// The task.
         id: u64,
-        /// Where it stands.
+        /// Its place in the policy file.
         status: &'static str,
-        /// What was to be done.
+        /// The intended step.
         step: &'static str,
-        /// Where it had to stand.
+        /// The required status.
         wanted: String,
     },
     /// The claim is not the one in force.
@@ -102,9 +102,9 @@ pub enum TaskRefusal {
     OldClaim {
         /// The task.
         id: u64,
-        /// What the caller has.
+        /// The caller's claim.
         given: u64,
-        /// What is in force.
+        /// The claim in force.
         current: u64,
     },
     /// Somebody else has it.
@@ -112,7 +112,7 @@ pub enum TaskRefusal {
     NotYours {
         /// The task.
         id: u64,
-        /// Who has it.
+        /// The holder of the claim.
         holder: String,
     },
     /// It is kept for an agent's instance.
@@ -135,7 +135,7 @@ pub enum TaskRefusal {
 }
 
 impl StoreError {
-    /// Whether it stays until somebody looks after the disk or the file.
+    /// True if it stays until somebody looks after the disk or the file.
     pub(super) fn is_lasting(&self) -> bool {
         let StoreError::Sqlite { source, .. } = self else {
             return false;
@@ -155,10 +155,10 @@ impl StoreError {
     }
 }
 
-/// What to do about a damaged file.
+/// The remedy for a damaged file.
 pub(super) const RESTORE: &str = "restore it from a backup, or move it away to start with an empty store";
 
-/// What to do about what SQLite says, for people.
+/// The remedy for SQLite's error, for people.
 fn advice(path: &Path, source: &rusqlite::Error) -> String {
     let directory = path.parent().unwrap_or(path).display();
     match source.sqlite_error_code() {
@@ -194,7 +194,7 @@ pub(super) fn room(path: &Path, bytes: usize) -> Result<(), StoreError> {
 /// Bytes that something small may have in pages of the file and its log.
 const SLACK: u64 = 128 << 10;
 
-/// Whether the file system has next to no space left for who is not root.
+/// True if the file system has next to no space left for who is not root.
 fn is_full(path: &Path) -> bool {
     let left = nix::sys::statvfs::statvfs(path.parent().unwrap_or(path));
     left.is_ok_and(|left| left.blocks_available().saturating_mul(left.fragment_size()) < 64 << 10)

@@ -1,4 +1,4 @@
-//! What calls, lists and models cost, by day, person, agent, server, method and tool.
+//! The cost of calls, lists and models, by day, person, agent, server, method and tool.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use super::database::Database;
 use super::error::StoreError;
 
-/// What a cost is counted under.
+/// The key of a counted cost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CostKey {
     /// The day on which the request was read.
@@ -25,14 +25,14 @@ pub struct CostKey {
     pub tool: String,
 }
 
-/// What is asked of the ledger.
+/// A query of the ledger.
 #[derive(Debug, Clone, Copy)]
 pub struct CostQuery<'a> {
     /// The first day.
     pub since: CostDay,
     /// The person; `None`: everybody.
     pub uid: Option<u32>,
-    /// What costs are added up by.
+    /// The keys by which costs are added up.
     pub by: &'a [CostsBy],
     /// Only what was listed and not called.
     pub unused: bool,
@@ -40,7 +40,7 @@ pub struct CostQuery<'a> {
     pub limit: usize,
 }
 
-/// What the ledger tells.
+/// The ledger's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CostAnswer {
     /// Days in order, else what cost most bytes first.
@@ -53,7 +53,7 @@ pub struct CostAnswer {
     pub since: Option<CostDay>,
 }
 
-/// What is counted, as the columns of the table.
+/// The counts, as the columns of the table.
 const COUNTS: [&str; 10] = [
     "calls",
     "errors",

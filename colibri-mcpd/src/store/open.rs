@@ -24,7 +24,7 @@ const MAX_CHECKED: u64 = 256 << 20;
 /// The smallest page of SQLite, in bytes; a database has one at least.
 const SMALLEST: u64 = 512;
 
-/// How long a statement waits for another process (the operator's `sqlite3`, say) to finish its transaction.
+/// The time for which a statement waits for another process (the operator's `sqlite3`, say) to finish its transaction.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Schema changes, oldest first: entry `n` brings `user_version` from `n` to `n + 1`. An entry that was released is
@@ -264,7 +264,7 @@ fn secure(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether a file of this owner can be trusted: our own, or root's.
+/// True if a file of this owner can be trusted: our own, or root's.
 fn ours(uid: u32) -> bool {
     uid == Uid::effective().as_raw() || uid == 0
 }

@@ -1,5 +1,5 @@
-//! How many tasks and schedules one user may have, so that nobody fills the board for others. Once half of all places
-//! are taken one user may have a tenth of what they may have before.
+//! The most tasks and schedules of one user, so that nobody fills the board for others. Once half of all places are
+//! taken one user may have a tenth of what they may have before.
 
 use rusqlite::{OptionalExtension, ToSql, Transaction};
 

@@ -52,7 +52,7 @@ impl Database {
         })
     }
 
-    /// When the next schedule is due.
+    /// The time of the next due schedule.
     ///
     /// # Errors
     /// [`Error::Sqlite`].

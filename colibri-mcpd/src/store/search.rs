@@ -10,7 +10,7 @@ use super::error::StoreError;
 /// The fields of a tool, in the order of `WEIGHTS`.
 pub const FIELDS: usize = 6;
 
-/// What a word is worth in each field: server, name, title, description, names of parameters, summary.
+/// The weights of a word by field: server, name, title, description, names of parameters, summary.
 const WEIGHTS: &str = "8.0, 20.0, 8.0, 1.0, 0.5, 5.0";
 
 /// The index. Only its owner speaks to it.

@@ -1,20 +1,20 @@
-//! What can be done with a task, from where to where: the one table of it.
+//! The steps of a task, with the statuses from and to which they lead: their one table.
 
 use colibri_api::Task;
 use colibri_api::TaskStatus::{self, Cancelled, Claimed, Done, Failed, Intake, Queued, Started};
 
-/// What can be done with a task.
+/// A step of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskStep {
     /// Somebody takes it.
     Claim,
-    /// Who has it begins to work, or says that work goes on.
+    /// Its holder begins to work, or reports that work goes on.
     Start,
-    /// Who has it gives its result.
+    /// Its holder gives its result.
     Finish,
-    /// Who has it gives up for good.
+    /// Its holder gives up for good.
     Fail,
-    /// Who has it gives it back, or is gone.
+    /// Its holder gives it back, or is gone.
     Requeue,
     /// It came back for the last time.
     GiveUp,
@@ -50,17 +50,17 @@ impl TaskStep {
         found.map_or(("nothing", &[], Intake), |(_, name, from, to)| (*name, *from, *to))
     }
 
-    /// What callers call it.
+    /// The callers' name of it.
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// Where a task must stand for it.
+    /// The required status before it.
     pub fn from(self) -> &'static [TaskStatus] {
         self.row().1
     }
 
-    /// Where a task stands after it.
+    /// The status after it.
     pub fn to(self) -> TaskStatus {
         self.row().2
     }

@@ -20,7 +20,7 @@ pub struct StoredSummary {
     pub pin: String,
     /// The sentence; empty where a model was asked and had none.
     pub text: String,
-    /// When it was made, in milliseconds since the epoch.
+    /// The time at which it was made, in milliseconds since the epoch.
     pub made_at: u64,
 }
 

@@ -29,10 +29,10 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 pub const MAX_PAGE: u32 = 100;
 /// The tasks of a page for which no limit was said.
 pub const PAGE_DEFAULT: u32 = 50;
-/// What the source of a task that a call left begins with.
+/// The prefix of a deferred call's task source.
 pub(crate) const DEFERRED: &str = "deferred:";
 
-/// Which tasks to list; what is `None` does not restrict.
+/// Filters a list of tasks; a `None` does not restrict it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
     /// Only of this status.
@@ -183,7 +183,7 @@ impl Database {
         Ok(Tasks { tasks, next_cursor })
     }
 
-    /// How many of the tasks that `who` sees stand in each status, in the order of [`TaskStatus::ALL`].
+    /// The number of the tasks that `who` sees in each status, in the order of [`TaskStatus::ALL`].
     ///
     /// # Errors
     /// [`Error::Sqlite`].
@@ -240,12 +240,12 @@ pub(super) fn insert(
     Ok(task)
 }
 
-/// What [`read`] reads, in its order.
+/// The columns that [`read`] reads, in its order.
 pub(super) const COLUMNS: &str = "id, title, description, source, status, required_capabilities, priority, created_by, \
     created_at, updated_at, claim, claimed_by, claimed_session, lease_until, for_session, attempts, reason, \
     started_at, ended_at, share";
 
-/// How many they are, and the place of what comes after them.
+/// Their number, and the place of the column after them.
 const RESULT: usize = 20;
 
 /// A row of [`COLUMNS`].

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// Set for the child: the state directory in which it writes.
 const CHILD: &str = "COLIBRI_TEST_STORE_CHILD";
 
-/// How often the child is killed.
+/// The number of times that the child is killed.
 const ROUNDS: u64 = 25;
 
 fn task(number: u64) -> NewTask {
@@ -60,7 +60,7 @@ fn child_writes_until_killed() {
     }
 }
 
-/// What a power failure or a failing disk can make of the file: it is refused with what to do, or all of it is there.
+/// A file damaged by a power failure or a failing disk is refused with the remedy, or all of it is there.
 #[test]
 fn a_damaged_file_is_refused_and_says_what_to_do() {
     const PAGE: usize = 4096;

@@ -385,7 +385,7 @@ fn two_claimers_in_threads_and_in_two_stores_never_get_the_same_task() {
     }
 }
 
-/// What is done in a random history.
+/// An operation in a random history.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Add,
