@@ -21,18 +21,19 @@ use crate::store::{Database, StoreError, now_ms};
 pub(super) const MAX_CALLS: usize = 600;
 /// The most of them for one server's tools.
 pub(super) const MAX_CALLS_OF_SERVER: usize = 120;
-/// How often a tool's summary is asked for in a row.
+/// The number of times in a row that a tool's summary is requested.
 const ATTEMPTS: u32 = 3;
-/// How long is waited after a failure; after each that follows twice as long, up to the second.
+/// The wait after a failure; it doubles with each one that follows, up to the second.
 const BETWEEN_ATTEMPTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
-/// How long nothing is asked after what stays until somebody changes something; and the longest wait of all.
+/// The time for which nothing is requested after a failure that stays until somebody changes something; and the longest
+/// wait of all.
 const AFTER_REFUSAL: Duration = Duration::from_secs(3600);
-/// How long is waited where there were as many calls in an hour as may be.
+/// The wait where an hour had as many calls as it may.
 const AFTER_LIMIT: Duration = Duration::from_secs(60);
-/// How long is waited at least before it is looked again whether there is something to do.
+/// The shortest wait between two looks for work.
 const BETWEEN_BATCHES: Duration = Duration::from_secs(1);
 
-/// What a call is answered with, or why it is not.
+/// The answer to a call, or the reason for which there is none.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + Send + 'a>>;
 
 /// Calls tools as the daemon's own user, through all that stands in front of them.
@@ -41,7 +42,7 @@ pub trait InternalCalls: Send + Sync {
     fn call(&self, tool: &str, arguments: &str) -> CallFuture<'_>;
 }
 
-/// Why a batch is over.
+/// The reason for which a batch is over.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BatchEnd {
     /// There is nothing to do.
@@ -202,7 +203,7 @@ impl SummaryMaker {
     }
 }
 
-/// What was called cannot be counted, so nothing is called.
+/// The error of a call that cannot be counted, so that nothing is called.
 fn unkept(error: &StoreError) -> BatchEnd {
     warn!("tools are not summarised: {error}");
     BatchEnd::Refused

@@ -9,10 +9,10 @@ use tracing::warn;
 use crate::catalog::Item;
 use crate::store::{Database, MAX_SUMMARIES, StoredSummary};
 
-/// How long a model is not asked again that had nothing to say of a definition, in milliseconds.
+/// The time for which a model is not asked again that had nothing to say of a definition, in milliseconds.
 const AFTER_NOTHING: u64 = 24 * 3600 * 1000;
 
-/// What a summary is kept under: another schema or another pin is another one.
+/// The key of a stored summary: another schema or another pin is another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SummaryKey {
     /// `server:tool:HEX`, HEX telling the schema.
@@ -22,7 +22,7 @@ pub(super) struct SummaryKey {
 }
 
 impl SummaryKey {
-    /// That of a tool's definition.
+    /// The key of a tool's definition.
     pub(super) fn of(item: &Item) -> SummaryKey {
         let sums = item.sums();
         SummaryKey {
@@ -32,7 +32,7 @@ impl SummaryKey {
     }
 }
 
-/// What a model said of a definition, which may be nothing, and when.
+/// A model's sentence on a definition, which may be empty, and its time.
 struct ModelSentence {
     text: Arc<str>,
     at: u64,
@@ -95,7 +95,7 @@ impl SummaryTable {
         self.again.notify_one();
     }
 
-    /// Whether a model is to be asked about it now, in milliseconds since the epoch.
+    /// True if a model is to be asked about it now, in milliseconds since the epoch.
     pub(super) fn is_due(&self, key: &SummaryKey, now: u64) -> bool {
         let said = self.said.read().unwrap_or_else(PoisonError::into_inner);
         said.get(key)

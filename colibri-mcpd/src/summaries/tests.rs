@@ -63,10 +63,10 @@ impl ToolSource for Fake {
     }
 }
 
-/// What the model says to calls, in their order; the last of them from then on.
+/// The model's answers to calls, in their order; the last of them from then on.
 struct Model {
     says: Mutex<VecDeque<Result<Value, String>>>,
-    /// What it was asked, and when.
+    /// The questions to it, with their times.
     asked: Mutex<Vec<(Instant, Value)>>,
 }
 
@@ -151,7 +151,7 @@ impl Bench {
         asked.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect()
     }
 
-    /// What is kept, which is what is known.
+    /// The stored summaries, which are the known ones.
     fn kept(&self) -> Vec<(String, String, String)> {
         let summaries = self.store.summaries().unwrap().into_iter();
         let mut kept: Vec<_> = summaries

@@ -15,11 +15,11 @@ const COMPLETE: &str = "complete";
 /// A definition that may be summarised.
 #[derive(Debug, Clone)]
 pub(super) struct SummarisableTool {
-    /// Whose it is.
+    /// The server that has it.
     pub server: Arc<str>,
     /// Its server's own name of it.
     pub own: String,
-    /// What its summary is kept under.
+    /// The key of its summary.
     pub key: SummaryKey,
 }
 
@@ -31,11 +31,11 @@ pub(super) trait ToolSource: Send + Sync {
     /// The tools that may be summarised.
     fn approved(&self) -> Vec<SummarisableTool>;
 
-    /// What a model is asked about a tool; `None` if its definition is another one by now, or not approved.
+    /// The question to a model about a tool; `None` if its definition is another one by now, or not approved.
     fn context(&self, tool: &SummarisableTool) -> Option<String>;
 }
 
-/// Whether a definition may be sent: it is approved, by who may read it as well, and somebody may call the tool.
+/// True if a definition may be sent: it is approved, by who may read it as well, and somebody may call the tool.
 fn may_be_sent(item: &Item) -> bool {
     item.standing.is_approved()
         && &*item.server.id != ADAPTER
