@@ -284,7 +284,7 @@ async fn pids(stdout: impl tokio::io::AsyncRead + Unpin, number: usize) -> Vec<i
     pids
 }
 
-/// Whether the process runs; one that only waits to be collected by somebody does not.
+/// True if the process runs; one that only waits to be collected by somebody does not.
 fn runs(pid: i32) -> bool {
     let zombie = std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));

@@ -39,7 +39,7 @@ async fn spending(peer: &mut Peer) -> (Value, String) {
     (status["spending"].clone(), mode.to_owned())
 }
 
-/// Whether a result of so many bytes of text comes whole.
+/// True if a result of so many bytes of text comes whole.
 async fn comes_whole(peer: &mut Peer, bytes: u64) -> bool {
     let answer = peer.call("git__big", json!({"n": bytes})).await;
     let text = answer["result"]["content"][0]["text"].as_str();

@@ -181,7 +181,7 @@ struct Connection {
     watched: BTreeMap<String, Watch>,
     paused_until: Instant,
     questions: Vec<Question>,
-    /// Whether it is a legacy one that answers what servers ask.
+    /// True if it is a legacy one that answers what servers ask.
     answers: bool,
     /// The ids under which it was asked.
     asked_of_it: BTreeSet<String>,
@@ -945,14 +945,14 @@ impl Connection {
     }
 }
 
-/// Whether something about a request comes long after its cancellation was read.
+/// True if something about a request comes long after its cancellation was read.
 fn late(asked: &Asked, now: Instant, paused_until: Instant) -> bool {
     asked
         .cancelled
         .is_some_and(|at| now > at + SOON && now > paused_until + SOON)
 }
 
-/// Whether these are tools in a stable order, each once.
+/// True if these are tools in a stable order, each once.
 fn is_list(tools: &Value) -> bool {
     let Some(tools) = tools.as_array() else { return false };
     let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();

@@ -32,15 +32,15 @@ pub(crate) struct Profile {
     pub probe: Probe,
     /// Tools beside `echo`.
     pub tools: u64,
-    /// Whether its list comes in pages.
+    /// True if its list comes in pages.
     pub pages: bool,
     /// Who shares a process, as the registry has it.
     pub isolation: &'static str,
-    /// Whether it ever misbehaves.
+    /// True if it ever misbehaves.
     pub faulty: bool,
     /// The most processes of it that may run at a time.
     pub limit: Option<usize>,
-    /// Whether it tells of updates of its resources.
+    /// True if it tells of updates of its resources.
     pub resources: bool,
 }
 
@@ -212,7 +212,7 @@ struct Life {
     calls: BTreeMap<u64, Call>,
     plan: BTreeMap<(Instant, u64), Step>,
     planned: u64,
-    /// Whether its first message was a modern one.
+    /// True if its first message was a modern one.
     era: Option<bool>,
     greeted: bool,
     /// Whose it is, where it must be one's alone: uid and connection of the first call.
