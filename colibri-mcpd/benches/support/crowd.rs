@@ -44,7 +44,7 @@ impl Framing {
         }
     }
 
-    /// Whether these bytes are a whole answer, with what was said in it.
+    /// True if these bytes are a whole answer, with what was said in it.
     fn is_whole(self, bytes: &[u8]) -> bool {
         let text = std::str::from_utf8(bytes).expect("text");
         let answer = match self {
