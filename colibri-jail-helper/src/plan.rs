@@ -404,7 +404,7 @@ impl ConfinementPlan {
     /// Refuses a plan that was made from another entry than the daemon read.
     ///
     /// # Errors
-    /// [`Exit::TryLater`]: the daemon has to read the registry again.
+    /// [`HelperExit::TryLater`]: the daemon has to read the registry again.
     pub fn confirm_digest(&self, digest: &EntryDigest) -> Result<(), HelperRefusal> {
         if self.digest == *digest {
             return Ok(());

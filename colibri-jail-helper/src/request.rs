@@ -47,7 +47,7 @@ impl HelperRequest {
     /// nothing may be said twice: a line has one reading or none.
     ///
     /// # Errors
-    /// [`Exit::Usage`], naming the position of the argument and never its value.
+    /// [`HelperExit::Usage`], naming the position of the argument and never its value.
     pub fn parse<S: AsRef<OsStr>>(args: &[S]) -> Result<Self, HelperRefusal> {
         let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_ref().as_bytes()).collect();
         match args.as_slice() {

@@ -104,8 +104,8 @@ impl Drop for AgentPlace {
 }
 
 impl AgentRoster {
-    /// None yet, but for the instances of earlier daemons; [`Agents::load`] gives it agents,
-    /// [`Agents::open_doors`] and [`Agents::open_models`] ways out.
+    /// None yet, but for the instances of earlier daemons; [`AgentRoster::load`] gives it agents,
+    /// [`AgentRoster::open_doors`] and [`AgentRoster::open_models`] ways out.
     ///
     /// # Errors
     /// The directory for events cannot be made.

@@ -40,7 +40,7 @@ impl Board {
     /// much longer.
     ///
     /// # Errors
-    /// [`Error::Task`] where there is none that this caller may see; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where there is none that this caller may see; [`StoreError::Sqlite`].
     pub fn task(&self, who: BoardActor<'_>, id: u64) -> Result<(Task, Option<String>), StoreError> {
         let (mut task, result) = self.store.task(id)?;
         if !self.sees(who, &task) {
@@ -59,15 +59,15 @@ impl Board {
     /// The status of a task, whoever may see it.
     ///
     /// # Errors
-    /// [`Error::Task`] where there is none; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where there is none; [`StoreError::Sqlite`].
     pub fn status_of(&self, id: u64) -> Result<TaskStatus, StoreError> {
         Ok(self.store.task(id)?.0.said.status)
     }
 
-    /// A page of the tasks that `who` may see; see [`Store::tasks`](crate::store::Store::tasks).
+    /// A page of the tasks that `who` may see; see [`Store::tasks`](crate::store::Database::tasks).
     ///
     /// # Errors
-    /// [`Error::Cursor`], [`Error::Sqlite`].
+    /// [`StoreError::Cursor`], [`StoreError::Sqlite`].
     pub fn tasks(
         &self,
         who: BoardActor<'_>,
@@ -83,7 +83,7 @@ impl Board {
     /// The number of tasks by status: of those that `who` may see, or of all for `None`.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn task_counts(&self, who: Option<BoardActor<'_>>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         self.store.task_counts(who.map_or(Actor::DAEMON, BoardActor::actor))
     }

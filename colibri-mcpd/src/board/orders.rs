@@ -269,7 +269,7 @@ impl Board {
     /// Adds a task for somebody; where a session is named, it is kept for that instance.
     ///
     /// # Errors
-    /// [`Error::OpenTasks`], [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn create(&self, who: BoardActor<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, StoreError> {
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
         let mut task = self.change(who.by(), added)?;
@@ -280,7 +280,7 @@ impl Board {
     /// Keeps a queued task that `who` created, or that is shared with them, for an instance that is about to start.
     ///
     /// # Errors
-    /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
     pub fn reserve(&self, who: BoardActor<'_>, task: u64, session: &str) -> Result<Task, StoreError> {
         self.store.reserve(task, (who.actor(), session), None, self.now())
     }
@@ -290,7 +290,7 @@ impl Board {
     /// is what its entry says.
     ///
     /// # Errors
-    /// [`Error::Task`] for a task that cannot be had; [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Task`] for a task that cannot be had; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn next(
         &self,
         who: BoardActor<'_>,
@@ -348,7 +348,7 @@ impl Board {
     /// Says that work on a task begins, or goes on, under a claim.
     ///
     /// # Errors
-    /// [`Error::Task`] where the claim is not in force; [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Task`] where the claim is not in force; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn start(&self, who: BoardActor<'_>, task: u64, claim: u64) -> Result<Task, StoreError> {
         self.order(task, who, ClaimOrder::Start(claim, self.lease(who)))
     }
@@ -390,7 +390,7 @@ impl Board {
     /// Ends a task that is not to be done any more.
     ///
     /// # Errors
-    /// [`Error::Task`] where it has ended, or another person created it; [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Task`] where it has ended, or another person created it; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn cancel(&self, who: BoardActor<'_>, task: u64, reason: &str) -> Result<Task, StoreError> {
         self.order(task, who, ClaimOrder::Cancel(reason))
     }
@@ -410,7 +410,7 @@ impl Board {
     /// The task that an instance has, if it has one.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
         self.store.held_by(session)
     }
@@ -428,7 +428,7 @@ impl Board {
     /// An instance has not come to run: what it was to have never left the queue, and has lost no attempt.
     ///
     /// # Errors
-    /// [`Error::Sqlite`]; what it was to have is free when the daemon starts again.
+    /// [`StoreError::Sqlite`]; what it was to have is free when the daemon starts again.
     pub fn start_failed(&self, session: &str) -> Result<(), StoreError> {
         self.ends(session);
         self.store.free_of(session, self.now())?;
@@ -469,7 +469,7 @@ impl Board {
     /// The daemon has started: no instance of before is there any more, and people have what they had.
     ///
     /// # Errors
-    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn begin(&self) -> Result<(), StoreError> {
         let why = "its agent ended with the daemon";
         let back = self.change(DAEMON, |tell| self.store.requeue_all_instances(why, self.now(), tell))?;

@@ -19,8 +19,8 @@ impl Board {
     /// Creates a schedule.
     ///
     /// # Errors
-    /// [`Error::Timing`] for a timing that is none or never comes; [`Error::Schedules`], [`Error::Sqlite`],
-    /// [`Error::Unrecorded`].
+    /// [`StoreError::Timing`] for a timing that is none or never comes; [`StoreError::Schedules`], [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`].
     pub fn schedule_work(
         &self,
         who: BoardActor<'_>,
@@ -52,7 +52,7 @@ impl Board {
     /// The schedules of this person; for an operator, all.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn schedules(&self, who: BoardActor<'_>) -> Result<Vec<Schedule>, StoreError> {
         self.store.schedules((!who.operator).then_some(who.uid), None)
     }
@@ -60,7 +60,7 @@ impl Board {
     /// Deletes a schedule.
     ///
     /// # Errors
-    /// [`Error::Task`] where it is not this person's; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where it is not this person's; [`StoreError::Sqlite`].
     pub fn unschedule(&self, who: BoardActor<'_>, id: u64) -> Result<Schedule, StoreError> {
         self.store.delete_schedule(id, who.uid, who.operator)
     }

@@ -1,6 +1,6 @@
 //! The built-in tools: `colibri_*`.
 //!
-//! [`definitions`] is what `tools/list` shows of them. A call goes to [`call`], except that of
+//! [`definitions()`] is what `tools/list` shows of them. A call goes to [`call`], except that of
 //! [`EXTERNAL_CALL_TOOL`] and [`CALL_TOOL`], which [`parse_external_call`] and [`parse_named_call`] read and the relay
 //! answers. A tool answers with two texts, a
 //! summary for people and the whole as JSON for clients that know no structured content (MCP asks for the latter,

@@ -52,7 +52,7 @@ pub struct ServerHost {
 }
 
 impl ServerHost {
-    /// A host without servers; [`Host::load`] gives it some.
+    /// A host without servers; [`ServerHost::load`] gives it some.
     pub fn new(parts: ServerDependencies) -> Arc<ServerHost> {
         let context = ServerContext::new(parts);
         let host = Arc::new(ServerHost {

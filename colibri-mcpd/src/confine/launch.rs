@@ -66,7 +66,7 @@ pub struct JailConfig {
 pub struct LaunchSettings {
     /// The privilege backend of the helper.
     pub priv_mode: PrivMode,
-    /// The executable whose `main` calls [`super::keeper::main`].
+    /// The executable whose `main` calls [`super::supervisor::main`].
     pub supervisor: PathBuf,
     /// `PATH` of host servers.
     pub path: String,

@@ -16,7 +16,7 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// Takes over what was kept.
 ///
 /// # Errors
-/// [`Error::Sqlite`].
+/// [`StoreError::Sqlite`].
 pub fn recall(store: &Database, shares: &UserQuotas) -> Result<(), StoreError> {
     let spent = |cost: &UserDay| DailyUsage {
         day: cost.day,
@@ -49,7 +49,7 @@ impl Daemon {
     /// Keeps what is spent by now.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn keep_spending(&self) -> Result<(), StoreError> {
         self.host.shares().keep(|unkept| {
             let costs: Vec<_> = unkept.iter().map(|(uid, spent)| cost(*uid, *spent)).collect();

@@ -1,7 +1,7 @@
 //! A session with an MCP endpoint, which is read and written like a process: one message a line in both directions.
 //!
 //! What is written is sent with a POST for each message; what comes back, as JSON or as events, is read. Bytes pass as they
-//! are, but for line ends between tokens. A request whose answer cannot be relayed is told as a [`Fault`].
+//! are, but for line ends between tokens. A request whose answer cannot be relayed is told as a [`SendError`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,7 +73,7 @@ pub struct LegacyLink {
     pub ended: JoinHandle<()>,
 }
 
-/// A session with an endpoint. Nothing is sent before something is written, but for the stream of [`Transport::Events`].
+/// A session with an endpoint. Nothing is sent before something is written, but for the stream of [`EndpointTransport::Events`].
 pub fn connect(endpoint: Endpoint) -> LegacyLink {
     let (input, written) = duplex(UNSENT);
     let (out, output) = lines();

@@ -1,6 +1,6 @@
 //! Decisions about calls: gates, clients, tool rules, contracts, pins, approvals.
 //!
-//! Everything here is synchronous and immutable once built, except for [`Pins`] and [`Approvals`], which keep state; a
+//! Everything here is synchronous and immutable once built, except for [`Pins`] and [`ApprovalQueue`], which keep state; a
 //! reload builds new values and swaps them whole.
 
 mod agent_tools;

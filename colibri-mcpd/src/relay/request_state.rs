@@ -41,7 +41,7 @@ pub enum RetryPurpose {
     Held,
     /// A ticket: the call may be made, if the person says so.
     Confirm,
-    /// A ticket, then what [`Kind::Server`] says: a person allowed the call, once.
+    /// A ticket, then what [`RetryPurpose::Server`] says: a person allowed the call, once.
     Confirmed,
     /// Nothing: the call is made again.
     Again,

@@ -79,7 +79,7 @@ impl OpenResult {
     /// All of it.
     ///
     /// # Errors
-    /// As [`Opened::bytes`]; it is no text.
+    /// As [`OpenResult::bytes`]; it is no text.
     pub(super) fn whole(&self) -> io::Result<String> {
         String::from_utf8(self.bytes(0, self.length)?).map_err(|_| damaged())
     }

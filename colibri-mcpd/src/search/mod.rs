@@ -34,7 +34,7 @@ struct SearchInner {
     index: Option<ToolIndex>,
     /// The indexed table.
     table: Weak<CatalogTable>,
-    /// The indexed summaries: the number that [`Summaries::come`] had.
+    /// The indexed summaries: the number that [`SummaryTable::come`] had.
     summaries: u64,
     /// Its tools by their numbers, with the summaries that they have there.
     tools: BTreeMap<i64, (Weak<Item>, Option<Arc<str>>)>,

@@ -239,7 +239,7 @@ impl OwnReply {
 }
 
 impl ServerSession {
-    /// A session over a process that was just started. [`Session::run`] must be spawned for it to live.
+    /// A session over a process that was just started. [`ServerSession::run`] must be spawned for it to live.
     pub(super) fn new(
         of: ProcessOwner,
         number: u64,

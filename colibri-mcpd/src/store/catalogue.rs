@@ -32,7 +32,7 @@ pub struct CatalogueEntry {
     pub lists: BTreeMap<String, Vec<Vec<u8>>>,
     /// True if the server was seen to ask people for something.
     pub asks: bool,
-    /// The time at which it was learned, in milliseconds since the epoch; set by [`Store::put_catalogue`].
+    /// The time at which it was learned, in milliseconds since the epoch; set by [`Database::put_catalogue`].
     pub seen_at: i64,
 }
 
@@ -40,7 +40,7 @@ impl Database {
     /// The catalogue entry under exactly this key.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn catalogue(&self, key: CatalogueKey<'_>) -> Result<Option<CatalogueEntry>, StoreError> {
         self.with(|connection| {
             // One transaction, so that another process cannot change the lists between the two reads.
@@ -78,7 +78,7 @@ impl Database {
     /// one registry entry and one executable at a time, and so the table stays as small as the registry.
     ///
     /// # Errors
-    /// [`Error::NoRoom`], [`Error::Sqlite`]; what was known before then still is.
+    /// [`StoreError::NoRoom`], [`StoreError::Sqlite`]; what was known before then still is.
     pub fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), StoreError> {
         let definitions = entry.lists.values().flatten();
         room(self.path(), definitions.map(Vec::len).sum())?;

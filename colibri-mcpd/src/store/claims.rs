@@ -65,7 +65,7 @@ impl Database {
     /// highest priority. What is reserved for an instance comes first there, and an instance has one task at a time.
     ///
     /// # Errors
-    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn claim_next(
         &self,
         who: Actor<'_>,
@@ -119,7 +119,7 @@ impl Database {
     /// The task that an instance has, if it has one.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
@@ -130,7 +130,7 @@ impl Database {
     /// The tasks that somebody has claimed.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn claimed(&self) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started')");
         self.with(|connection| connection.prepare_cached(&sql)?.query_map([], read)?.collect())
@@ -139,7 +139,7 @@ impl Database {
     /// Carries out an order.
     ///
     /// # Errors
-    /// [`Error::Task`] for what the order cannot be carried out on; [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Task`] for what the order cannot be carried out on; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn order(
         &self,
         id: u64,
@@ -165,7 +165,7 @@ impl Database {
     /// Keeps a queued task that `who` created, or that is shared with them, for an instance; with a time, until then.
     ///
     /// # Errors
-    /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
     pub(crate) fn reserve(
         &self,
         id: u64,
@@ -200,7 +200,7 @@ impl Database {
     /// Writes when a person's claim lapses now, if it is still theirs.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn renew(&self, task: &Task) -> Result<(), StoreError> {
         let until = task.lease_until.map(u64::cast_signed);
         self.with(|connection| {
@@ -217,7 +217,7 @@ impl Database {
     /// The instances that have a task, or for which one is kept.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn busy_sessions(&self, now: u64) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT claimed_session FROM tasks
                    WHERE status IN ('claimed', 'started') AND claimed_session IS NOT NULL
@@ -232,7 +232,7 @@ impl Database {
     /// Those who created tasks that nobody has or is to have.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
         let sql = "SELECT DISTINCT created_by FROM tasks
                    WHERE status = 'queued' AND (for_session IS NULL OR lease_until <= ?1) ORDER BY created_by";
@@ -246,7 +246,7 @@ impl Database {
     /// `after` this priority and number.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn next_waiting(
         &self,
         person: u32,
@@ -277,7 +277,7 @@ impl Database {
     /// Takes back the claims whose time is over.
     ///
     /// # Errors
-    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
         self.requeue_all(
@@ -292,7 +292,7 @@ impl Database {
     /// Takes back what an instance had, or was to have.
     ///
     /// # Errors
-    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn requeue_of(
         &self,
         session: &str,
@@ -308,7 +308,7 @@ impl Database {
     /// Keeps nothing for an instance any more.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
         let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL, updated_at = ?2
                    WHERE status = 'queued' AND for_session = ?1";
@@ -321,7 +321,7 @@ impl Database {
     /// Takes back what instances had: none of them is there any more. What was only kept for one is free again.
     ///
     /// # Errors
-    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let condition = "status IN ('claimed', 'started') AND claimed_session <> ?1";
         let requeued = self.requeue_all(condition, String::new().into(), why, now, tell)?;

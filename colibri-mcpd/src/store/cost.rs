@@ -25,7 +25,7 @@ impl Database {
     /// The stored usage of every user.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn costs(&self) -> Result<Vec<UserDay>, StoreError> {
         self.with(|connection| {
             connection
@@ -52,7 +52,7 @@ impl Database {
     /// Keeps this of these people, all of it or nothing.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn keep_costs(&self, costs: &[UserDay]) -> Result<(), StoreError> {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.transact(|transaction| {

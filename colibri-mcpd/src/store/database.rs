@@ -21,8 +21,8 @@ impl Database {
     /// schema up to date.
     ///
     /// # Errors
-    /// [`Error::File`] if the directory or file belongs to somebody else or others may write it; [`Error::Newer`],
-    /// [`Error::Foreign`], [`Error::Sqlite`].
+    /// [`StoreError::File`] if the directory or file belongs to somebody else or others may write it; [`StoreError::Newer`],
+    /// [`StoreError::Foreign`], [`StoreError::Sqlite`].
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         // One at a time: the descriptor with which one thread makes the file must be closed before another's SQLite
         // takes locks on it (see `open::prepare`).

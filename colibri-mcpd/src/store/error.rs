@@ -180,7 +180,7 @@ fn advice(path: &Path, source: &rusqlite::Error) -> String {
 /// Looks whether something new of so many bytes can be stored here without the space that is reserved for the trail.
 ///
 /// # Errors
-/// [`Error::NoRoom`].
+/// [`StoreError::NoRoom`].
 pub(super) fn room(path: &Path, bytes: usize) -> Result<(), StoreError> {
     let directory = path.parent().unwrap_or(path);
     // It stands in the log first, and in the file later.

@@ -74,7 +74,7 @@ impl Database {
     /// Adds costs: all of them, or none.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn add_to_ledger(&self, costs: &[(CostKey, CostSum)]) -> Result<(), StoreError> {
         // A sum beyond the integers would become a REAL, which the table refuses.
         let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
@@ -99,7 +99,7 @@ impl Database {
     /// Forgets the oldest days before this one, so many at most.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn drop_from_ledger(&self, before: CostDay, most: u32) -> Result<(), StoreError> {
         self.with(|connection| {
             connection
@@ -115,7 +115,7 @@ impl Database {
     /// Adds up what was counted. It may take long, and holds up nobody else.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn ledger(&self, query: &CostQuery<'_>) -> Result<CostAnswer, StoreError> {
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;

@@ -35,7 +35,7 @@ fn admits(
 /// have as many as are kept of one; where all places are taken, of the user's who has most of them.
 ///
 /// # Errors
-/// [`Error::OpenTasks`] where the user has as many open ones as they may; [`Error::Full`] where none has ended.
+/// [`StoreError::OpenTasks`] where the user has as many open ones as they may; [`StoreError::Full`] where none has ended.
 pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<(), TransactionError> {
     let open = format!("SELECT count(*) FROM tasks WHERE {OPEN}");
     let own_open = count(transaction, &format!("{open} AND created_by = ?1"), &[&uid])?;
@@ -67,7 +67,7 @@ pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<
 /// Looks whether there is a place for one more schedule of a user.
 ///
 /// # Errors
-/// [`Error::Schedules`].
+/// [`StoreError::Schedules`].
 pub(super) fn place_for_schedule(transaction: &Transaction<'_>, uid: u32) -> Result<(), TransactionError> {
     let all = || count(transaction, "SELECT count(*) FROM schedules", &[]);
     let own = count(

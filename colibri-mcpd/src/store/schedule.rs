@@ -15,7 +15,7 @@ impl Database {
     /// Adds a schedule: all that is said of it but its number and its runs.
     ///
     /// # Errors
-    /// [`Error::Schedules`] where there are too many; [`Error::Sqlite`].
+    /// [`StoreError::Schedules`] where there are too many; [`StoreError::Sqlite`].
     pub(crate) fn add_schedule(&self, new: &Schedule) -> Result<Schedule, StoreError> {
         let [timing, work] = [serde_json::to_string(&new.timing), serde_json::to_string(&new.work)]
             .map(|json| json.map_err(|error| StoreError::Unrecorded(error.to_string())));
@@ -36,7 +36,7 @@ impl Database {
     /// The schedules, of one person or of all, and only those that are due by a time.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn schedules(&self, of: Option<u32>, due: Option<u64>) -> Result<Vec<Schedule>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM schedules
@@ -55,7 +55,7 @@ impl Database {
     /// The time of the next due schedule.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn next_due(&self) -> Result<Option<u64>, StoreError> {
         self.with(|connection| {
             let mut select = connection.prepare_cached("SELECT min(next_at) FROM schedules")?;
@@ -67,7 +67,7 @@ impl Database {
     /// Deletes a schedule: its creator's, or for an operator.
     ///
     /// # Errors
-    /// [`Error::Task`] where there is none of theirs; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where there is none of theirs; [`StoreError::Sqlite`].
     pub(crate) fn delete_schedule(&self, id: u64, uid: u32, operator: bool) -> Result<Schedule, StoreError> {
         let sql = format!("DELETE FROM schedules WHERE id = ?1 AND (created_by = ?2 OR ?3 = 1) RETURNING {COLUMNS}");
         let deleted = self.with(|connection| {
@@ -83,7 +83,7 @@ impl Database {
     /// this run already.
     ///
     /// # Errors
-    /// [`Error::OpenTasks`], [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`]; the run then is still due.
+    /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`]; the run then is still due.
     pub(crate) fn run_schedule(
         &self,
         schedule: &Schedule,
@@ -121,7 +121,7 @@ impl Database {
     /// Notes how a run ended.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub(crate) fn note_outcome(&self, id: u64, outcome: &str) -> Result<(), StoreError> {
         self.with(|connection| {
             let mut update = connection.prepare_cached("UPDATE schedules SET last_outcome = ?1 WHERE id = ?2")?;

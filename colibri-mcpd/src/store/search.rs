@@ -23,7 +23,7 @@ impl ToolIndex {
     /// An empty one.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn new() -> Result<ToolIndex, StoreError> {
         let connection = Connection::open_in_memory().map_err(failed)?;
         let make = "CREATE VIRTUAL TABLE tools USING fts5(server, name, title, description, parameters, summary,
@@ -35,7 +35,7 @@ impl ToolIndex {
     /// Takes tools out, and others in under numbers that were never used: all of it, or nothing.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn change(&mut self, gone: &[i64], come: &[(i64, [String; FIELDS])]) -> Result<(), StoreError> {
         let changed = (|| {
             let transaction = self.connection.transaction()?;
@@ -61,7 +61,7 @@ impl ToolIndex {
     /// with `*` stands for all that begin so. Each is quoted: no word means anything to the query language.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn matching<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<BTreeMap<i64, f64>, StoreError> {
         let mut query = String::new();
         for word in words {

@@ -28,7 +28,7 @@ impl Database {
     /// All summaries.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn summaries(&self) -> Result<Vec<StoredSummary>, StoreError> {
         self.with(|connection| {
             connection
@@ -48,7 +48,7 @@ impl Database {
     /// Keeps a summary, in place of one of the same definition.
     ///
     /// # Errors
-    /// [`Error::NoRoom`], [`Error::Sqlite`].
+    /// [`StoreError::NoRoom`], [`StoreError::Sqlite`].
     pub fn put_summary(&self, summary: &StoredSummary, model: &str) -> Result<(), StoreError> {
         room(self.path(), summary.text.len())?;
         self.with(|connection| {
@@ -77,7 +77,7 @@ impl Database {
     /// The calls that were made for summaries in the hour before, by the server whose tools they were about.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, StoreError> {
         self.with(|connection| calls(connection, now))
     }
@@ -86,7 +86,7 @@ impl Database {
     /// of all, as there may be; whether it may be made.
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn add_summary_call(
         &self,
         server: &str,

@@ -83,7 +83,7 @@ impl Database {
     /// caller's to check.
     ///
     /// # Errors
-    /// [`Error::OpenTasks`], [`Error::Full`]; [`Error::Sqlite`], [`Error::Unrecorded`].
+    /// [`StoreError::OpenTasks`], [`StoreError::Full`]; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn add_task(
         &self,
         new: NewTask,
@@ -97,7 +97,7 @@ impl Database {
     /// Adds a task that a call left, unless its creator has an open one of this title and source, which is returned then.
     ///
     /// # Errors
-    /// [`Error::Deferred`] where they have `most` open ones of such sources; as [`Store::add_task`].
+    /// [`StoreError::Deferred`] where they have `most` open ones of such sources; as [`Database::add_task`].
     pub(crate) fn add_deferred(&self, new: NewTask, most: i64, now: u64, tell: Tell<'_>) -> Result<Task, StoreError> {
         const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started') AND created_by = ?1";
         let same =
@@ -123,7 +123,7 @@ impl Database {
     /// A task, and its result.
     ///
     /// # Errors
-    /// [`Error::Task`] where there is none; [`Error::Sqlite`].
+    /// [`StoreError::Task`] where there is none; [`StoreError::Sqlite`].
     pub(crate) fn task(&self, id: u64) -> Result<(Task, Option<String>), StoreError> {
         let sql = format!("SELECT {COLUMNS}, result FROM tasks WHERE id = ?1");
         let found = match i64::try_from(id) {
@@ -142,7 +142,7 @@ impl Database {
     /// points. Tasks that come in during a walk do not shift its pages.
     ///
     /// # Errors
-    /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
+    /// [`StoreError::Cursor`] for a cursor that this filter's list did not give out; [`StoreError::Sqlite`].
     pub fn tasks(
         &self,
         who: Actor<'_>,
@@ -186,7 +186,7 @@ impl Database {
     /// The number of the tasks that `who` sees in each status, in the order of [`TaskStatus::ALL`].
     ///
     /// # Errors
-    /// [`Error::Sqlite`].
+    /// [`StoreError::Sqlite`].
     pub fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         let mut values = vec![Value::Null];
         let seen = who.condition(&mut values);

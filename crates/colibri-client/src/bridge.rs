@@ -42,7 +42,7 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// the last 45 s. Who listens there, [`send_request`] looks up.
 ///
 /// # Errors
-/// [`Error::NotRunning`].
+/// [`ClientError::NotRunning`].
 pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, ClientError> {
     let path = home.join(lock::FILE);
     let not = |why: &str| Err(ClientError::NotRunning(format!("{}: {why}", path.display())));
@@ -57,7 +57,7 @@ pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, ClientError> {
 /// on `PATH`, in a session of its own. Waits up to 10 s for it; of many callers one starts it.
 ///
 /// # Errors
-/// [`Error::NotStarted`], with what the bridge said; [`Error::Io`].
+/// [`ClientError::NotStarted`], with what the bridge said; [`ClientError::Io`].
 pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, ClientError> {
     if let Ok(address) = read_bridge_address(home) {
         return Ok(address);
@@ -188,8 +188,8 @@ fn last_words(home: &Path) -> String {
 /// in the system's table whose the listener is.
 ///
 /// # Errors
-/// [`Error::NotOurs`]: it is not this user's, and nothing was sent. [`Error::TimedOut`], [`Error::Io`],
-/// [`Error::Unreadable`].
+/// [`ClientError::NotOurs`]: it is not this user's, and nothing was sent. [`ClientError::TimedOut`], [`ClientError::Io`],
+/// [`ClientError::Unreadable`].
 pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, ClientError> {
     send_within(addr, text, Duration::from_secs(lock::ANSWER_SECS) + ANSWER_MARGIN)
 }
@@ -279,7 +279,7 @@ fn ask(home: &Path, request: &Value) -> Result<Value, ClientError> {
 /// `[MCP: server X: …]`, say of servers why their tools are not among them.
 ///
 /// # Errors
-/// Those of [`ensure_bridge_running`] and [`send_request`]; [`Error::Refused`].
+/// Those of [`ensure_bridge_running`] and [`send_request`]; [`ClientError::Refused`].
 pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, ClientError> {
     load_tools(home, Daemon::expected_socket().as_deref())
 }
@@ -328,7 +328,7 @@ fn read_tools(answer: &Value) -> Result<Vec<McpTool>, ClientError> {
 /// Calls a tool through the bridge of a home, which is started where it does not run. What the tool said, as text.
 ///
 /// # Errors
-/// [`Error::NotATool`]; [`Error::Refused`]: the tool or the bridge says that it failed; those of
+/// [`ClientError::NotATool`]; [`ClientError::Refused`]: the tool or the bridge says that it failed; those of
 /// [`ensure_bridge_running`] and [`send_request`].
 pub fn execute_mcp_tool(tool: &McpTool, args: &Value, home: &Path) -> Result<String, ClientError> {
     let (server, name) = parse_mcp_path(&tool.path).ok_or_else(|| ClientError::NotATool(tool.path.clone()))?;

@@ -116,7 +116,7 @@ impl Daemon {
     /// Connects. Whatever is asked over the connection is answered by `until`, or is an error.
     ///
     /// # Errors
-    /// [`Error::Io`]: nobody listens, or this user may not connect.
+    /// [`ClientError::Io`]: nobody listens, or this user may not connect.
     pub fn connect(socket: &Path, until: Instant) -> Result<Daemon, ClientError> {
         let failed = || ClientError::io(format!("connecting to {}", socket.display()));
         let mut stream = UnixStream::connect(socket).map_err(failed())?;
@@ -134,8 +134,8 @@ impl Daemon {
     /// Asks for something; `params` is a JSON object without line ends.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the daemon answered with an error. [`Error::TimedOut`], [`Error::Io`],
-    /// [`Error::Unreadable`].
+    /// [`ClientError::Refused`]: the daemon answered with an error. [`ClientError::TimedOut`], [`ClientError::Io`],
+    /// [`ClientError::Unreadable`].
     pub fn request(&mut self, method: &str, params: &str) -> Result<Box<RawValue>, ClientError> {
         let id = self.next;
         self.next += 1;

@@ -57,9 +57,9 @@ impl HttpLimits {
     }
 }
 
-/// A client whose connections keep to [`Rules`]. Cheap to clone: clones share the connections.
+/// A client whose connections keep to [`ConnectionRules`]. Cheap to clone: clones share the connections.
 ///
-/// A request is sent at most once, over HTTP/1.1. [`Error::was_sent`] says if it is safe to send it again.
+/// A request is sent at most once, over HTTP/1.1. [`HttpError::was_sent`] says if it is safe to send it again.
 #[derive(Clone)]
 pub struct HttpClient {
     shared: Arc<HttpClientInner>,
@@ -126,7 +126,7 @@ impl HttpClient {
         Ok(response)
     }
 
-    /// Sends a request like [`Client::ask`], and follows redirects: within the origin, at most five, and only if method
+    /// Sends a request like [`HttpClient::ask`], and follows redirects: within the origin, at most five, and only if method
     /// and body stay the same. Any other redirect is an error, so that a request for one server never reaches another.
     ///
     /// # Errors
@@ -351,7 +351,7 @@ impl ResponseStream {
     /// The whole body, of at most `most` bytes.
     ///
     /// # Errors
-    /// The errors of [`Response::chunk`], or the body is longer.
+    /// The errors of [`ResponseStream::chunk`], or the body is longer.
     pub async fn whole(&mut self, most: usize) -> Result<Bytes, HttpError> {
         let mut body = match self.chunk().await? {
             Some(first) if first.len() <= most && self.body.is_end_stream() => {

@@ -4,8 +4,8 @@
 //! one wins), half of a surrogate pair, a number that loses digits. Here each of them is an error with its place. No
 //! error ever shows a value: a registry may hold tokens that somebody pasted, and messages go to logs and terminals.
 //!
-//! [`Reader`] reads the grammar of RFC 8259 and nothing beyond it, value by value, and stores nothing. [`Document`] is
-//! a parsed file. [`Cursor`] walks it and remembers its place, so that an error needs only a message. [`Writer`]
+//! [`JsonReader`] reads the grammar of RFC 8259 and nothing beyond it, value by value, and stores nothing. [`Document`] is
+//! a parsed file. [`ValueCursor`] walks it and remembers its place, so that an error needs only a message. [`JsonWriter`]
 //! writes.
 
 mod document;

@@ -92,7 +92,7 @@ impl<'t> JsonReader<'t> {
         }
     }
 
-    /// The place up to which the text was read, in bytes. After [`Reader::kind`]: the place of the next value.
+    /// The place up to which the text was read, in bytes. After [`JsonReader::kind`]: the place of the next value.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
@@ -243,7 +243,7 @@ impl<'t> JsonReader<'t> {
     /// Skips a string.
     ///
     /// # Errors
-    /// The errors of [`Reader::string`].
+    /// The errors of [`JsonReader::string`].
     pub fn pass_string(&mut self) -> Result<()> {
         self.pieces(|_| {})
     }
@@ -251,7 +251,7 @@ impl<'t> JsonReader<'t> {
     /// Skips a string and counts its characters.
     ///
     /// # Errors
-    /// The errors of [`Reader::string`].
+    /// The errors of [`JsonReader::string`].
     pub fn characters(&mut self) -> Result<usize> {
         let mut characters = 0;
         self.pieces(|piece| {
@@ -332,7 +332,7 @@ impl<'t> JsonReader<'t> {
         Ok(unit)
     }
 
-    /// Enters an object or array, after [`Reader::kind`] has returned its type.
+    /// Enters an object or array, after [`JsonReader::kind`] has returned its type.
     ///
     /// # Errors
     /// It is nested too deep.
@@ -346,7 +346,7 @@ impl<'t> JsonReader<'t> {
     }
 
     /// The next key of the entered object, with its place; `None` at the end of the object. `first` is true if no key
-    /// of it was read yet. [`Reader::colon`] follows.
+    /// of it was read yet. [`JsonReader::colon`] follows.
     ///
     /// # Errors
     /// No key, or no comma before it.

@@ -29,7 +29,7 @@ impl JsonWriter {
         }
     }
 
-    /// An object; `members` writes each member as [`Writer::key`] and a value.
+    /// An object; `members` writes each member as [`JsonWriter::key`] and a value.
     pub fn object(&mut self, members: impl FnOnce(&mut JsonWriter)) {
         self.nested(b'{', members, b'}');
     }

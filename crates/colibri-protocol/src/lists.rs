@@ -43,7 +43,7 @@ pub struct Exposure<'a> {
 /// The edits to a server's definition for a client of a version. `exposure` is `None` for a server with `"prefix":
 /// false`, whose names stay unchanged.
 ///
-/// `definition` is an object with the feature's identifier, as checked by [`super::upstream::Walk::read`].
+/// `definition` is an object with the feature's identifier, as checked by [`super::upstream::ListWalk::read`].
 pub fn definition_edits(
     feature: Feature,
     definition: Json<'_>,

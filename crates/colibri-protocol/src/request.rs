@@ -106,7 +106,7 @@ pub struct Request<'a> {
     pub retry: [Option<Json<'a>>; 2],
 }
 
-/// Reads a request on a connection. `offered` is what [`super::answer::Presented`] told clients.
+/// Reads a request on a connection. `offered` is what [`super::answer::ServerIdentity`] told clients.
 ///
 /// # Errors
 /// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of neither era, -32022 for

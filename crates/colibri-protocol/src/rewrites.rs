@@ -51,7 +51,7 @@ impl AnswerShape<'_> {
     }
 }
 
-/// The edits to a server's `result` on its way to a client. Needed only if [`Shape::may_edit`] is true.
+/// The edits to a server's `result` on its way to a client. Needed only if [`AnswerShape::may_edit`] is true.
 ///
 /// # Errors
 /// The error to answer with, if the client's version cannot express the result.

@@ -71,7 +71,7 @@ pub(crate) struct SegmentLine<'a> {
 
 impl<'a> SegmentLine<'a> {
     /// Splits a line, given without its newline. `None` where it is not exactly of the trail's form. Whether its hash
-    /// is right is another question: [`Line::leaf`].
+    /// is right is another question: [`SegmentLine::leaf`].
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
         let rest = line.strip_prefix(BEFORE_HASH)?;
         let (hash, rest) = rest.split_first_chunk::<64>()?;

@@ -156,7 +156,7 @@ pub struct EventRecord<'a> {
     pub details: &'a [(&'a str, Detail<'a>)],
 }
 
-/// The value of one particular of an [`Event`].
+/// The value of one particular of an [`EventRecord`].
 #[derive(Clone, Copy, Debug)]
 pub enum Detail<'a> {
     /// Text.

@@ -96,8 +96,8 @@ impl BodyShape {
 /// A key and its value. Keys are written with underscores.
 pub(in crate::model) type BodyMember = (&'static str, BodyShape);
 
-/// Values of `type`, and what the object then is: an [`Shape::Object`] (`type` need not be among its keys) or
-/// [`Shape::Json`], or one of these in [`Shape::Needs`]. The empty text stands for an object without `type`.
+/// Values of `type`, and what the object then is: an [`BodyShape::Object`] (`type` need not be among its keys) or
+/// [`BodyShape::Json`], or one of these in [`BodyShape::Needs`]. The empty text stands for an object without `type`.
 pub(in crate::model) type Variant = (&'static [&'static str], BodyShape);
 
 /// The bodies of one interface.

@@ -26,7 +26,7 @@ pub enum PinStatus {
 /// The pin check of a server's definitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinCheck {
-    /// Its instructions; [`Standing::Approved`] if it has none.
+    /// Its instructions; [`PinStatus::Approved`] if it has none.
     pub instructions: PinStatus,
     /// The items of each feature, by [`Feature::index`] and the server's own names. Definitions of the same name that
     /// differ stand as the worse of them.
