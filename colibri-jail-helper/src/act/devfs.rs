@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::refusal::HelperRefusal;
 use nix::dir::Dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -23,8 +23,8 @@ const EXPECTED: &[&str] = &["null", "zero", "random", "urandom", "fd", "stdin", 
 ///
 /// # Errors
 /// A rule was refused, or another name is still there: the caller unmounts and starts nothing.
-pub(crate) fn restrict(devfs: &OwnedFd) -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("devfs", tried, error);
+pub(crate) fn restrict(devfs: &OwnedFd) -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("devfs", tried, error);
     sys::devfs_add_rule(devfs.as_fd(), SET, 1, None).map_err(failed("add the rule that hides"))?;
     for (number, pattern) in (2..).zip(SHOWN) {
         sys::devfs_add_rule(devfs.as_fd(), SET, number, Some(pattern)).map_err(failed("add a rule that shows"))?;
@@ -36,7 +36,7 @@ pub(crate) fn restrict(devfs: &OwnedFd) -> Result<(), Refusal> {
         let entry = entry.map_err(failed("list /dev"))?;
         let name = entry.file_name().to_string_lossy();
         if name != "." && name != ".." && !EXPECTED.contains(&name.as_ref()) {
-            return Err(Refusal::system(
+            return Err(HelperRefusal::system(
                 "devfs",
                 "restrict /dev",
                 format!("the device {name} is still shown"),

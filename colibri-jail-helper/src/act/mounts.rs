@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use colibri_jail_helper::STATE_DIR;
 use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::{DOOR, Ephemeral};
-use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::record::RecordFact;
+use colibri_jail_helper::refusal::HelperRefusal;
 use nix::errno::Errno;
 
-use crate::act::files::{self, Trust};
-use crate::act::state::Record;
-use crate::act::{devfs, door};
-use crate::sys::{self, Mounted, Parameters};
+use crate::act::files::{self, RequiredOwner};
+use crate::act::state::InstanceRecord;
+use crate::act::{agent_socket, devfs};
+use crate::sys::{self, MountedFileSystem, Parameters};
 
 /// The time for which an unmount is tried before it is forced: a dying process holds its nodes for a moment.
 const BUSY: Duration = Duration::from_secs(2);
@@ -36,13 +36,17 @@ enum Sockets {
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
-pub(crate) fn stage(jail: &Ephemeral, door: Option<&OwnedFd>, record: &mut Record) -> Result<(), Refusal> {
+pub(crate) fn stage(
+    jail: &Ephemeral,
+    door: Option<&OwnedFd>,
+    record: &mut InstanceRecord,
+) -> Result<(), HelperRefusal> {
     let top = record.root();
     let top_text = top.to_string_lossy().into_owned();
-    let root = files::open_directory(&jail.root, Trust::Root)?;
+    let root = files::open_directory(&jail.root, RequiredOwner::Root)?;
     let options = |p: Parameters| p.flag("ro").and_then(|p| p.flag("nosuid"));
     mount_from(&root, &top_text, Sockets::Barred, options, record)?;
-    let staged = files::open_directory(&top, Trust::Root)?;
+    let staged = files::open_directory(&top, RequiredOwner::Root)?;
     files::open_mount_point(&staged, Path::new("/dev"))?;
     let dev = format!("{top_text}/dev");
     let devfs = mount("devfs", &dev, |p| p.text("from", "devfs"), record)?;
@@ -90,14 +94,19 @@ fn only_sockets(p: Parameters) -> Result<Parameters, Errno> {
 /// # Errors
 /// Another agent has its door there, or something else is mounted; it is not there, or not root's alone, on the way as
 /// well.
-pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), Refusal> {
+pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), HelperRefusal> {
     let at = format!("{}{DOOR}", jail.trim_end_matches('/'));
     match all_mounted()?.iter().find(|mount| mount.on == at) {
-        Some(door) if door.from.starts_with(STATE_DIR) => return Err(door::taken()),
-        Some(_) => return Err(Refusal::file(door::RULE, format!("{at}: something is mounted there"))),
+        Some(door) if door.from.starts_with(STATE_DIR) => return Err(agent_socket::taken()),
+        Some(_) => {
+            return Err(HelperRefusal::file(
+                agent_socket::RULE,
+                format!("{at}: something is mounted there"),
+            ));
+        }
         None => {}
     }
-    let root = files::open_directory(Path::new(jail), Trust::Root)?;
+    let root = files::open_directory(Path::new(jail), RequiredOwner::Root)?;
     let point = files::open_mount_point(&root, Path::new(DOOR))?;
     Ok((point, at))
 }
@@ -108,34 +117,34 @@ pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), Refusal> {
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
-pub(crate) fn show_door(jail: &str, door: &OwnedFd, record: &mut Record) -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("mount", tried, error);
+pub(crate) fn show_door(jail: &str, door: &OwnedFd, record: &mut InstanceRecord) -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("mount", tried, error);
     let (point, at) = door_in(jail)?;
     let staged = record.root().to_string_lossy().into_owned();
     mount_from(door, &staged, Sockets::Reached, only_sockets, record)?;
     nix::unistd::fchdir(&point).map_err(failed("go to where the door is to be"))?;
     let shown = nmount("nullfs", ".", |p| p.text("target", &staged).and_then(only_sockets));
     nix::unistd::chdir("/").map_err(failed("go back to /"))?;
-    let found: Vec<Mounted> = all_mounted()?.into_iter().filter(|m| m.from == staged).collect();
+    let found: Vec<MountedFileSystem> = all_mounted()?.into_iter().filter(|m| m.from == staged).collect();
     for mounted in &found {
         record.note(fact_of(mounted))?;
     }
     shown?;
     if !matches!(&found[..], [mounted] if mounted.on == at) {
-        return Err(Refusal::file(
-            door::RULE,
+        return Err(HelperRefusal::file(
+            agent_socket::RULE,
             format!("{at}: moved while the door was mounted"),
         ));
     }
     Ok(())
 }
 
-fn all_mounted() -> Result<Vec<Mounted>, Refusal> {
-    sys::all_mounted().map_err(|error| Refusal::system("mount", "list what is mounted", error))
+fn all_mounted() -> Result<Vec<MountedFileSystem>, HelperRefusal> {
+    sys::all_mounted().map_err(|error| HelperRefusal::system("mount", "list what is mounted", error))
 }
 
-fn fact_of(mounted: &Mounted) -> Fact {
-    Fact::Mount {
+fn fact_of(mounted: &MountedFileSystem) -> RecordFact {
+    RecordFact::Mount {
         fsid: mounted.fsid,
         at: mounted.on.clone(),
     }
@@ -148,9 +157,9 @@ fn mount_from(
     at: &str,
     sockets: Sockets,
     options: impl Fn(Parameters) -> Result<Parameters, Errno>,
-    record: &mut Record,
-) -> Result<(), Refusal> {
-    let failed = |tried| move |error| Refusal::system("mount", tried, error);
+    record: &mut InstanceRecord,
+) -> Result<(), HelperRefusal> {
+    let failed = |tried| move |error| HelperRefusal::system("mount", tried, error);
     nix::unistd::fchdir(source).map_err(failed("go to the directory to be shown"))?;
     let open = |p: Parameters| p.text("target", ".").and_then(&options);
     let barred = |p: Parameters| open(p)?.flag("nounixbypass");
@@ -162,7 +171,7 @@ fn mount_from(
         },
     };
     nix::unistd::chdir("/").map_err(failed("go back to /"))?;
-    mounted.map(drop).map_err(Refusal::from)
+    mounted.map(drop).map_err(HelperRefusal::from)
 }
 
 /// The reason for which nothing was mounted.
@@ -170,10 +179,10 @@ enum Mounting {
     /// The kernel does not know an option.
     UnknownOption,
     /// Anything else.
-    Refused(Refusal),
+    Refused(HelperRefusal),
 }
 
-impl From<Mounting> for Refusal {
+impl From<Mounting> for HelperRefusal {
     fn from(mounting: Mounting) -> Self {
         match mounting {
             Mounting::UnknownOption => Self::system("mount", "mount", "the kernel does not know an option"),
@@ -187,9 +196,9 @@ fn mount(
     kind: &str,
     at: &str,
     options: impl FnOnce(Parameters) -> Result<Parameters, Errno>,
-    record: &mut Record,
+    record: &mut InstanceRecord,
 ) -> Result<OwnedFd, Mounting> {
-    let failed = |tried| move |error| Mounting::Refused(Refusal::system("mount", tried, error));
+    let failed = |tried| move |error| Mounting::Refused(HelperRefusal::system("mount", tried, error));
     nmount(kind, at, options)?;
     let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
     let opened = nix::fcntl::open(at, flags, nix::sys::stat::Mode::empty()).map_err(failed("open what was mounted"))?;
@@ -221,14 +230,14 @@ fn nmount(kind: &str, at: &str, options: impl FnOnce(Parameters) -> Result<Param
 }
 
 fn not_mounted(kind: &str, at: &str, why: &str) -> Mounting {
-    Mounting::Refused(Refusal::system("mount", &format!("mount {kind} on {at}"), why))
+    Mounting::Refused(HelperRefusal::system("mount", &format!("mount {kind} on {at}"), why))
 }
 
 /// Undoes the mounts that an instance's facts tell of, last first. Returns what could not be undone.
-pub(crate) fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
+pub(crate) fn undo(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     let mut left = Vec::new();
     for fact in facts.iter().rev() {
-        if let Fact::Mount { fsid, at } = fact
+        if let RecordFact::Mount { fsid, at } = fact
             && let Err(error) = unmount(session, *fsid, at)
         {
             left.push(format!("{at} is still mounted: {error}"));
@@ -238,7 +247,7 @@ pub(crate) fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
 }
 
 /// The session whose directory a file system is mounted in or, as a door in a persistent jail is, mounted from.
-fn session_of(mount: &Mounted) -> Option<SessionId> {
+fn session_of(mount: &MountedFileSystem) -> Option<SessionId> {
     [&mount.on, &mount.from].into_iter().find_map(|path| {
         let below = path.strip_prefix(STATE_DIR)?.strip_prefix('/')?;
         SessionId::parse(below.split('/').next()?.as_bytes())

@@ -12,19 +12,19 @@ use std::path::Path;
 use colibri_jail_helper::STATE_DIR;
 use colibri_jail_helper::limits::PlannedLimits;
 use colibri_jail_helper::names::{self, JailName, SessionId};
-use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedFamily, PlannedNetwork};
-use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::{Exit, Refusal};
-use colibri_registry::Limit;
+use colibri_jail_helper::plan::{ConfinementPlan, Ephemeral, PlannedFamily, PlannedNetwork, ServerPlace};
+use colibri_jail_helper::record::RecordFact;
+use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
+use colibri_registry::RctlResource;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::act::secrets::Environment;
-use crate::act::server::{self, Server};
-use crate::act::state::Record;
-use crate::act::{door, files, mounts, tell};
-use crate::sys::{self, Parameters, Waited};
+use crate::act::server::{self, ServerChild};
+use crate::act::state::InstanceRecord;
+use crate::act::{agent_socket, files, mounts, tell};
+use crate::sys::{self, Parameters, WaitStatus};
 
 /// The most bytes of a jail's path (MAXPATHLEN) and name (MAXHOSTNAMELEN).
 const PATH_ROOM: usize = 1024;
@@ -38,25 +38,29 @@ const ERRMSG_ROOM: usize = 1024;
 /// # Errors
 /// A path that is not as it must be, a live jail in the way, a persistent jail that does not run or is not the one the
 /// entry means, resource accounting that is off, a kernel in which a jail has no network stack of its own.
-pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
+pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
     if plan.limits.needs_racct && !racct() {
-        return Err(Refusal::file(
+        return Err(HelperRefusal::file(
             "racct",
             "limits.memory, swap, processes and threads of an entry need resource accounting: put kern.racct.enable=1 \
              into /boot/loader.conf and reboot",
         ));
     }
     match &plan.place {
-        Place::Ephemeral(jail) => {
+        ServerPlace::Ephemeral(jail) => {
             files::check_places(jail, plan.agent.is_some())?;
             refuse_jails_in_the_way(&jail.root)?;
             refuse_thin_root(&jail.root)?;
             if jail.network == PlannedNetwork::Loopback && sys::sysctl_number("kern.features.vimage") != Some(1) {
                 let what = "give a jail a network stack of its own";
-                return Err(Refusal::system("vimage", what, "this kernel is built without VIMAGE"));
+                return Err(HelperRefusal::system(
+                    "vimage",
+                    what,
+                    "this kernel is built without VIMAGE",
+                ));
             }
         }
-        Place::Persistent { jail, root_path } => {
+        ServerPlace::Persistent { jail, root_path } => {
             let found = find_persistent(jail, root_path.as_deref())?;
             if plan.agent.is_some() {
                 mounts::door_in(&found.path)?;
@@ -85,8 +89,8 @@ impl Live {
     }
 }
 
-fn jails() -> Result<Vec<Live>, Refusal> {
-    let failed = |error| Refusal::system("jails", "list the jails", error);
+fn jails() -> Result<Vec<Live>, HelperRefusal> {
+    let failed = |error| HelperRefusal::system("jails", "list the jails", error);
     let mut found = Vec::new();
     let mut last = 0;
     loop {
@@ -112,12 +116,12 @@ fn jails() -> Result<Vec<Live>, Refusal> {
 
 /// Two jails that share directories can pass descriptors and links to each other. A jail whose root is `/` (a service
 /// jail) is the host in this respect, and in nobody's way.
-fn refuse_jails_in_the_way(root: &Path) -> Result<(), Refusal> {
+fn refuse_jails_in_the_way(root: &Path) -> Result<(), HelperRefusal> {
     let root = root.to_string_lossy();
     for jail in jails()? {
         let near = names::is_at_or_below(&root, &jail.path) || names::is_at_or_below(&jail.path, &root);
         if near && jail.path != "/" && jail.session().is_none() {
-            return Err(Refusal::policy(
+            return Err(HelperRefusal::policy(
                 "jail path",
                 "a live jail has its root at, above or below the entry's path",
             ));
@@ -127,22 +131,22 @@ fn refuse_jails_in_the_way(root: &Path) -> Result<(), Refusal> {
 }
 
 /// A nullfs of a directory does not show what is mounted below it: the base of a thin jail would be missing.
-fn refuse_thin_root(root: &Path) -> Result<(), Refusal> {
+fn refuse_thin_root(root: &Path) -> Result<(), HelperRefusal> {
     let below = format!("{}/", root.display());
-    let mounted = sys::all_mounted().map_err(|error| Refusal::system("mounts", "list what is mounted", error))?;
+    let mounted = sys::all_mounted().map_err(|error| HelperRefusal::system("mounts", "list what is mounted", error))?;
     if mounted.iter().any(|mount| mount.on.starts_with(&below)) {
         let what = format!(
             "{}: something is mounted below it (a thin jail?); the root must be complete",
             root.display()
         );
-        return Err(Refusal::file("root", what));
+        return Err(HelperRefusal::file("root", what));
     }
     Ok(())
 }
 
 /// A persistent jail that is as the entry says.
-fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<Live, Refusal> {
-    let failed = |error| Refusal::system("jails", "look a jail up", error);
+fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<Live, HelperRefusal> {
+    let failed = |error| HelperRefusal::system("jails", "look a jail up", error);
     let mac_do = sys::sysctl_exists("security.jail.param.mac.do.");
     let parameters = Parameters::new()
         .text("name", name.as_str())
@@ -156,8 +160,8 @@ fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<Live, Re
     let jid = match sys::jail_get(&mut parameters, 0) {
         Ok(jid) => jid,
         Err(Errno::ENOENT) => {
-            return Err(Refusal::new(
-                Exit::TryLater,
+            return Err(HelperRefusal::new(
+                HelperExit::TryLater,
                 "jail",
                 "the jail is not running; start it with service jail start",
             ));
@@ -166,14 +170,14 @@ fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<Live, Re
     };
     let path = parameters.read_text("path");
     if root_path.is_some_and(|wanted| wanted.to_string_lossy() != path) {
-        return Err(Refusal::policy(
+        return Err(HelperRefusal::policy(
             "root_path",
             "the running jail of this name has another path than the entry says",
         ));
     }
     if mac_do && parameters.read_number("mac.do") == Some(libc::JAIL_SYS_INHERIT) {
         let what = "the jail inherits mac.do, by which its processes can become root in it; set mac.do=disable";
-        return Err(Refusal::policy("mac.do", what));
+        return Err(HelperRefusal::policy("mac.do", what));
     }
     Ok(Live {
         jid,
@@ -198,25 +202,28 @@ impl Sandbox {
     /// # Errors
     /// A step failed; what was made is in the record.
     pub(crate) fn create(
-        plan: &Plan,
+        plan: &ConfinementPlan,
         uid: u32,
         environment: &Environment,
-        record: &mut Record,
-    ) -> Result<Self, Refusal> {
-        let failed = |tried| move |error| Refusal::system("jail", tried, error);
+        record: &mut InstanceRecord,
+    ) -> Result<Self, HelperRefusal> {
+        let failed = |tried| move |error| HelperRefusal::system("jail", tried, error);
         sys::become_reaper().map_err(failed("become the reaper"))?;
         let session = record.session().clone();
-        let door = plan.agent.map(|agent| door::open(&agent, &session)).transpose()?;
+        let door = plan
+            .agent
+            .map(|agent| agent_socket::open(&agent, &session))
+            .transpose()?;
         let mut raises_loopback = false;
         let (jid, owner) = match &plan.place {
-            Place::Ephemeral(jail) => {
-                record.note(Fact::Ephemeral)?;
+            ServerPlace::Ephemeral(jail) => {
+                record.note(RecordFact::Ephemeral)?;
                 mounts::stage(jail, door.as_ref(), record)?;
                 raises_loopback = jail.network == PlannedNetwork::Loopback;
                 make_jail(jail, &session, &record.root())?
             }
-            Place::Persistent { jail, root_path } => {
-                record.note(Fact::Persistent(jail.clone()))?;
+            ServerPlace::Persistent { jail, root_path } => {
+                record.note(RecordFact::Persistent(jail.clone()))?;
                 let found = find_persistent(jail, root_path.as_deref())?;
                 if let Some(door) = &door {
                     mounts::show_door(&found.path, door, record)?;
@@ -226,9 +233,9 @@ impl Sandbox {
         };
         // A directory, with which nobody enters a jail.
         drop(door);
-        record.note(Fact::Jid(jid))?;
+        record.note(RecordFact::Jid(jid))?;
         if racct() {
-            record.note(Fact::Rules)?;
+            record.note(RecordFact::Rules)?;
             add_rules(&session, &plan.limits)?;
         }
         match sys::fork().map_err(failed("fork"))? {
@@ -240,7 +247,7 @@ impl Sandbox {
                 _owner: owner,
             }),
             None => {
-                let server = Server {
+                let server = ServerChild {
                     plan,
                     session: &session,
                     environment,
@@ -276,13 +283,13 @@ impl Sandbox {
     ///
     /// # Errors
     /// waitpid(2) failed.
-    pub(crate) fn reap(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn reap(&mut self) -> Result<(), HelperRefusal> {
         while !self.empty {
-            match sys::wait(None, false).map_err(|error| Refusal::system("jail", "wait", error))? {
-                Waited::Child(pid, ended) if pid == self.main => self.code = Some(ended.code()),
-                Waited::Child(..) => {}
-                Waited::NoneYet => break,
-                Waited::NoChildren => self.empty = true,
+            match sys::wait(None, false).map_err(|error| HelperRefusal::system("jail", "wait", error))? {
+                WaitStatus::Child(pid, ended) if pid == self.main => self.code = Some(ended.code()),
+                WaitStatus::Child(..) => {}
+                WaitStatus::NoneYet => break,
+                WaitStatus::NoChildren => self.empty = true,
             }
         }
         Ok(())
@@ -312,8 +319,8 @@ impl Sandbox {
 
 /// Makes the jail, empty. It persists until it is removed; where the kernel has owning descriptors (15), it is removed
 /// with the one that is returned.
-fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32, Option<OwnedFd>), Refusal> {
-    let failed = |error| Refusal::system("jail", "name the jail's parameters", error);
+fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32, Option<OwnedFd>), HelperRefusal> {
+    let failed = |error| HelperRefusal::system("jail", "name the jail's parameters", error);
     let allow = allow_parameters(jail)?;
     let build = |own: bool| -> Result<Parameters, Errno> {
         let mut parameters = Parameters::new()
@@ -351,8 +358,10 @@ fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32,
     match sys::jail_set(&mut parameters, libc::JAIL_CREATE | sys::JAIL_OWN_DESC) {
         Ok(jid) => {
             let fd = parameters.read_number("desc").filter(|fd| *fd > 2);
-            let fd = fd.ok_or_else(|| Refusal::system("jail", "own the jail", "the kernel gave no descriptor"))?;
-            let owner = sys::take_descriptor(fd).map_err(|error| Refusal::system("jail", "own the jail", error))?;
+            let fd =
+                fd.ok_or_else(|| HelperRefusal::system("jail", "own the jail", "the kernel gave no descriptor"))?;
+            let owner =
+                sys::take_descriptor(fd).map_err(|error| HelperRefusal::system("jail", "own the jail", error))?;
             Ok((jid, Some(owner)))
         }
         // A kernel before 15 does not know the flag, and says so by an EINVAL without a word. Any other EINVAL has one.
@@ -379,8 +388,8 @@ fn family_parameter(parameters: Parameters, family: &str, network: &PlannedFamil
     }
 }
 
-fn refused_jail(error: Errno, parameters: &Parameters) -> Refusal {
-    Refusal::system(
+fn refused_jail(error: Errno, parameters: &Parameters) -> HelperRefusal {
+    HelperRefusal::system(
         "jail",
         "make the jail",
         format!("{error} {}", parameters.read_text("errmsg")),
@@ -399,9 +408,9 @@ fn address_bytes(address: &IpAddr) -> Vec<u8> {
 ///
 /// `suser` stays: with `allow.nosuser` the child could enter the jail as root and not give up root in it (observed:
 /// setgroups(2) fails with EPERM). No process of the jail is root after that, and none can become it.
-fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
+fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, HelperRefusal> {
     let known = sys::sysctl_names_below("security.jail.param.allow")
-        .map_err(|error| Refusal::system("jail", "list the allow parameters", error))?;
+        .map_err(|error| HelperRefusal::system("jail", "list the allow parameters", error))?;
     let mut parameters = Vec::new();
     // A node that is a parameter itself is listed with a dot at its end (`mount.`).
     for name in known.iter().map(|name| name.trim_end_matches('.')) {
@@ -413,7 +422,7 @@ fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
         });
     }
     if let Some(unknown) = jail.allow.iter().find(|asked| !known.iter().any(|name| name == *asked)) {
-        return Err(Refusal::file(
+        return Err(HelperRefusal::file(
             "allow",
             format!("this kernel knows no parameter allow.{unknown}"),
         ));
@@ -423,27 +432,27 @@ fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
 
 /// The limits that rctl(8) holds for an instance as a whole. `swapuse` alone counts shared memory that nobody has
 /// mapped, as of shm_open(SHM_ANON); threads are counted by nothing else.
-const RULES: &[(&str, Limit)] = &[
-    ("vmemoryuse", Limit::Memory),
-    ("swapuse", Limit::Swap),
-    ("maxproc", Limit::Processes),
-    ("nthr", Limit::Threads),
+const RULES: &[(&str, RctlResource)] = &[
+    ("vmemoryuse", RctlResource::Memory),
+    ("swapuse", RctlResource::Swap),
+    ("maxproc", RctlResource::Processes),
+    ("nthr", RctlResource::Threads),
 ];
 
 /// Rules on the login class, which is the instance's alone, in an ephemeral jail and in a persistent one.
-fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), Refusal> {
+fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), HelperRefusal> {
     let class = session.mark();
     for (resource, limit) in RULES {
         if let Some(most) = limits.get(*limit) {
             sys::add_resource_rule(&format!("loginclass:{class}:{resource}:deny={most}"))
-                .map_err(|error| Refusal::system("rctl", "add a resource rule", error))?;
+                .map_err(|error| HelperRefusal::system("rctl", "add a resource rule", error))?;
         }
     }
     Ok(())
 }
 
 /// Undoes what a record tells of: processes, jail, mounts, rules, in this order. Returns what is left.
-pub(crate) fn clear(session: &SessionId, facts: &[Fact]) -> Vec<String> {
+pub(crate) fn clear(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     let mut left = Vec::new();
     match jails() {
         Ok(jails) => {
@@ -457,7 +466,7 @@ pub(crate) fn clear(session: &SessionId, facts: &[Fact]) -> Vec<String> {
     left.extend(mounts::undo(session, facts));
     // One that was made by a helper that was killed before it could note it.
     left.extend(mounts::undo_strays(&|of| of == session));
-    if facts.contains(&Fact::Rules) {
+    if facts.contains(&RecordFact::Rules) {
         let filter = format!("loginclass:{}", session.mark());
         match sys::remove_resource_rules(&filter) {
             Ok(()) | Err(Errno::ESRCH | Errno::ENOSYS) => {}

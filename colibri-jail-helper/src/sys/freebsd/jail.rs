@@ -128,7 +128,7 @@ pub(crate) fn nmount(parameters: &mut Parameters, flags: c_int) -> Result<(), Er
 
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mounted {
+pub(crate) struct MountedFileSystem {
     /// `f_fsid`.
     pub fsid: [i32; 2],
     /// Its type.
@@ -139,7 +139,7 @@ pub(crate) struct Mounted {
     pub on: String,
 }
 
-impl Mounted {
+impl MountedFileSystem {
     fn from_statfs(found: &libc::statfs) -> Self {
         let text = |chars: &[c_char]| {
             let bytes: Vec<u8> = chars.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
@@ -157,14 +157,14 @@ impl Mounted {
 }
 
 /// The file system that a descriptor lies on.
-pub(crate) fn mounted_at(fd: BorrowedFd<'_>) -> Result<Mounted, Errno> {
+pub(crate) fn mounted_at(fd: BorrowedFd<'_>) -> Result<MountedFileSystem, Errno> {
     // SAFETY: an all-zero statfs is valid, and the call writes no more than one.
     let found = unsafe {
         let mut found: libc::statfs = std::mem::zeroed();
         Errno::result(libc::fstatfs(fd.as_raw_fd(), &mut found))?;
         found
     };
-    Ok(Mounted::from_statfs(&found))
+    Ok(MountedFileSystem::from_statfs(&found))
 }
 
 /// True if the file system of `fd` holds its files itself, so that `..` leads from each of them to its root at most. A
@@ -176,7 +176,7 @@ pub(crate) fn holds_its_files(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// Every mounted file system.
-pub(crate) fn all_mounted() -> Result<Vec<Mounted>, Errno> {
+pub(crate) fn all_mounted() -> Result<Vec<MountedFileSystem>, Errno> {
     const MNT_NOWAIT: c_int = 2;
     // SAFETY: a null buffer asks for the number; then the buffer has room for as many bytes as are told, and only the
     // entries that the kernel says it wrote are looked at.
@@ -185,7 +185,11 @@ pub(crate) fn all_mounted() -> Result<Vec<Mounted>, Errno> {
         let mut found: Vec<libc::statfs> = vec![std::mem::zeroed(); number as usize + 16];
         let size = std::mem::size_of_val(found.as_slice()) as libc::c_long;
         let number = Errno::result(libc::getfsstat(found.as_mut_ptr(), size, MNT_NOWAIT))?;
-        Ok(found.iter().take(number as usize).map(Mounted::from_statfs).collect())
+        Ok(found
+            .iter()
+            .take(number as usize)
+            .map(MountedFileSystem::from_statfs)
+            .collect())
     }
 }
 

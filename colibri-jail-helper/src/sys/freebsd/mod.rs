@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use colibri_jail_helper::names::SessionId;
-use colibri_registry::Limit;
+use colibri_registry::RctlResource;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::Bound;
+use super::ResourceLimit;
 
 mod jail;
 mod kernel;
@@ -22,24 +22,24 @@ use kernel::{c_string, sysctl_read};
 pub(crate) type Resource = c_int;
 
 /// Every limit of sys/resource.h, and what bounds it in a server. The kernel counts the last seven for a user id.
-pub(crate) const RESOURCES: &[(Resource, Bound)] = &[
-    (libc::RLIMIT_CPU, Bound::Planned(Limit::CpuSeconds)),
-    (libc::RLIMIT_FSIZE, Bound::Planned(Limit::FileSize)),
+pub(crate) const RESOURCES: &[(Resource, ResourceLimit)] = &[
+    (libc::RLIMIT_CPU, ResourceLimit::Planned(RctlResource::CpuSeconds)),
+    (libc::RLIMIT_FSIZE, ResourceLimit::Planned(RctlResource::FileSize)),
     // Both are part of the address space.
-    (libc::RLIMIT_DATA, Bound::Planned(Limit::Memory)),
-    (libc::RLIMIT_RSS, Bound::Planned(Limit::Memory)),
-    (libc::RLIMIT_AS, Bound::Planned(Limit::Memory)),
-    (libc::RLIMIT_STACK, Bound::Planned(Limit::Stack)),
-    (libc::RLIMIT_CORE, Bound::Fixed(0)),
-    (libc::RLIMIT_MEMLOCK, Bound::Planned(Limit::LockedMemory)),
-    (libc::RLIMIT_NOFILE, Bound::Planned(Limit::OpenFiles)),
-    (libc::RLIMIT_NPROC, Bound::Planned(Limit::Processes)),
-    (libc::RLIMIT_SBSIZE, Bound::Planned(Limit::SocketBuffers)),
-    (libc::RLIMIT_NPTS, Bound::Planned(Limit::Terminals)),
-    (libc::RLIMIT_SWAP, Bound::Planned(Limit::Swap)),
-    (libc::RLIMIT_KQUEUES, Bound::Planned(Limit::Kqueues)),
-    (libc::RLIMIT_UMTXP, Bound::Planned(Limit::SharedLocks)),
-    (RLIMIT_PIPEBUF, Bound::Planned(Limit::PipeBuffers)),
+    (libc::RLIMIT_DATA, ResourceLimit::Planned(RctlResource::Memory)),
+    (libc::RLIMIT_RSS, ResourceLimit::Planned(RctlResource::Memory)),
+    (libc::RLIMIT_AS, ResourceLimit::Planned(RctlResource::Memory)),
+    (libc::RLIMIT_STACK, ResourceLimit::Planned(RctlResource::Stack)),
+    (libc::RLIMIT_CORE, ResourceLimit::Fixed(0)),
+    (libc::RLIMIT_MEMLOCK, ResourceLimit::Planned(RctlResource::LockedMemory)),
+    (libc::RLIMIT_NOFILE, ResourceLimit::Planned(RctlResource::OpenFiles)),
+    (libc::RLIMIT_NPROC, ResourceLimit::Planned(RctlResource::Processes)),
+    (libc::RLIMIT_SBSIZE, ResourceLimit::Planned(RctlResource::SocketBuffers)),
+    (libc::RLIMIT_NPTS, ResourceLimit::Planned(RctlResource::Terminals)),
+    (libc::RLIMIT_SWAP, ResourceLimit::Planned(RctlResource::Swap)),
+    (libc::RLIMIT_KQUEUES, ResourceLimit::Planned(RctlResource::Kqueues)),
+    (libc::RLIMIT_UMTXP, ResourceLimit::Planned(RctlResource::SharedLocks)),
+    (RLIMIT_PIPEBUF, ResourceLimit::Planned(RctlResource::PipeBuffers)),
 ];
 
 /// sys/resource.h of FreeBSD 15.
