@@ -1,11 +1,12 @@
 //! One instance of an agent: what it was started as, and what is known of it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::{AgentInstance, AgentState, TaskStatus};
 use colibri_text::brief_end;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -114,21 +115,18 @@ impl Instance {
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, InstanceFacts> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Has it ended. The first reason stays.
     pub(super) fn end(&self, why: Ending) {
-        self.order
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(why);
+        self.order.lock().get_or_insert(why);
         self.ordered.notify_one();
     }
 
     /// The reason for which it is to end, if it is.
     pub(super) fn ending(&self) -> Option<Ending> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.order.lock().clone()
     }
 
     /// Waits until it is to end.

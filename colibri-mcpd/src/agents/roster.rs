@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use colibri_api::{AgentFacts, AgentInstance, AgentState};
 use colibri_trail::{Detail, EventName};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::timeout;
@@ -89,7 +90,7 @@ pub(super) struct AgentPlace {
 
 impl Drop for AgentPlace {
     fn drop(&mut self) {
-        let mut instances = self.agents.instances();
+        let mut instances = self.agents.instances.lock();
         let instance = instances.running.remove(&self.session).and_then(|slot| slot.instance);
         if let Some(instance) = instance {
             let ended = instance.view(None);
@@ -159,7 +160,7 @@ impl AgentRoster {
     }
 
     pub(super) fn failed_starts(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-        self.failed_starts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed_starts.lock()
     }
 
     /// The agents of the registry.
@@ -170,20 +171,16 @@ impl AgentRoster {
     /// The sessions of the instances that run or are being started, and for whom, by agent.
     pub(super) fn sessions(&self) -> BTreeMap<String, Vec<(String, u32)>> {
         let mut sessions: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
-        for (session, slot) in &self.instances().running {
+        for (session, slot) in &self.instances.lock().running {
             let of = sessions.entry(slot.agent.to_string()).or_default();
             of.push((session.clone(), slot.uid));
         }
         sessions
     }
 
-    fn instances(&self) -> MutexGuard<'_, Instances> {
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// An instance that was being started runs. `false`: the daemon ends.
     pub(super) fn runs(&self, instance: &Arc<Instance>) -> bool {
-        let mut instances = self.instances();
+        let mut instances = self.instances.lock();
         if let Some(slot) = instances.running.get_mut(&**instance.session()) {
             slot.instance = Some(instance.clone());
         }
@@ -197,14 +194,14 @@ impl AgentRoster {
 
     /// The instances that run.
     pub fn running(&self) -> Vec<Arc<Instance>> {
-        let instances = self.instances();
+        let instances = self.instances.lock();
         let running = instances.running.values().filter_map(|slot| slot.instance.clone());
         running.collect()
     }
 
     /// The instance of this session, if it runs.
     pub fn instance(&self, session: &str) -> Option<Arc<Instance>> {
-        self.instances().running.get(session)?.instance.clone()
+        self.instances.lock().running.get(session)?.instance.clone()
     }
 
     /// Waits until all that follows an instance's end is done: its task is another's, its end is recorded, and its place
@@ -236,7 +233,7 @@ impl AgentRoster {
 
     /// The instances that this caller may see: those that run first, the newest first.
     pub fn list(&self, uid: u32, operator: bool) -> Vec<AgentInstance> {
-        let instances = self.instances();
+        let instances = self.instances.lock();
         let running = instances.running.values().filter_map(|slot| slot.instance.as_ref());
         let mut list: Vec<_> = running.map(|instance| self.view(instance)).collect();
         list.sort_by_key(|instance| std::cmp::Reverse(instance.started_at));
@@ -251,7 +248,7 @@ impl AgentRoster {
         let found = match self.instance(session) {
             Some(instance) => self.view(&instance),
             None => {
-                let instances = self.instances();
+                let instances = self.instances.lock();
                 instances.ended.iter().find(|ended| ended.id == session)?.clone()
             }
         };
@@ -302,7 +299,7 @@ impl AgentRoster {
         session: &str,
         (entry, uid): (&AgentEntry, u32),
     ) -> Result<AgentPlace, String> {
-        let mut instances = self.instances();
+        let mut instances = self.instances.lock();
         if instances.closed {
             return Err("the daemon is ending and starts no agents".to_owned());
         }
@@ -356,7 +353,7 @@ impl AgentRoster {
 
     /// Ends all instances, and starts no more. `false`: some have not ended in time.
     pub async fn end(&self, within: Duration) -> bool {
-        self.instances().closed = true;
+        self.instances.lock().closed = true;
         for instance in self.running() {
             instance.end(Ending::Daemon);
         }

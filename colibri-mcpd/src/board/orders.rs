@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use colibri_api::{NewTask, Task, TaskStatus};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
 
@@ -162,12 +163,8 @@ impl Board {
         &self.chain.rules
     }
 
-    fn calling(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.calling.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn is_calling(&self, schedule: u64) -> bool {
-        self.calling().contains(&schedule)
+        self.calling.lock().contains(&schedule)
     }
 
     /// Calls a tool for a schedule, and gives the outcome to `noted`.
@@ -180,10 +177,10 @@ impl Board {
         let Some(calls) = self.calls.get() else {
             return noted(self, "nobody makes calls");
         };
-        self.calling().insert(schedule);
+        self.calling.lock().insert(schedule);
         let board = self.clone();
         let done = move |outcome: &str| {
-            board.calling().remove(&schedule);
+            board.calling.lock().remove(&schedule);
             noted(&board, outcome);
         };
         calls.call(person, tool, arguments, Box::new(done));
@@ -217,11 +214,11 @@ impl Board {
     }
 
     pub(super) fn askers(&self) -> MutexGuard<'_, HashMap<String, WaitingInstance>> {
-        self.askers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.askers.lock()
     }
 
     pub(super) fn claimed(&self) -> MutexGuard<'_, ClaimTable> {
-        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claimed.lock()
     }
 
     /// From now on an agent's instance is told which task it has.
@@ -236,7 +233,7 @@ impl Board {
         work: impl FnOnce(Tell<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let made = RefCell::new(Vec::new());
-        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let changing = self.changing.lock();
         let done = work(&|task, from| {
             let change = TaskChange {
                 task: task.clone(),
@@ -324,7 +321,7 @@ impl Board {
         let claimed = self.change(who.by(), |tell| {
             let tell = |task: &Task, from| {
                 // Asked within the claim: one that is there when the instance has ended is taken back.
-                if self.over().iter().any(|over| over == session) {
+                if self.over.lock().iter().any(|over| over == session) {
                     return Err(format!("instance {session} has ended, and gets no task"));
                 }
                 tell(task, from)
@@ -419,7 +416,7 @@ impl Board {
     pub fn instance_ended(&self, session: &str, why: &str) {
         self.ends(session);
         self.askers().remove(session);
-        self.gone().push((session.to_owned(), why.to_owned()));
+        self.gone.lock().push((session.to_owned(), why.to_owned()));
         self.take_back();
         // A place for another instance is free, whether this one had a task or not.
         self.changed.notify_one();
@@ -439,7 +436,7 @@ impl Board {
     /// From now on an instance claims nothing.
     fn ends(&self, session: &str) {
         self.claimed().end(session);
-        let mut over = self.over();
+        let mut over = self.over.lock();
         over.push_back(session.to_owned());
         while over.len() > KEPT_OVER {
             over.pop_front();
@@ -448,22 +445,14 @@ impl Board {
 
     /// Takes back what instances had that are gone; what cannot be taken back now is tried again at the next look.
     pub(super) fn take_back(&self) {
-        let gone = std::mem::take(&mut *self.gone());
+        let gone = std::mem::take(&mut *self.gone.lock());
         for (session, why) in gone {
             let back = self.change(DAEMON, |tell| self.store.requeue_of(&session, &why, self.now(), tell));
             if let Err(error) = back {
                 warn!("what instance {session} had is not taken back yet: {error}");
-                self.gone().push((session, why));
+                self.gone.lock().push((session, why));
             }
         }
-    }
-
-    fn over(&self) -> MutexGuard<'_, VecDeque<String>> {
-        self.over.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn gone(&self) -> MutexGuard<'_, Vec<(String, String)>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The daemon has started: no instance of before is there any more, and people have what they had.

@@ -1,8 +1,9 @@
 //! Changes of the servers' advertised items of which no client was notified yet.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use colibri_protocol::Features;
@@ -31,7 +32,7 @@ impl Changes {
         if changed.is_empty() {
             return;
         }
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.pending.lock();
         for (server, features) in changed {
             *pending.entry(server).or_default() |= features;
         }
@@ -46,6 +47,6 @@ impl Changes {
 
     /// Those that were not taken yet.
     pub fn take(&self) -> ChangedFeatures {
-        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.pending.lock())
     }
 }

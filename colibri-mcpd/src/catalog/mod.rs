@@ -12,10 +12,11 @@ mod task;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
@@ -149,7 +150,7 @@ impl ServerHost {
                     old.taps.close("the server was removed from the registry");
                 }
                 old.retire();
-                let mut leaving = self.leaving();
+                let mut leaving = self.leaving.lock();
                 leaving.retain(|server| server.upgrade().is_some_and(|server| server.is_running()));
                 leaving.push(Arc::downgrade(old));
             }
@@ -159,7 +160,7 @@ impl ServerHost {
 
     /// Builds the table anew and tells everybody if it is another one.
     fn rebuild(&self) {
-        let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _one_at_a_time = self.rebuilding.lock();
         let before = self.table.load_full();
         let servers = self.servers.load_full();
         let seen: Vec<_> = servers
@@ -234,14 +235,10 @@ impl ServerHost {
         self.servers.load().values().filter(unseen).cloned().collect()
     }
 
-    fn leaving(&self) -> MutexGuard<'_, Vec<Weak<HostedServer>>> {
-        self.leaving.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// The servers of the registry, and those that are leaving.
     fn all(&self) -> Vec<Arc<HostedServer>> {
         let mut all: Vec<_> = self.servers.load().values().cloned().collect();
-        all.extend(self.leaving().iter().filter_map(Weak::upgrade));
+        all.extend(self.leaving.lock().iter().filter_map(Weak::upgrade));
         all
     }
 

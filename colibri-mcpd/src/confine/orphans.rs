@@ -10,8 +10,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The supervisors that were started and not yet reaped. Held while one is started: none is taken for an orphan.
 static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const MAX_LOOK: Duration = Duration::from_secs(1);
 
 fn supervisors() -> MutexGuard<'static, BTreeSet<i32>> {
-    SUPERVISORS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    SUPERVISORS.lock()
 }
 
 /// Starts a supervisor, which is known as one from its first moment on.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -121,7 +122,7 @@ impl Connection {
     }
 
     fn take_held(&self) -> Vec<Box<Call>> {
-        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        let held = std::mem::take(&mut *self.held.lock());
         held.iter().filter_map(|held| held.upgrade()?.take()).collect()
     }
 }
@@ -156,16 +157,12 @@ impl Connections {
         connections
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn all(&self) -> Vec<Arc<Connection>> {
-        self.open().values().cloned().collect()
+        self.open.lock().values().cloned().collect()
     }
 
     fn of(&self, client: &Client) -> Option<Arc<Connection>> {
-        self.open().get(&client.connection).cloned()
+        self.open.lock().get(&client.connection).cloned()
     }
 
     /// A number for a connection.
@@ -184,7 +181,7 @@ impl Connections {
             initialized: AtomicBool::new(false),
             held: Mutex::default(),
         });
-        let mut open = self.open();
+        let mut open = self.open.lock();
         if self.ending.load(Ordering::Relaxed) {
             client.close_admission();
             connection.tell_to_go(ENDING);
@@ -195,12 +192,12 @@ impl Connections {
 
     /// A client is gone.
     pub fn leave(&self, client: &Client) {
-        self.open().remove(&client.connection);
+        self.open.lock().remove(&client.connection);
     }
 
     /// A client is gone. Tells whether it was the last of its user.
     pub fn leave_last(&self, client: &Client) -> bool {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.remove(&client.connection);
         let uid = client.caller.uid;
         // An agent that runs for somebody is not that person.
@@ -211,7 +208,7 @@ impl Connections {
     /// The number of connections by kind.
     pub fn count(&self) -> ConnectionCount {
         let mut count = ConnectionCount::default();
-        for connection in self.open().values() {
+        for connection in self.open.lock().values() {
             match connection.kind {
                 ConnectionKind::Connection => {
                     count.connections += 1;
@@ -246,7 +243,7 @@ impl Connections {
     /// Keeps track of a call that waits for its cancellation.
     pub fn hold(&self, client: &Client, held: &Arc<SuspendedCall>) {
         if let Some(connection) = self.of(client) {
-            let mut list = connection.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut list = connection.held.lock();
             list.retain(|held| held.strong_count() > 0);
             list.push(Arc::downgrade(held));
         }
@@ -357,7 +354,7 @@ impl Connections {
     /// `servers` end meanwhile.
     pub async fn end<T>(&self, servers: impl Future<Output = T>) -> T {
         let all: Vec<_> = {
-            let open = self.open();
+            let open = self.open.lock();
             self.ending.store(true, Ordering::Relaxed);
             open.values().cloned().collect()
         };

@@ -1,9 +1,7 @@
 //! The pages of lists: made once for all who ask for the same.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-
-use bytes::Bytes;
+use std::sync::{Arc, Weak};
 
 use crate::builtin;
 use crate::catalog::{CatalogTable, Item};
@@ -12,8 +10,10 @@ use crate::peer::Outbox;
 use crate::policy::{ListMode, Rights};
 use crate::relay::{COLIBRI, SharedPage};
 use crate::servers::State;
+use bytes::Bytes;
 use colibri_protocol::lists::{ListCursor, least_ttl, page};
 use colibri_protocol::{Code, Failure, Feature, Version};
+use parking_lot::Mutex;
 
 /// The most bytes of pages that are kept although nobody is being sent them.
 const MAX_KEPT: usize = 16 * 1024 * 1024;
@@ -122,11 +122,7 @@ pub(super) struct Lists {
 impl Lists {
     /// Forgets them.
     pub(super) fn clear(&self) {
-        self.pages().clear();
-    }
-
-    fn pages(&self) -> MutexGuard<'_, VecDeque<CachedPage>> {
-        self.pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.pages.lock().clear();
     }
 
     /// The page that is asked for, for the client of this queue: one that is made for it is taken out of the budget for it.
@@ -135,7 +131,7 @@ impl Lists {
     /// Where the budget has no room for it.
     pub(super) fn page(&self, asked: ListQuery, whom: &Outbox) -> Result<Arc<SharedPage>, Failure> {
         // Held while a page is made: who asks for the same meanwhile gets the same.
-        let mut pages = self.pages();
+        let mut pages = self.pages.lock();
         if let Some(made) = pages.iter().find(|made| made.is_for(&asked)) {
             return Ok(made.page.clone());
         }

@@ -8,9 +8,10 @@ pub mod sources;
 pub mod usage;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -272,15 +273,12 @@ impl Daemon {
 
     /// The reason for which the registry could not be loaded, or reloaded.
     pub fn registry_error(&self) -> Option<String> {
-        self.registry_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.registry_error.lock().clone()
     }
 
     /// Notes why the registry could not be loaded, or that it could.
     pub fn set_registry_error(&self, error: Option<String>) {
-        *self.registry_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.registry_error.lock() = error;
     }
 
     /// Ends everything: calls in flight get a while and further ones are refused, then clients go and servers end.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::config::DaemonConfig;
@@ -100,7 +100,7 @@ impl SourceMetadata {
     /// Refuses a file that is not there and must be.
     fn check_absent(&self, is_absent: bool, path: &Path, named: Option<&str>) -> Result<(), String> {
         let shown = path.display();
-        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_force = self.in_force.lock();
         match named {
             _ if !is_absent => Ok(()),
             Some(flag) => Err(format!(
@@ -117,7 +117,7 @@ impl SourceMetadata {
 
     /// Remembers which files are in force now.
     pub fn remember(&self, config: &DaemonConfig, files: &SourceFiles) {
-        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_force = self.in_force.lock();
         let before = in_force.len();
         for (path, is_absent) in [
             (&config.clients, files.clients.is_absent()),

@@ -5,9 +5,10 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
@@ -61,7 +62,7 @@ impl AgentDoors {
 
     /// Makes the directory ours: one of an earlier daemon is emptied, one of another that runs is left alone.
     fn take(&self) -> io::Result<()> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.own.lock();
         if own.is_some() {
             return Ok(());
         }
@@ -181,7 +182,7 @@ impl ListenGuard for OpenAgentSocket {}
 impl Drop for OpenAgentSocket {
     fn drop(&mut self) {
         self.accepting.abort();
-        let connections = self.inside.connections().take().unwrap_or_default();
+        let connections = self.inside.open.lock().take().unwrap_or_default();
         for connection in connections.iter().filter_map(Weak::upgrade) {
             connection.tell_to_go(CLOSED);
         }
@@ -201,10 +202,6 @@ struct AgentSocketContext {
 }
 
 impl AgentSocketContext {
-    fn connections(&self) -> MutexGuard<'_, Option<Vec<Weak<Connection>>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn accept(self: Arc<Self>, listener: UnixListener) {
         loop {
             let stream = next(&listener).await;
@@ -243,7 +240,7 @@ impl AgentSocketContext {
     /// Serves a connection: lines alone, so that there are fewer ways in.
     async fn serve(&self, stream: UnixStream, peer: Caller) {
         let visitor = InboundConnection::through(&self.daemon, &self.door, (self.person, peer), &self.share);
-        match &mut *self.connections() {
+        match &mut *self.open.lock() {
             Some(open) => {
                 open.retain(|connection| connection.strong_count() > 0);
                 open.push(Arc::downgrade(&visitor.connection));

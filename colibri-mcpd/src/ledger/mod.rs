@@ -7,14 +7,14 @@
 mod book;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::store::{self, CostKey, Database};
 use book::Book;
 pub use book::{CostLine, ListedToolCost, Payer};
 use colibri_api::{CostDay, CostSum};
-
-use crate::store::{self, CostKey, Database};
+use parking_lot::Mutex;
 
 /// The interval at which counts go to the store.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -61,27 +61,19 @@ impl Totals {
 }
 
 impl CostLedger {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn written(&self) -> MutexGuard<'_, FlushedCosts> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The totals written since the daemon started.
     pub fn totals(&self) -> Totals {
-        self.written().totals.clone()
+        self.written.lock().totals.clone()
     }
 
     /// Counts what something cost.
     pub fn count(&self, payer: &Payer<'_>, line: CostLine<'_>, cost: &CostSum) {
-        self.book().count(payer, line, cost);
+        self.book.lock().count(payer, line, cost);
     }
 
     /// Counts a list of tools that was answered.
     pub fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
-        self.book().count_list(payer, tools);
+        self.book.lock().count_list(payer, tools);
     }
 
     /// Writes what was counted to the store, and has it forget what is too old. Waits for the disk.
@@ -89,13 +81,13 @@ impl CostLedger {
     /// # Errors
     /// It cannot be written now. It stays counted.
     pub fn write(&self, store: &Database) -> Result<(), store::StoreError> {
-        let mut written = self.written();
+        let mut written = self.written.lock();
         let today = CostDay::of(SystemTime::now());
-        let costs = self.book().take(today);
+        let costs = self.book.lock().take(today);
         if !costs.is_empty()
             && let Err(error) = store.add_to_ledger(&costs)
         {
-            self.book().give_back(&costs);
+            self.book.lock().give_back(&costs);
             return Err(error);
         }
         written.totals.add(&costs);
@@ -201,7 +193,7 @@ mod tests {
         for ago in 0..30 {
             ledger.count(&payer(CostDay(500 + ago)), LINE, &ONE);
         }
-        ledger.written().forgotten = None;
+        ledger.written.lock().forgotten = None;
         ledger.write(&store).unwrap();
         assert_eq!(told(&store), (26, Some(CostDay(507))), "seven days at a time");
     }

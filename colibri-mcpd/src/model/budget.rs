@@ -1,13 +1,14 @@
 //! The budget of an agent's model: reserved before a request goes out, so that concurrent requests cannot overrun it,
 //! and settled when the answer is over.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::refusal::ModelRefusal;
 use super::usage::TokenCounts;
 use crate::relay::AgentSocket;
 use hyper::StatusCode;
+use parking_lot::Mutex;
 
 /// The tokens of one instance of an agent.
 pub(super) struct TokenBudget {
@@ -29,7 +30,7 @@ impl TokenBudget {
     /// # Errors
     /// So much is not left.
     pub(super) fn reserve(self: &Arc<Self>, tokens: TokenCounts) -> Result<TokenReservation, ModelRefusal> {
-        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserved = self.reserved.lock();
         let sum = reserved.saturating_add(tokens.sum());
         if let Some(most) = self.door.max_tokens
             && tokens.sum() > 0
@@ -78,7 +79,7 @@ impl TokenReservation {
 
 impl Drop for TokenReservation {
     fn drop(&mut self) {
-        let mut reserved = self.budget.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserved = self.budget.reserved.lock();
         *reserved = reserved.saturating_sub(self.tokens.sum());
     }
 }

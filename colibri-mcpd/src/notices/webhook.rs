@@ -197,11 +197,11 @@ fn told(error: &HttpError) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
-    use std::sync::Mutex;
 
     use super::*;
     use crate::notices::{Notices, name};
     use colibri_api::NoticeEvent;
+    use parking_lot::Mutex;
     use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::Instant;
@@ -236,7 +236,7 @@ mod tests {
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.unwrap();
-        got.lock().unwrap().push((fields, body));
+        got.lock().push((fields, body));
         let answer = match does {
             Does::Answers(answer) => answer,
             Does::Waits(ms) => {
@@ -326,7 +326,7 @@ mod tests {
         let (url, got) = receiver(&[Does::Answers("200 OK")]).await;
         let notice = a_notice();
         assert_eq!(webhook(url).deliver(&notice).await, Ok(()));
-        let (fields, body) = got.lock().unwrap().pop().unwrap();
+        let (fields, body) = got.lock().pop().unwrap();
         let field = |name: &str| {
             let found = fields.iter().find_map(|field| field.strip_prefix(&format!("{name}: ")));
             found.unwrap_or_else(|| panic!("{fields:?}")).to_owned()
@@ -380,7 +380,7 @@ mod tests {
             let begun = Instant::now();
             let outcome = webhook(url).deliver(&a_notice()).await;
             let took = begun.elapsed();
-            assert_eq!(got.lock().unwrap().len(), requests, "{outcome:?}");
+            assert_eq!(got.lock().len(), requests, "{outcome:?}");
             assert!(
                 took >= Duration::from_secs(least) && took < Duration::from_secs(most),
                 "{outcome:?}: {took:?}"
@@ -392,7 +392,6 @@ mod tests {
             }
             let ids: std::collections::BTreeSet<String> = got
                 .lock()
-                .unwrap()
                 .iter()
                 .map(|(_, body)| serde_json::from_slice::<Notice>(body).unwrap().id)
                 .collect();
@@ -410,7 +409,7 @@ mod tests {
         let why = strict.deliver(&a_notice()).await.unwrap_err();
         assert!(why.contains("loopback") && !why.contains("t0ken"), "{why}");
         assert!(why.contains("--webhook-allow") && !why.contains("entry"), "{why}");
-        assert!(got.lock().unwrap().is_empty());
+        assert!(got.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -425,7 +424,7 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::ZERO, "telling does not wait");
         drop(notices);
         working.await.unwrap();
-        let got = got.lock().unwrap();
+        let got = got.lock();
         let tasks: Vec<u64> = got
             .iter()
             .map(|(_, body)| {

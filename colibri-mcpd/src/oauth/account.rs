@@ -1,9 +1,10 @@
 //! Authorization for requests to one server: an owner's tokens, renewed when they end.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use hyper::{StatusCode, Uri};
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use tracing::debug;
 
@@ -169,16 +170,16 @@ impl OauthAccount {
 
     /// The server's last challenge.
     pub(super) fn wanted(&self) -> Bearer {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.wanted.lock().clone()
     }
 
     fn want(&self, challenge: &Bearer) {
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = challenge.clone();
+        *self.wanted.lock() = challenge.clone();
     }
 
     /// The login that is kept, if it is one for this server as the entry has it now.
     pub(super) fn login(&self) -> Result<Option<StoredLogin>, String> {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         let login = match &kept.login {
             Some(login) => login.clone(),
             None => {
@@ -198,17 +199,13 @@ impl OauthAccount {
         }))
     }
 
-    fn kept(&self) -> MutexGuard<'_, StoredAccount> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn keep(&self, login: &StoredLogin) -> Result<(), String> {
-        self.keep_in(&mut self.kept(), login)
+        self.keep_in(&mut self.kept.lock(), login)
     }
 
     /// The same, unless the owner logged out after this was begun.
     fn keep_begun(&self, login: &StoredLogin, begun: u64) -> Result<(), String> {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         match kept.forgotten == begun {
             true => self.keep_in(&mut kept, login),
             false => Err(format!("logged out meanwhile: {}", self.server.log_in())),
@@ -252,7 +249,7 @@ impl OauthAccount {
     /// Has a newer token in place of this one.
     async fn renew(&self, old: &StoredLogin) -> Result<StoredLogin, String> {
         let _one = self.renewing.lock().await;
-        let begun = self.kept().forgotten;
+        let begun = self.kept.lock().forgotten;
         let mut login = match self.login()? {
             // Somebody was faster.
             Some(login) if login.access_token.expose_secret() != old.access_token.expose_secret() => return Ok(login),
@@ -304,7 +301,7 @@ impl OauthAccount {
     /// Has a token as a machine.
     async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<StoredLogin, String> {
         let server = &self.server;
-        let begun = self.kept().forgotten;
+        let begun = self.kept.lock().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
         add(&mut found.scopes, besides);
         let secrets = server.secrets()?;
@@ -352,7 +349,7 @@ impl OauthAccount {
     /// # Errors
     /// What the system says.
     pub fn forget(&self) -> Result<bool, String> {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         *kept = StoredAccount {
             login: None,
             forgotten: kept.forgotten + 1,
@@ -406,7 +403,7 @@ impl OauthAccount {
     ) -> Result<StoredLogin, String> {
         let server = &self.server;
         server.vault.issued(&identity);
-        let begun = self.kept().forgotten;
+        let begun = self.kept.lock().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
         add(&mut found.scopes, besides);
         let secrets = server.secrets()?;

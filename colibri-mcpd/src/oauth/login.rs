@@ -1,12 +1,13 @@
 //! A person logs in: is sent to the issuer with a secret, and comes back with a code (OAuth 2.1 §4.1, RFC 7636, RFC 9207).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use form_urlencoded::Serializer;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
@@ -109,7 +110,7 @@ impl Logins {
             issuer: issuer.issuer.clone(),
             scopes: found.scopes.clone(),
         };
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         let now = Instant::now();
         pending.retain(|_, login| login.until > now);
         while pending.values().filter(|login| login.uid == uid).count() >= MAX_OF_ONE {
@@ -205,7 +206,7 @@ impl Logins {
 
     /// A login is ended once, and by who began it.
     fn taken(&self, uid: u32, state: &str) -> Result<PendingLogin, String> {
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         let now = Instant::now();
         match pending.get(state) {
             Some(login) if login.uid == uid && login.until > now => {}
@@ -221,12 +222,8 @@ impl Logins {
     /// True if somebody who was sent to the issuer has not come back: it may have told them that it does not know us
     /// any more, which is shown to nobody else.
     fn is_begun_again(&self, uid: u32, account: &Arc<OauthAccount>) -> bool {
-        let pending = self.pending();
+        let pending = self.pending.lock();
         let mut logins = pending.values();
         logins.any(|login| login.uid == uid && login.account.server().id == account.server().id)
-    }
-
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,9 @@
 //! The daemon's own answers: the protocol's own methods, the tool list, and the `colibri_*` tools.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use colibri_api::{CostsRequest, CreatedTask};
+use parking_lot::Mutex;
 
 use super::agents::{self, AgentRequest};
 use super::costs;
@@ -183,7 +184,7 @@ impl CallTarget for Own {
         }
         match &self.work {
             OwnWork::Over(outcome) => {
-                let outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                let outcome = outcome.lock().take();
                 let outcome = fit(outcome.unwrap_or(CallOutcome::Cancelled), &call);
                 chain.finish(vec![(call, outcome)]);
             }

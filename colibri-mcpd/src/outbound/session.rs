@@ -4,12 +4,13 @@
 //! are, but for line ends between tokens. A request whose answer cannot be relayed is told as a [`SendError`].
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
+use parking_lot::Mutex;
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -136,7 +137,7 @@ async fn run(session: Arc<OutboundSession>, mut reader: FrameReader<DuplexStream
     }
     tasks.shutdown().await;
     let fields = session.fields(None, HeaderMap::new());
-    if session.state().id.is_some() {
+    if session.state.lock().id.is_some() {
         let bye = session
             .port
             .send(Method::DELETE, &session.port.endpoint.url, &fields, Bytes::new());
@@ -151,10 +152,6 @@ impl OutboundSession {
             state: Mutex::default(),
             telling: Arc::new(Semaphore::new(MAX_TELLING)),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, OutboundSessionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A message was written.
@@ -182,7 +179,7 @@ impl OutboundSession {
                 let session = self.clone();
                 let line = line.clone();
                 // It is noted before it can end.
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.is_modern = is_modern;
                 let task = tasks.spawn(async move { session.request(asked, line, fields).await });
                 state.pending.insert(id, task);
@@ -193,7 +190,7 @@ impl OutboundSession {
                     let id = params.and_then(|params| params.get("requestId")?.as_u64());
                     return self.cancelled(id, line.clone(), tasks).await;
                 }
-                if self.state().is_modern {
+                if self.state.lock().is_modern {
                     return;
                 }
                 let session = self.clone();
@@ -209,7 +206,7 @@ impl OutboundSession {
                 }
             }
             // A modern server asks for nothing but in its answers.
-            EnvelopeKind::Answer { .. } if self.state().is_modern => {}
+            EnvelopeKind::Answer { .. } if self.state.lock().is_modern => {}
             EnvelopeKind::Answer { .. } => self.tell_beside(line.clone(), tasks).await,
         }
     }
@@ -220,7 +217,7 @@ impl OutboundSession {
             "tools/call" => params.and_then(|params| params.get("name")?.as_str()),
             _ => None,
         };
-        let state = self.state();
+        let state = self.state.lock();
         let of = name.and_then(|name| state.mirrored.get(&*name));
         of.cloned().unwrap_or_default()
     }
@@ -228,7 +225,7 @@ impl OutboundSession {
     /// A request is not wanted any more. Modern servers see that from the end of its stream, others are told.
     async fn cancelled(self: &Arc<Self>, id: Option<u64>, line: Bytes, tasks: &mut JoinSet<()>) {
         let (task, is_modern) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (id.and_then(|id| state.pending.remove(&id)), state.is_modern)
         };
         if is_modern {
@@ -261,7 +258,7 @@ impl OutboundSession {
 
     /// The header fields of a request: what it says of itself, and what the session is.
     fn fields(&self, accept: Option<HeaderValue>, mut fields: HeaderMap) -> HeaderMap {
-        let state = self.state();
+        let state = self.state.lock();
         if let Some(accept) = accept {
             fields.insert(ACCEPT, accept);
         }
@@ -305,7 +302,7 @@ impl OutboundSession {
     async fn request(self: Arc<Self>, asked: OutboundRequest, line: Bytes, fields: HeaderMap) {
         let id = asked.id;
         let outcome = self.asked(asked, line, fields).await;
-        self.state().pending.remove(&id);
+        self.state.lock().pending.remove(&id);
         match outcome {
             Ok(Some(mut rest)) => {
                 let _ = timeout(AFTER_ANSWER, async { while let Ok(Some(_)) = rest.chunk().await {} }).await;
@@ -325,7 +322,7 @@ impl OutboundSession {
         let mut response = self.post(line, fields).await?;
         let status = response.status;
         if status.is_success() && asked.method == "initialize" {
-            self.state().id = response.headers.get(SESSION_ID).cloned();
+            self.state.lock().id = response.headers.get(SESSION_ID).cloned();
         }
         match (status.is_success(), body_of(&response)) {
             (true, Body::Json) => {
@@ -353,7 +350,7 @@ impl OutboundSession {
                     Some(HEADER_MISMATCH)
                         if asked.method == "tools/call"
                             && status == StatusCode::BAD_REQUEST
-                            && self.state().is_modern =>
+                            && self.state.lock().is_modern =>
                     {
                         let kind = SendErrorKind::Mismatched;
                         Err(ExchangeError { kind, ..failed })
@@ -416,7 +413,7 @@ impl OutboundSession {
                 Err(failed) if failed.kind == SendErrorKind::Lost => failed,
                 Err(failed) => return Err(failed),
             };
-            let can = !self.state().is_modern && parser.last_id().is_some() && resumed < MAX_RESUMED;
+            let can = !self.state.lock().is_modern && parser.last_id().is_some() && resumed < MAX_RESUMED;
             if !can {
                 return Err(failed);
             }
@@ -522,7 +519,7 @@ impl OutboundSession {
         let Some(result) = Json::parse(message).ok().and_then(|root| root.get("result")) else {
             return;
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if asked.method == "initialize" {
             let version = result.get("protocolVersion").and_then(|version| version.as_str());
             state.version = version.and_then(|version| HeaderValue::from_str(&version).ok());
@@ -604,7 +601,7 @@ mod tests {
         };
         let (out, faults) = (lines().0, mpsc::unbounded_channel().0);
         let session = OutboundSession::new(Port { endpoint, out, faults });
-        session.state().is_modern = true;
+        session.state.lock().is_modern = true;
         let asked = OutboundRequest {
             id: 1,
             method: "tools/list".to_owned(),
@@ -618,7 +615,7 @@ mod tests {
         }
         session.learn(&asked, &tool(&"x".repeat(MAX_TOOL_NAME + 1)).into());
         session.learn(&asked, &tool("last").into());
-        let state = session.state();
+        let state = session.state.lock();
         assert!(state.mirrored.len() <= MAX_MIRRORED && state.mirrored.contains_key("last"));
         assert!(state.mirrored.keys().all(|name| name.len() <= MAX_TOOL_NAME));
     }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// Bytes that each peer may have when the budget is used up. No peer that has fewer is cut off.
 const EVERYBODYS: usize = 64 * 1024;
@@ -124,7 +125,7 @@ impl ByteBudget {
 
     /// Adds a peer that can be cut off.
     pub(super) fn enter(&self, peer: Weak<dyn BudgetHolder>) {
-        let mut peers = self.peers();
+        let mut peers = self.peers.lock();
         // Those that are gone are looked for when the list is full, and then there is room for as many again: who comes
         // for one request does not look at everybody.
         if peers.len() == peers.capacity() {
@@ -133,10 +134,6 @@ impl ByteBudget {
             peers.reserve(there.max(16));
         }
         peers.push(peer);
-    }
-
-    fn peers(&self) -> MutexGuard<'_, Vec<Weak<dyn BudgetHolder>>> {
-        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Takes bytes for a peer. If the budget does not have them, peers of the account that holds most are cut off, the
@@ -157,7 +154,7 @@ impl ByteBudget {
     /// The peer that holds most of the account that holds most, if `asking` had so many bytes more; `None`: it is the
     /// one that asks. Whatever account that is, it holds more than an equal share.
     fn heaviest(&self, more: usize, asking: &dyn BudgetHolder) -> Option<Arc<dyn BudgetHolder>> {
-        let peers: Vec<_> = self.peers().iter().filter_map(Weak::upgrade).collect();
+        let peers: Vec<_> = self.peers.lock().iter().filter_map(Weak::upgrade).collect();
         let others = peers.iter().filter(|peer| !ptr::addr_eq(&raw const ***peer, asking));
         let others = others.map(|peer| ByteClaim {
             tenant: peer.tenant(),
@@ -246,8 +243,17 @@ mod tests {
         for _ in 0..10_000 {
             enter();
         }
-        let there = budget.peers().iter().filter(|peer| peer.strong_count() > 0).count();
+        let there = budget
+            .peers
+            .lock()
+            .iter()
+            .filter(|peer| peer.strong_count() > 0)
+            .count();
         assert_eq!(there, stay.len());
-        assert!(budget.peers().len() <= 4 * stay.len(), "{}", budget.peers().len());
+        assert!(
+            budget.peers.lock().len() <= 4 * stay.len(),
+            "{}",
+            budget.peers.lock().len()
+        );
     }
 }

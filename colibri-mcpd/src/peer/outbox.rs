@@ -16,12 +16,13 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 
 use bytes::{Buf, Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -201,10 +202,6 @@ impl Outbox {
         taken.then(|| SharedBytes::taken(bytes, self.budget.clone()))
     }
 
-    fn inner(&self) -> MutexGuard<'_, OutboxInner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Queues a frame; its line end is added. `false`: the queue is closed, the frame goes nowhere.
     pub fn push(self: &Arc<Outbox>, frame: &[u8]) -> bool {
         let length = frame.len() + 1;
@@ -277,7 +274,7 @@ impl Outbox {
 
     /// Writes what the peer takes; leaves the rest to the queue's task.
     fn write_now(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.listed = None;
         if inner.waits || inner.broken {
             return;
@@ -338,7 +335,7 @@ impl Outbox {
             self.cut_off();
             return false;
         }
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if inner.broken || !change(&mut inner) {
             drop(inner);
             self.budget.give_back(length);
@@ -375,30 +372,30 @@ impl Outbox {
 
     /// Since when the peer has been over its budget without a break.
     pub fn over_since(&self) -> Option<Instant> {
-        self.inner().over_since
+        self.inner.lock().over_since
     }
 
     /// Bytes not yet written.
     pub fn queued(&self) -> usize {
-        self.inner().queued
+        self.inner.lock().queued
     }
 
     /// Takes no more; [`Outbox::drive`] ends when everything is written.
     pub fn close(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.closed = true;
         self.tell(inner);
     }
 
     /// True if it takes no more and there is nothing left to be taken out.
     pub fn is_over(&self) -> bool {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         inner.closed && inner.is_empty()
     }
 
     /// True if what was queued was forgotten.
     pub fn is_discarded(&self) -> bool {
-        self.inner().broken
+        self.inner.lock().broken
     }
 
     /// Wakes who writes or takes.
@@ -413,7 +410,7 @@ impl Outbox {
 
     /// Takes no more and forgets what is queued.
     pub fn discard(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.closed = true;
         inner.broken = true;
         self.forget(&mut inner);
@@ -435,7 +432,7 @@ impl Outbox {
     /// # Errors
     /// What the system says: the peer is gone.
     pub async fn drive(&self, io: impl AsyncWrite + Unpin + Send + 'static) -> io::Result<()> {
-        self.inner().to = Some(Sink(Box::new(io)));
+        self.inner.lock().to = Some(Sink(Box::new(io)));
         let result = loop {
             tokio::select! {
                 biased;
@@ -444,7 +441,7 @@ impl Outbox {
             }
         };
         self.discard();
-        let io = self.inner().to.take();
+        let io = self.inner.lock().to.take();
         if let Some(mut io) = io {
             // A peer that is gone cannot be shut down; that it is gone is what `result` says.
             let _ = io.0.shutdown().await;
@@ -455,7 +452,7 @@ impl Outbox {
     /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded. Who got something asks
     /// again until there is nothing to take: only then it is woken for more.
     pub fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if inner.is_empty() || inner.broken {
             if inner.closed {
                 return Poll::Ready(None);
@@ -485,7 +482,7 @@ impl Outbox {
 
     /// Accounts for pieces that were taken and are gone.
     fn taken_is_gone(&self, queued: usize, counted: usize) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         // Of a queue that was discarded everything was given back then.
         let counted = counted.min(inner.counted);
         inner.queued = inner.queued.saturating_sub(queued);
@@ -497,7 +494,7 @@ impl Outbox {
 
     /// Ready when there is nothing more to write, ever.
     fn poll_write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if inner.broken {
             return Poll::Ready(Ok(()));
         }
@@ -607,7 +604,7 @@ impl OutboxInner {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        let inner = self.inner.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let inner = self.inner.get_mut();
         let held = inner.counted + inner.kept + *self.in_flight.get_mut();
         self.budget.give_back(held);
     }
@@ -653,7 +650,7 @@ mod tests {
         struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
         impl AsyncWrite for Writes {
             fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-                self.0.lock().unwrap().push(bytes.to_vec());
+                self.0.lock().push(bytes.to_vec());
                 Poll::Ready(Ok(bytes.len()))
             }
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -672,14 +669,14 @@ mod tests {
         });
         tokio::task::yield_now().await;
         outbox.push(b"a");
-        assert_eq!(writes.lock().unwrap().concat(), b"a\n");
+        assert_eq!(writes.lock().concat(), b"a\n");
         together(|| {
             outbox.push(b"b");
             together(|| outbox.push(b"c"));
             outbox.push(b"d");
-            assert_eq!(writes.lock().unwrap().len(), 1);
+            assert_eq!(writes.lock().len(), 1);
         });
-        assert_eq!(writes.lock().unwrap()[1], b"b\nc\nd\n");
+        assert_eq!(writes.lock()[1], b"b\nc\nd\n");
         assert_eq!((outbox.queued(), budget.queued()), (0, 0));
         outbox.close();
         driver.await.unwrap().unwrap();

@@ -4,10 +4,11 @@
 //! caller cancels is not made. A decision is for one call, which the chain holds: what was approved is what is sent.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::Approval;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -102,7 +103,7 @@ pub struct PendingApproval {
 }
 
 fn lock(waiting: &Mutex<BTreeMap<String, ApprovalEntry>>) -> MutexGuard<'_, BTreeMap<String, ApprovalEntry>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    waiting.lock()
 }
 
 impl ApprovalQueue {

@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use colibri_json::{Document, ValueCursor};
 use colibri_registry::is_server_id;
 use colibri_registry::value::one_of;
+use parking_lot::Mutex;
 
 use super::agent_tools::AgentTools;
 use super::file::{self, FileError};
@@ -103,13 +104,13 @@ type Memory<T> = Mutex<BTreeMap<(u32, u32), (Instant, T)>>;
 fn remembered<T: Clone>(memory: &Memory<T>, caller: &Caller, find: impl FnOnce() -> T) -> T {
     let key = (caller.uid, caller.gid);
     let now = Instant::now();
-    if let Some((found_at, found)) = memory.lock().unwrap_or_else(PoisonError::into_inner).get(&key)
+    if let Some((found_at, found)) = memory.lock().get(&key)
         && now.duration_since(*found_at) < GROUPS_KEPT
     {
         return found.clone();
     }
     let found = find();
-    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut memory = memory.lock();
     if memory.len() >= MAX_KEPT {
         memory.clear();
     }

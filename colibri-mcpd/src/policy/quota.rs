@@ -2,10 +2,11 @@
 //! Operators have no share: what is kept back for them is how a host is mended that others keep busy.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::usage::{CostRule, DailyUsage, Terms, UserBudget};
@@ -132,13 +133,13 @@ impl UserQuotas {
         &self.limits
     }
 
-    fn users(&self) -> MutexGuard<'_, HashMap<u32, Arc<UserUsage>>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The usage of a user.
     pub fn of(&self, uid: u32) -> Arc<UserUsage> {
-        self.users().entry(uid).or_insert_with(|| self.new_share(None)).clone()
+        self.users
+            .lock()
+            .entry(uid)
+            .or_insert_with(|| self.new_share(None))
+            .clone()
     }
 
     /// A share like a user's for an agent that runs for them, which is to take nothing from the user's own.
@@ -172,8 +173,8 @@ impl UserQuotas {
     /// # Errors
     /// Those of `keep`, and then it is to be kept still.
     pub fn keep<E>(&self, keep: impl FnOnce(&[(u32, DailyUsage)]) -> Result<(), E>) -> Result<(), E> {
-        let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let unkept: Vec<_> = (self.users().iter())
+        let _alone = self.keeping.lock();
+        let unkept: Vec<_> = (self.users.lock().iter())
             .filter_map(|(uid, share)| Some((*uid, share.spending.unkept()?)))
             .collect();
         if !unkept.is_empty() {
@@ -187,7 +188,7 @@ impl UserQuotas {
 
     /// The users with usage on this day, those who had most first.
     pub fn spent_on(&self, day: CostDay) -> Vec<(u32, DailyUsage)> {
-        let users = self.users();
+        let users = self.users.lock();
         let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day)));
         let mut some: Vec<_> = all.filter(|(_, spent)| spent.bytes > 0).collect();
         some.sort_by_key(|(uid, spent)| (std::cmp::Reverse(spent.bytes), *uid));
@@ -199,7 +200,7 @@ impl UserQuotas {
     /// # Errors
     /// Which limit is reached.
     pub fn admit_agent(self: &Arc<UserQuotas>, share: &Arc<UserUsage>, most: usize) -> Result<ConnectionPermit, Full> {
-        let users = self.users();
+        let users = self.users.lock();
         let all = self.clients.load(Ordering::Relaxed);
         let clients = self.limits.clients;
         let (operators, newcomers) = (self.limits.for_operators(), self.limits.for_newcomers());
@@ -235,7 +236,7 @@ impl UserQuotas {
     /// Which limit is reached.
     pub fn admit(self: &Arc<UserQuotas>, uid: u32, is_operator: bool) -> Result<ConnectionPermit, Full> {
         let share = self.of(uid);
-        let users = self.users();
+        let users = self.users.lock();
         // Counted up under the lock alone, so what is seen is what is.
         let all = self.clients.load(Ordering::Relaxed);
         let UserQuota {
@@ -324,7 +325,7 @@ impl UserUsage {
 
     /// Held by who looks at what is left and then takes of it.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
-        self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.measuring.lock()
     }
 
     /// The user chose this mode at a time, in milliseconds since the epoch; `None`: no longer any.
@@ -401,7 +402,7 @@ impl Flow {
         if self.rate == 0 || self.left.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filled = self.filled.lock();
         let now = Instant::now();
         let passed = i64::try_from(now.duration_since(*filled).as_millis()).unwrap_or(i64::MAX);
         *filled += Duration::from_millis(passed.unsigned_abs());

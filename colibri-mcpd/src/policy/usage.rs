@@ -3,11 +3,11 @@
 //! A mode that goes up at its budget is not kept anywhere: it follows from what was set and what is spent, so that it
 //! stands after a restart as it stood before, and goes no way but up until the day is over.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use colibri_api::{CostDay, CostMode, CostSetBy};
 use colibri_json::ValueCursor;
+use parking_lot::Mutex;
 
 /// The cost rule of a caller in the client policy: `cost` of `clients.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -204,12 +204,8 @@ impl UserBudget {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, UserBudgetInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn terms(&self, rule: CostRule) -> Terms {
-        let own = self.inner().now.own;
+        let own = self.inner.lock().now.own;
         Terms {
             chosen_at: own.map_or(0, |own| own.at),
             ..Terms::of(rule, own.and_then(|own| own.mode), self.default)
@@ -218,14 +214,14 @@ impl UserBudget {
 
     /// The state on a day.
     pub(super) fn on(&self, day: CostDay) -> DailyUsage {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.now.on(day);
         inner.now
     }
 
     /// Adds an answer, and returns how it stood before it.
     pub(super) fn add(&self, day: CostDay, bytes: u64) -> DailyUsage {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.now.on(day);
         let before = inner.now;
         inner.now.bytes = before.bytes.saturating_add(bytes);
@@ -234,7 +230,7 @@ impl UserBudget {
 
     /// The bytes of a list that count on a day, on which all lists count for so many at most.
     pub(super) fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
-        let lists = &mut self.inner().lists;
+        let lists = &mut self.inner.lock().lists;
         if lists.0 != day {
             *lists = (day, 0);
         }
@@ -245,7 +241,7 @@ impl UserBudget {
 
     /// Sets the mode that a person chose at a time, in milliseconds since the epoch. One that they have already goes on.
     pub(super) fn choose(&self, mode: Option<CostMode>, at: u64) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner
             .now
             .on(CostDay::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)));
@@ -257,18 +253,18 @@ impl UserBudget {
     }
 
     pub(super) fn recall(&self, kept: DailyUsage) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         (inner.now, inner.kept) = (kept, kept);
     }
 
     /// The usage that is still to be stored, if any.
     pub(super) fn unkept(&self) -> Option<DailyUsage> {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         (inner.now != inner.kept).then_some(inner.now)
     }
 
     pub(super) fn is_kept(&self, kept: DailyUsage) {
-        self.inner().kept = kept;
+        self.inner.lock().kept = kept;
     }
 }
 

@@ -2,8 +2,9 @@
 //! for each other, no longer than for one thing of each.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of all users.
@@ -53,7 +54,7 @@ impl UserSlots {
     }
 
     fn one(&self, key: UserSlotKey) -> Arc<Semaphore> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if let Some(one) = known.get(&key).and_then(Weak::upgrade) {
             return one;
         }
@@ -99,7 +100,7 @@ mod tests {
         );
         drop((waiting, second, other, more));
         assert!(pin!(turns.of(6, None)).poll(&mut context).is_ready());
-        assert_eq!(turns.known.lock().unwrap().len(), 2, "who is gone is forgotten");
+        assert_eq!(turns.known.lock().len(), 2, "who is gone is forgotten");
     }
 
     #[test]

@@ -10,13 +10,14 @@ use memchr::memmem::Finder;
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::oauth::Vault;
@@ -118,7 +119,7 @@ impl SecretStore {
     }
 
     fn know(&self, more: impl FnOnce(&mut KnownValues)) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         more(&mut known);
         let redactor = Redactor::new(known.read.iter().chain(&known.issued));
         self.redactor.store(Arc::new(redactor));

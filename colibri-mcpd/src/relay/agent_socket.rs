@@ -1,9 +1,10 @@
 //! The door of an agent, as far as the calls that come through it have to know it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::policy::{AgentTools, Terms};
+use parking_lot::Mutex;
 
 /// One instance of an agent. Which socket a connection came in on says which: it needs no secret, and forges nothing.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl AgentUsage {
         let Some(chosen_at) = terms.counts_from() else {
             return 0;
         };
-        let mut known = self.at_choice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.at_choice.lock();
         // A call that came before the choice says nothing of it.
         if chosen_at > known.0 {
             *known = (chosen_at, self.bytes.load(Ordering::Relaxed));

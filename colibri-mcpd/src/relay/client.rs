@@ -3,9 +3,10 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::agent_socket::AgentSocket;
@@ -201,12 +202,6 @@ impl Client {
         self.share.as_ref()
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<RequestId, ListenHandle>> {
-        self.subscriptions
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// From now on the request with this id is told of this, and what lasts with it does.
     pub fn listens(
         &self,
@@ -220,24 +215,20 @@ impl Client {
             filter,
             _lasting: lasting,
         };
-        self.subscriptions().insert(id, listening);
+        self.subscriptions.lock().insert(id, listening);
     }
 
     /// No more.
     pub fn end_subscription(&self, id: &RequestId) {
-        let ended = self.subscriptions().remove(id);
+        let ended = self.subscriptions.lock().remove(id);
         drop(ended);
     }
 
     /// The ids, as they are written, of the subscriptions that are told when the list of a feature changes.
     pub fn told_of(&self, feature: Feature) -> Vec<Box<str>> {
-        let subscriptions = self.subscriptions();
+        let subscriptions = self.subscriptions.lock();
         let wanting = subscriptions.values().filter(|of| of.filter.wants(feature));
         wanting.map(|of| of.id.clone()).collect()
-    }
-
-    fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Admits a request.
@@ -245,7 +236,7 @@ impl Client {
     /// # Errors
     /// Which limit is reached, or that the id is in use.
     pub fn admit(&self, id: &RequestId) -> Result<(), AdmissionLimit> {
-        let mut flights = self.flights();
+        let mut flights = self.flights.lock();
         let count = flights.len();
         match flights.entry(id.clone()) {
             Entry::Occupied(_) => Err(AdmissionLimit::SameId),
@@ -261,13 +252,13 @@ impl Client {
     /// Admits no further request; those in flight go on.
     pub fn close_admission(&self) {
         // Under the lock, so that nothing is in flight any more once somebody has seen that nothing is.
-        let _flights = self.flights();
+        let _flights = self.flights.lock();
         self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Notes who is to be told if the call is cancelled. `false`: it was cancelled already.
     pub fn sent(&self, id: &RequestId, to: Arc<dyn CancelReason>, number: u64) -> bool {
-        match self.flights().get_mut(id) {
+        match self.flights.lock().get_mut(id) {
             Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
                 *flight = Flight::Sent(to, number);
@@ -278,7 +269,7 @@ impl Client {
 
     /// Notes that the call waits again, for another attempt. `false`: it was cancelled already.
     pub fn unsent(&self, id: &RequestId) -> bool {
-        match self.flights().get_mut(id) {
+        match self.flights.lock().get_mut(id) {
             Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
                 *flight = Flight::Admitted;
@@ -289,19 +280,22 @@ impl Client {
 
     /// True if the call was cancelled before it was sent.
     pub fn is_cancelled(&self, id: &RequestId) -> bool {
-        matches!(self.flights().get(id), Some(Flight::Cancelled | Flight::GivenUp) | None)
+        matches!(
+            self.flights.lock().get(id),
+            Some(Flight::Cancelled | Flight::GivenUp) | None
+        )
     }
 
     /// True if the daemon has given the call up because it ends.
     pub fn is_given_up(&self, id: &RequestId) -> bool {
-        matches!(self.flights().get(id), Some(Flight::GivenUp))
+        matches!(self.flights.lock().get(id), Some(Flight::GivenUp))
     }
 
     /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
     /// waits for an answer. The call counts as in flight until that is done: whoever waits for all to have landed may
     /// close the connection next.
     pub fn land(&self, id: &RequestId, deliver: impl FnOnce(bool)) {
-        let mut flights = self.flights();
+        let mut flights = self.flights.lock();
         let flight = flights.remove(id);
         deliver(!matches!(flight, Some(Flight::Cancelled) | None));
         if flights.is_empty() {
@@ -314,7 +308,7 @@ impl Client {
 
     /// Has its queue closed as soon as no call is in flight: it was a client for those alone.
     pub fn end_with_its_calls(&self) {
-        let flights = self.flights();
+        let flights = self.flights.lock();
         self.ends_with_its_calls.store(true, Ordering::Relaxed);
         if flights.is_empty() {
             self.outbox.close();
@@ -335,7 +329,7 @@ impl Client {
     pub async fn all_landed(&self) {
         loop {
             let quiet = self.quiet.notified();
-            if self.flights().is_empty() {
+            if self.flights.lock().is_empty() {
                 return;
             }
             quiet.await;
@@ -344,7 +338,7 @@ impl Client {
 
     /// Cancels a call, if it is in flight.
     pub fn cancel(&self, id: &RequestId, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
-        let told = match self.flights().get_mut(id) {
+        let told = match self.flights.lock().get_mut(id) {
             None => None,
             Some(flight) => match std::mem::replace(flight, Flight::Cancelled) {
                 Flight::Sent(target, number) => Some((target, number)),
@@ -372,7 +366,8 @@ impl Client {
 
     fn cancel_all(&self, becomes: impl Fn(&Flight) -> Flight) {
         let sent: Vec<_> = self
-            .flights()
+            .flights
+            .lock()
             .values_mut()
             .filter_map(|flight| {
                 let after = becomes(flight);
@@ -394,18 +389,18 @@ impl Client {
 
     /// True if the request with this id is in flight.
     pub fn is_in_flight(&self, id: &RequestId) -> bool {
-        self.flights().contains_key(id)
+        self.flights.lock().contains_key(id)
     }
 
     /// Calls in flight, and whether one of them has this id.
     pub fn in_flight_with(&self, id: &RequestId) -> (usize, bool) {
-        let flights = self.flights();
+        let flights = self.flights.lock();
         (flights.len(), flights.contains_key(id))
     }
 
     /// Calls in flight.
     pub fn in_flight(&self) -> usize {
-        self.flights().len()
+        self.flights.lock().len()
     }
 
     /// Closes a gate for this connection, for good.
@@ -436,7 +431,7 @@ impl BatchAnswers {
 
     /// One request of the batch is over; `None` where it gets no answer. Whether there is one that goes out.
     pub fn answer(&self, answer: Option<&[u8]>) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut state = self.state.lock();
         let (expected, answers) = &mut *state;
         // A client that has no room left gets nothing more anyway: its connection ends.
         let goes_out = answer.filter(|answer| self.client.keep(answers.len(), answers.len() + answer.len() + 1));
@@ -457,7 +452,7 @@ impl BatchAnswers {
 
 impl Drop for BatchAnswers {
     fn drop(&mut self) {
-        let (_, answers) = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (_, answers) = self.state.get_mut();
         self.client.keep(answers.len(), 0);
     }
 }
@@ -485,7 +480,7 @@ mod tests {
 
     impl CancelReason for Told {
         fn cancel(&self, number: u64, _: Option<(&bytes::Bytes, std::ops::Range<usize>)>) {
-            self.0.lock().unwrap().push(number);
+            self.0.lock().push(number);
         }
     }
 
@@ -540,7 +535,7 @@ mod tests {
         assert!(!client.sent(&id("2"), told.clone(), 20));
         assert!(client.sent(&id("3"), told.clone(), 30));
         client.disconnect();
-        assert_eq!(*told.0.lock().unwrap(), [10, 30]);
+        assert_eq!(*told.0.lock(), [10, 30]);
         assert!(client.is_gone());
     }
 
@@ -569,7 +564,7 @@ mod tests {
         assert!(client.sent(&id("1"), told.clone(), 10));
         client.cancel(&id("3"), (&bytes::Bytes::from_static(b"3"), 0..1));
         client.give_up();
-        assert_eq!(*told.0.lock().unwrap(), [10]);
+        assert_eq!(*told.0.lock(), [10]);
         assert!(client.is_cancelled(&id("2")) && client.is_given_up(&id("2")) && !client.is_given_up(&id("3")));
         assert!(!client.sent(&id("2"), told.clone(), 20));
         assert!(landed(&client, &id("1")) && landed(&client, &id("2")) && !landed(&client, &id("3")));
@@ -586,7 +581,7 @@ mod tests {
         assert_eq!(all.as_mut().poll(&mut context), Poll::Pending);
         client.land(&id("1"), |_| {
             // Nobody is told, and nobody can look either while the answer is handed over.
-            assert!(client.flights.try_lock().is_err());
+            assert!(client.flights.try_lock().is_none());
         });
         assert_eq!(all.as_mut().poll(&mut context), Poll::Ready(()));
     }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use crate::peer::{Outbox, Slab};
@@ -91,7 +92,7 @@ impl fmt::Display for NoResponse {
 
 impl ClientRequests {
     pub(super) fn inner(&self) -> MutexGuard<'_, ClientRequestsInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Takes a client's answer, or why it is none. `false`: nothing was asked under this id.

@@ -1,7 +1,7 @@
 //! The agreement with a client, and its abilities.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::client_requests::ClientRequests;
 use super::subscription_guard::SubscriptionGuard;
@@ -9,6 +9,7 @@ use crate::peer::Outbox;
 use crate::policy::Rights;
 use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, SessionPhase as Agreed, Version};
+use parking_lot::Mutex;
 
 /// The agreement with a client and its abilities: for as long as its connection lives, where it writes lines; over HTTP
 /// for a legacy session, whose requests are a [`super::Client`] each, or for one modern request.
@@ -45,7 +46,7 @@ pub(super) struct ReducedRights {
 impl ReducedRights {
     /// The part of these rights that is left.
     pub(super) fn of(&self, rights: &Arc<Rights>, lessen: impl Fn(&Rights) -> Rights) -> Arc<Rights> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         match &*known {
             Some((of, left)) if of.as_ptr() == Arc::as_ptr(rights) => left.clone(),
             _ => {
@@ -109,12 +110,12 @@ impl ClientSession {
 
     /// It wants log messages of this level and above.
     pub fn set_log_level(&self, level: Level) {
-        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+        *self.log_level.lock() = Some(level);
     }
 
     /// The least level of the log messages that it wants, if it said so.
     pub fn log_level(&self) -> Option<Level> {
-        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.log_level.lock()
     }
 
     /// From now on it is told there what nobody asked for.
@@ -127,13 +128,9 @@ impl ClientSession {
         self.stream.get().cloned()
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, Option<BTreeMap<String, SubscriptionGuard>>> {
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps a subscription to a resource until it is ended, or the client is gone.
     pub fn subscribe(&self, uri: String, lasting: SubscriptionGuard) {
-        let mut subscriptions = self.subscriptions();
+        let mut subscriptions = self.subscriptions.lock();
         let before = match &mut *subscriptions {
             Some(all) => all.insert(uri, lasting),
             None => Some(lasting),
@@ -145,18 +142,18 @@ impl ClientSession {
 
     /// Ends a subscription, if there is one.
     pub fn unsubscribe(&self, uri: &str) {
-        let ended = self.subscriptions().as_mut().and_then(|all| all.remove(uri));
+        let ended = self.subscriptions.lock().as_mut().and_then(|all| all.remove(uri));
         drop(ended);
     }
 
     /// The number of resources that it is subscribed to.
     pub fn subscribed(&self) -> usize {
-        self.subscriptions().as_ref().map_or(0, BTreeMap::len)
+        self.subscriptions.lock().as_ref().map_or(0, BTreeMap::len)
     }
 
     /// It is gone, and its subscriptions with it.
     pub fn end(&self) {
-        let ended = self.subscriptions().take();
+        let ended = self.subscriptions.lock().take();
         drop(ended);
     }
 

@@ -1,7 +1,7 @@
 //! The cost of answers to their reader: checked as calls enter, counted as they leave. A person has a budget for each
 //! day (UTC), an agent's instance one for its life.
 
-use std::sync::MutexGuard;
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 

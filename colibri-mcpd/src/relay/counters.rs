@@ -8,10 +8,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use colibri_protocol::Code;
+use parking_lot::Mutex;
 
 /// Upper bounds of the latency buckets, nanoseconds: from what a warm call adds to the longest usual time limit.
 const BOUNDS: [u64; 18] = [
@@ -116,7 +116,7 @@ impl CallMetrics {
 
     /// Counts a failure that an integration reported. False: it has no counter, and gets none any more.
     fn count_reported(&self, code: &str) -> bool {
-        let mut reported = self.reported();
+        let mut reported = self.reported.lock();
         if let Some(count) = reported.get_mut(code) {
             *count += 1;
             return true;
@@ -126,10 +126,6 @@ impl CallMetrics {
             reported.insert(code.into(), 1);
         }
         has_room
-    }
-
-    fn reported(&self) -> MutexGuard<'_, BTreeMap<Box<str>, u64>> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an answer that nobody waits for.
@@ -147,7 +143,7 @@ impl CallMetrics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);
         let errors = codes().map(Cow::Borrowed).zip(self.errors.iter().map(read));
-        let reported = self.reported().clone();
+        let reported = self.reported.lock().clone();
         let reported = reported
             .into_iter()
             .map(|(code, count)| (Cow::Owned(code.into()), count));

@@ -1,10 +1,11 @@
 //! Work that waits for a retry: each piece under a ticket that is good once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The bytes of a ticket.
@@ -50,10 +51,6 @@ impl<W: ?Sized> Default for Tickets<W> {
 pub struct TooMany;
 
 impl<W: PendingWork + ?Sized> Tickets<W> {
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; TICKET], TicketEntry<W>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Has something wait for a retry of this user, for at most [`WAIT`].
     ///
     /// # Errors
@@ -65,7 +62,7 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
         count.copy_from_slice(&self.issued.fetch_add(1, Ordering::Relaxed).to_be_bytes());
         getrandom::fill(random).map_err(|_| TooMany)?;
         self.expire();
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.values().filter(|waits| waits.uid == uid).count() >= MAX_OF_ONE {
             return Err(TooMany);
         }
@@ -84,7 +81,7 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
 
     /// Takes the work under a ticket, once. `None`: nothing does any more.
     pub fn take(&self, ticket: &[u8; TICKET]) -> Option<Arc<W>> {
-        let waits = self.waiting().remove(ticket)?;
+        let waits = self.waiting.lock().remove(ticket)?;
         if waits.until <= Instant::now() {
             waits.what.over(EXPIRED);
             return None;
@@ -94,7 +91,7 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
 
     /// The number of a user's waiting retries.
     pub fn of(&self, uid: u32) -> usize {
-        self.waiting().values().filter(|waits| waits.uid == uid).count()
+        self.waiting.lock().values().filter(|waits| waits.uid == uid).count()
     }
 
     /// Ends everything: there will be no retries.
@@ -115,7 +112,7 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
 
     fn end(&self, why: &'static str, ends: impl Fn(&TicketEntry<W>) -> bool) {
         let ended: Vec<_> = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             let over = waiting.iter().filter(|(_, waits)| ends(waits));
             let over: Vec<_> = over.map(|(ticket, _)| *ticket).collect();
             over.iter().filter_map(|ticket| waiting.remove(ticket)).collect()
@@ -137,7 +134,7 @@ mod tests {
 
     impl PendingWork for Told {
         fn over(&self, why: &'static str) {
-            self.0.lock().unwrap().push(why);
+            self.0.lock().push(why);
         }
     }
 
@@ -149,11 +146,11 @@ mod tests {
         assert!(tickets.take(&[0; TICKET]).is_none());
         assert!(tickets.take(&ticket).is_some());
         assert!(tickets.take(&ticket).is_none());
-        assert!(told.0.lock().unwrap().is_empty());
+        assert!(told.0.lock().is_empty());
         let ticket = tickets.issue(1, false, told.clone()).unwrap();
         tokio::time::advance(WAIT).await;
         assert!(tickets.take(&ticket).is_none());
-        assert_eq!(*told.0.lock().unwrap(), [EXPIRED]);
+        assert_eq!(*told.0.lock(), [EXPIRED]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -169,7 +166,7 @@ mod tests {
         assert!(tickets.issue(2, false, told.clone()).is_ok());
         tokio::time::advance(WAIT).await;
         assert!(tickets.issue(1, false, told.clone()).is_ok());
-        assert_eq!((tickets.of(1), tickets.of(2), told.0.lock().unwrap().len()), (1, 0, 17));
+        assert_eq!((tickets.of(1), tickets.of(2), told.0.lock().len()), (1, 0, 17));
     }
 
     #[tokio::test]
@@ -180,7 +177,7 @@ mod tests {
         let over_http = tickets.issue(1, true, told.clone()).unwrap();
         let others = tickets.issue(2, false, told.clone()).unwrap();
         tickets.disconnected(1);
-        assert_eq!(*told.0.lock().unwrap(), ["its client is gone"]);
+        assert_eq!(*told.0.lock(), ["its client is gone"]);
         assert!(tickets.take(&over_lines).is_none());
         assert!(tickets.take(&over_http).is_some() && tickets.take(&others).is_some());
     }

@@ -1,8 +1,9 @@
 //! Calls that wait: for their cancellation, or for a person.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::call::{Call, CallOutcome, Chain};
@@ -47,14 +48,14 @@ impl SuspendedCall {
 
     /// The call, unless it was cancelled or taken.
     pub fn take(&self) -> Option<Box<Call>> {
-        let call = self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let call = self.call.lock().take();
         self.over.notify_one();
         call
     }
 
     /// Does this unless the call was cancelled or taken: it cannot be meanwhile. Whether it was done.
     pub fn while_held(&self, act: impl FnOnce()) -> bool {
-        let call = self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let call = self.call.lock();
         let waits = call.is_some();
         if waits {
             act();

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use colibri_text::counted;
 use colibri_trail::ReleasableFiles;
 use colibri_wire::Json;
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::blocks;
@@ -70,10 +71,6 @@ impl Results {
         Ok(results)
     }
 
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// This owner's turn to have something written or read here. It is over when it is dropped.
     pub async fn turn(&self, owner: ResultOwner) -> UserSlot {
         self.turns.of(owner.uid, owner.session).await
@@ -91,15 +88,16 @@ impl Results {
         let handle = Handle::new()?;
         let length = result.len() as u64;
         let mut gone = Vec::new();
-        let reserved = self.index().reserve(owner, length, &mut gone);
+        let reserved = self.index.lock().reserve(owner, length, &mut gone);
         self.remove_all(gone);
         reserved?;
         if !self.make_room(owner.uid) {
-            self.index().settle(owner, handle, length, None);
+            self.index.lock().settle(owner, handle, length, None);
             return Err(NotStored::NoRoom(self.files.directory().to_owned()));
         }
         let written = self.files.write(&handle, owner, now, result);
-        self.index()
+        self.index
+            .lock()
             .settle(owner, handle, length, written.is_ok().then_some(now));
         if written.is_err() {
             self.files.remove(&handle);
@@ -127,7 +125,7 @@ impl Results {
     /// Gives results up until what is reserved for the trail is free beside all that is being written, a result of this
     /// user included. False if that cannot be.
     fn make_room(&self, uid: u32) -> bool {
-        let (mut index, mut gone) = (self.index(), Vec::new());
+        let (mut index, mut gone) = (self.index.lock(), Vec::new());
         let missing = self.files.missing(index.being_written());
         let enough = index.give_way(missing, Some(uid), &mut gone);
         drop(index);
@@ -137,7 +135,7 @@ impl Results {
 
     /// Gives a result up that was just kept.
     pub fn remove(&self, owner: &ResultOwner, kept: &StoredResult) {
-        self.index().remove(owner, kept.handle);
+        self.index.lock().remove(owner, kept.handle);
         self.files.remove(&kept.handle);
     }
 
@@ -162,19 +160,19 @@ impl Results {
     fn open_at(&self, owner: &ResultOwner, handle: &str, now: SystemTime) -> Result<OpenResult, NotRead> {
         // What is no handle at all is looked for like one.
         let handle = Handle::read(handle).unwrap_or(Handle([0; 16]));
-        let found = self.index().find(owner, handle, now);
+        let found = self.index.lock().find(owner, handle, now);
         let found = found.ok_or(NotRead::Unknown)?;
         let opened = self.files.read(&handle, found.length, found.verified);
         // It may have made room for another just now.
         let opened = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                self.index().remove(owner, handle);
+                self.index.lock().remove(owner, handle);
                 NotRead::Unknown
             }
             _ => NotRead::Disk(error),
         })?;
         if !found.verified {
-            self.index().verified(owner, handle);
+            self.index.lock().verified(owner, handle);
         }
         Ok(opened)
     }
@@ -199,7 +197,7 @@ impl Results {
 
     /// Removes those whose time is over, and those whose space the trail needs.
     fn tidy(&self, now: SystemTime) {
-        let mut index = self.index();
+        let mut index = self.index.lock();
         let mut gone = index.expire(now);
         let missing = self.files.missing(index.being_written());
         index.give_way(missing, None, &mut gone);
@@ -209,7 +207,7 @@ impl Results {
 
     /// Removes all that an owner has, who does not come again.
     pub fn forget(&self, owner: &ResultOwner) {
-        let gone = self.index().forget(owner);
+        let gone = self.index.lock().forget(owner);
         self.remove_all(gone);
     }
 
@@ -229,7 +227,7 @@ impl ReleasableFiles for Results {
         if !self.files.shares_with(file) {
             return false;
         }
-        let (mut index, mut gone) = (self.index(), Vec::new());
+        let (mut index, mut gone) = (self.index.lock(), Vec::new());
         // The system says that nothing is free, whatever is counted as free.
         index.give_way(self.files.missing(0).max(1), None, &mut gone);
         drop(index);

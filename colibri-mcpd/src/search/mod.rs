@@ -7,12 +7,13 @@ mod document;
 mod words;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::catalog::{CatalogTable, Item};
 use crate::store::{StoreError, ToolIndex};
 use crate::summaries::SummaryTable;
 use colibri_protocol::Feature;
+use parking_lot::Mutex;
 
 /// The weight of a word that stands for one of the query.
 const INSTEAD: f64 = 0.6;
@@ -64,7 +65,7 @@ impl Search {
         query: &str,
     ) -> Result<SearchHits, StoreError> {
         let (words, left_out) = words::asked(query);
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let index = inner.current(table, summaries)?;
         // What each tool is worth, and how many words of the query it has.
         let mut scores: BTreeMap<i64, (f64, f64)> = BTreeMap::new();

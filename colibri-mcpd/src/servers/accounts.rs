@@ -1,12 +1,13 @@
 //! The logins at a server behind a URL.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::context::ServerContext;
 use crate::oauth::{self, OauthAccount, TokenOwner};
 use crate::registry::{EntryTransport, ServerSpec};
 use colibri_http::HttpClient;
+use parking_lot::Mutex;
 
 /// The logins at one server.
 pub(super) struct ServerAccounts {
@@ -43,7 +44,7 @@ impl ServerAccounts {
     /// A user's, or everybody's.
     pub(super) fn of(&self, uid: u32) -> Arc<OauthAccount> {
         let owner = self.server.owner(uid);
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of = self.of.lock();
         let new = || Arc::new(OauthAccount::new(self.server.clone(), owner));
         of.entry(owner).or_insert_with(new).clone()
     }

@@ -1,13 +1,14 @@
 //! The advertised items of a server: the definitions that count, and their pin check.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_text::brief;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -82,18 +83,14 @@ impl AdvertisedItems {
         })
     }
 
-    fn inner(&self) -> MutexGuard<'_, AdvertisedItemsInner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// The server's catalogue of its tools.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        self.inner().catalogue.clone()
+        self.inner.lock().catalogue.clone()
     }
 
     /// The definitions of its tools, and their pin check.
     pub(crate) fn definitions(&self) -> (Arc<Catalogue>, Arc<PinCheck>) {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         (inner.catalogue.clone(), inner.judgement.clone())
     }
 
@@ -220,7 +217,7 @@ impl AdvertisedItems {
     /// True if what is newly blocked is to be logged and recorded: a server that changes its definitions without end
     /// must not fill log and trail.
     fn may_note(&self) -> bool {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let (count, last) = inner.noted;
         let may = count < MAX_NOTES || last.elapsed() >= BETWEEN_NOTES;
         if may {
@@ -232,7 +229,7 @@ impl AdvertisedItems {
     /// Makes this what the server offers, and tells everybody if it is something else than before.
     fn offer(&self, said: Arc<Catalogue>, judgement: Arc<PinCheck>) {
         let (before, judged_before) = {
-            let mut inner = self.inner();
+            let mut inner = self.inner.lock();
             (
                 std::mem::replace(&mut inner.catalogue, said.clone()),
                 std::mem::replace(&mut inner.judgement, judgement.clone()),

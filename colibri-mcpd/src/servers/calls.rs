@@ -68,7 +68,7 @@ impl HostedServer {
     /// always, for others once the server was seen to ask.
     fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<SlotHolder> {
         let is_modern = || {
-            let version = self.version.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let version = self.version.lock();
             version.is_some_and(Version::is_modern)
         };
         let whose = SlotHolder::of(call, self.may_ask());

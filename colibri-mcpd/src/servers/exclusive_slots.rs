@@ -3,11 +3,12 @@
 //! there may be more; the last of them is shared by all that find none.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::state::ProcessKey;
 use crate::relay::Call;
 use colibri_protocol::Askable;
+use parking_lot::Mutex;
 
 /// The person who would be asked about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +54,9 @@ pub(super) struct ExclusiveSlot {
 }
 
 impl ExclusiveSlots {
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, (SlotHolder, usize)>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A turn in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
     pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize, whose: SlotHolder) -> Option<ExclusiveSlot> {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         let is_as = |(key, (of, _)): &(&ProcessKey, &(SlotHolder, usize))| key.is_beside(first) && of.is_as(whose);
         let mut keys = (0..most).map(|number| first.beside(number));
         let mut free = || keys.find(|key| !taken.contains_key(key));
@@ -74,7 +71,7 @@ impl ExclusiveSlots {
 
 impl Drop for ExclusiveSlot {
     fn drop(&mut self) {
-        let mut taken = self.turns.taken();
+        let mut taken = self.turns.taken.lock();
         if let Some((_, count)) = taken.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
@@ -107,7 +104,7 @@ mod tests {
         assert_eq!(take(FIRST).unwrap().key, keys[2]);
         drop(all);
         assert_eq!(take(FIRST).unwrap().key, FIRST);
-        assert!(turns.taken().is_empty());
+        assert!(turns.taken.lock().is_empty());
         // Any number.
         assert_eq!(turns.take(FIRST, usize::MAX, SlotHolder::Nobody).unwrap().key, FIRST);
     }

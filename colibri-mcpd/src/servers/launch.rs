@@ -1,11 +1,12 @@
 //! Starting a server's process: what is started, whose turn it is, and what ends if it comes to nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::context::ServerContext;
@@ -135,7 +136,7 @@ pub(super) struct Launch {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock()
 }
 
 impl Launch {

@@ -1,8 +1,9 @@
 //! A caller's way to a process of a server: the one that runs, or one that is started for all that wait.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{info, warn};

@@ -3,12 +3,13 @@
 //! Processes of one server need not say the same: each is asked before it is given a call, and again when it tells of a
 //! change.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::listing::Catalogue;
 use crate::policy::{PinCheck, PinStatus};
 use colibri_protocol::{Failure, Feature, Features};
+use parking_lot::Mutex;
 
 /// The definitions of one process.
 pub struct Definitions {
@@ -39,20 +40,16 @@ impl Definitions {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, PinStatusInner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Its lists of these have changed. `true`: nobody is reading them, so the caller is to.
     pub(super) fn changed(&self, features: Features) -> bool {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.changed |= features;
         !std::mem::replace(&mut inner.reading, true)
     }
 
     /// The lists that the reader is to read next. None: all were read, and the next change has another reader.
     pub(super) fn to_read(&self) -> Features {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let features = std::mem::take(&mut inner.changed);
         inner.reading = !features.is_empty();
         features
@@ -61,19 +58,19 @@ impl Definitions {
     /// Notes what the process said, and how that stands.
     pub(super) fn judged(&self, said: Arc<Catalogue>, judgement: Arc<PinCheck>) {
         let clean = judgement.is_clean();
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.said = Some((said, judgement));
         self.clean.store(clean, Ordering::Release);
     }
 
     /// The last list of the process.
     pub(super) fn said(&self) -> Option<Arc<Catalogue>> {
-        self.inner().said.as_ref().map(|(said, _)| said.clone())
+        self.inner.lock().said.as_ref().map(|(said, _)| said.clone())
     }
 
     /// True if something of it is not as approved, but is in what another process said.
     pub(super) fn fall_behind(&self, other: &PinCheck) -> bool {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         let judgement = inner.said.as_ref().map(|(_, judgement)| judgement);
         judgement.is_some_and(|mine| {
             Feature::ALL.into_iter().any(|feature| {
@@ -88,7 +85,7 @@ impl Definitions {
         if self.clean.load(Ordering::Acquire) {
             return None;
         }
-        match &self.inner().said {
+        match &self.inner.lock().said {
             Some((_, judgement)) => judgement.of(feature, name).failure(server, feature, name),
             None => {
                 let why = "the server has not been asked for it yet".to_owned();

@@ -1,12 +1,13 @@
 //! One server of the registry: what is known of it and its processes, which are shared as its isolation says; their
 //! end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
@@ -126,7 +127,7 @@ impl HostedServer {
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, Slots> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock()
     }
 
     /// The login of a user there, or everybody's; `None` if nobody logs in there.

@@ -1,9 +1,10 @@
 //! A server's standard error: logged within bounds, its beginning and its end stored for the error of a server that fails.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 use tracing::info;
@@ -36,7 +37,7 @@ struct Period {
 impl Allowance {
     /// True if a line of so many bytes may be logged.
     fn take(&self, bytes: usize) -> bool {
-        let mut period = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut period = self.0.lock();
         let now = Instant::now();
         if period.began.is_none_or(|began| now >= began + PERIOD) {
             *period = Period {
@@ -115,13 +116,9 @@ fn last_of(text: &str) -> &str {
 }
 
 impl StderrExcerpt {
-    fn excerpt(&self) -> MutexGuard<'_, Excerpt> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// From now on there is none: the process gets calls of several users, and may repeat what one of them said.
     pub(super) fn withhold(&self) {
-        *self.excerpt() = Excerpt {
+        *self.0.lock() = Excerpt {
             withheld: true,
             ..Excerpt::default()
         };
@@ -129,7 +126,7 @@ impl StderrExcerpt {
 
     /// The text so far, on one line, without what `redact` removes.
     pub fn get(&self, redact: &dyn Fn(&str) -> String) -> Option<String> {
-        let excerpt = self.excerpt();
+        let excerpt = self.0.lock();
         let (mut beginning, mut end) = (excerpt.beginning.text(redact), excerpt.end.text(redact));
         if !excerpt.has_gap {
             if !excerpt.end.lines.is_empty() {
@@ -145,7 +142,7 @@ impl StderrExcerpt {
     }
 
     fn add(&self, line: &[u8]) {
-        let mut excerpt = self.excerpt();
+        let mut excerpt = self.0.lock();
         if excerpt.withheld {
             return;
         }
@@ -303,7 +300,7 @@ mod tests {
             "{}",
             text.len()
         );
-        let stored = excerpt.excerpt();
+        let stored = excerpt.0.lock();
         assert!(stored.beginning.bytes + stored.end.bytes < MAX_BEGINNING + MAX_END + 2 * 100);
         drop(stored);
         excerpt.withhold();

@@ -1,10 +1,11 @@
 //! The subscribers to updates of one server's resources.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::state::ProcessKey;
@@ -87,13 +88,9 @@ impl Subscriber {
         })
     }
 
-    fn told(&self) -> MutexGuard<'_, SubscriberState> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The subscription was acknowledged.
     pub fn open(&self) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.open = true;
         if std::mem::take(&mut told.owed) {
             self.say();
@@ -106,7 +103,7 @@ impl Subscriber {
 
     /// Tells of an update in the server's own words, with these edits.
     pub(super) fn tell(self: &Arc<Self>, words: Option<(&Bytes, &Edits)>) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         if !told.open {
             told.owed = true;
             return;
@@ -128,7 +125,7 @@ impl Subscriber {
             tokio::spawn(async move {
                 tokio::time::sleep_until(until).await;
                 if let Some(subscriber) = subscriber.upgrade() {
-                    subscriber.told().owed = false;
+                    subscriber.told.lock().owed = false;
                     subscriber.say();
                 }
             });
@@ -165,18 +162,10 @@ impl Subscriptions {
         })
     }
 
-    fn wanted(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, WantedSubscriptions>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn server(&self) -> MutexGuard<'_, Option<Weak<dyn Teller>>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// This is the server now: the processes that something is wanted of.
     pub(super) fn belong_to(&self, server: Weak<dyn Teller>) -> Vec<ProcessKey> {
-        *self.server() = Some(server);
-        self.wanted().keys().copied().collect()
+        *self.server.lock() = Some(server);
+        self.wanted.lock().keys().copied().collect()
     }
 
     /// Subscribes somebody, for as long as it is kept.
@@ -197,12 +186,12 @@ impl Subscriptions {
 
     /// The lock that is held while the process of these calls is brought in line.
     pub(super) fn changing(&self, key: ProcessKey) -> Arc<tokio::sync::Mutex<()>> {
-        self.wanted().entry(key).or_default().changing.clone()
+        self.wanted.lock().entry(key).or_default().changing.clone()
     }
 
     /// Nobody brings it in line any more.
     pub(super) fn changed(&self, key: ProcessKey, changing: Arc<tokio::sync::Mutex<()>>) {
-        let mut wanted = self.wanted();
+        let mut wanted = self.wanted.lock();
         drop(changing);
         let is_over = |of: &WantedSubscriptions| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
         if wanted.get(&key).is_some_and(is_over) {
@@ -212,19 +201,19 @@ impl Subscriptions {
 
     /// Whoever is subscribed to something of it.
     pub(super) fn all(&self, key: ProcessKey) -> Vec<Arc<Subscriber>> {
-        let wanted = self.wanted();
+        let wanted = self.wanted.lock();
         let subscribers = wanted.get(&key).into_iter().flat_map(|of| of.uris.values().flatten());
         subscribers.cloned().collect()
     }
 
     fn add(&self, key: ProcessKey, uri: &str, subscriber: &Arc<Subscriber>) {
-        let mut wanted = self.wanted();
+        let mut wanted = self.wanted.lock();
         let uris = &mut wanted.entry(key).or_default().uris;
         uris.entry(uri.into()).or_default().push(subscriber.clone());
     }
 
     fn remove(&self, key: ProcessKey, uri: &str, subscriber: &Arc<Subscriber>) {
-        let mut wanted = self.wanted();
+        let mut wanted = self.wanted.lock();
         let Some(of) = wanted.get_mut(&key) else { return };
         if let Some(subscribers) = of.uris.get_mut(uri) {
             subscribers.retain(|other| !Arc::ptr_eq(other, subscriber));
@@ -239,7 +228,7 @@ impl Subscriptions {
     }
 
     pub(super) fn uris(&self, key: ProcessKey) -> BTreeSet<Box<str>> {
-        let wanted = self.wanted();
+        let wanted = self.wanted.lock();
         wanted
             .get(&key)
             .map(|of| of.uris.keys().cloned().collect())
@@ -250,7 +239,7 @@ impl Subscriptions {
     /// (2025-11-25, schema.ts, `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client
     /// actually subscribed to").
     pub(super) fn concerned(&self, key: ProcessKey, updated: &str) -> Vec<Arc<Subscriber>> {
-        let wanted = self.wanted();
+        let wanted = self.wanted.lock();
         let Some(of) = wanted.get(&key).filter(|_| updated.len() <= URI_LIMIT) else {
             return Vec::new();
         };
@@ -276,7 +265,7 @@ struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.subscriptions.remove(self.key, &self.uri, &self.subscriber);
-        let server = self.subscriptions.server().as_ref().and_then(Weak::upgrade);
+        let server = self.subscriptions.server.lock().as_ref().and_then(Weak::upgrade);
         if let Some(server) = server {
             server.wants_less(self.key);
         }
@@ -291,7 +280,7 @@ mod tests {
 
     impl Teller for Lost {
         fn wants_less(self: Arc<Self>, key: ProcessKey) {
-            self.0.lock().unwrap().push(key);
+            self.0.lock().push(key);
         }
     }
 
@@ -347,8 +336,8 @@ mod tests {
         assert_eq!(concerned("f:/a"), 1);
         drop((second, other));
         assert_eq!((concerned("f:/a"), subscriptions.uris(key).len()), (0, 0));
-        assert_eq!(*lost.0.lock().unwrap(), [key; 3]);
-        assert!(subscriptions.wanted().is_empty(), "nothing is kept of who is gone");
+        assert_eq!(*lost.0.lock(), [key; 3]);
+        assert!(subscriptions.wanted.lock().is_empty(), "nothing is kept of who is gone");
     }
 
     #[tokio::test(start_paused = true)]

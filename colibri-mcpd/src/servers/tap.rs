@@ -5,11 +5,12 @@
 //! watches slowly, or not at all, holds up nobody.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::relay::Call;
@@ -122,12 +123,8 @@ pub struct TapBatch {
 }
 
 impl TapQueue {
-    fn waiting(&self) -> MutexGuard<'_, QueuedFrame> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, seen: TappedFrame) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let held = seen.frame.len();
         let full = waiting.frames.len() >= MAX_FRAMES || waiting.bytes + held > MAX_BYTES;
         // Once a frame was dropped the rest of the burst is, too: so a gap is one gap, and its place is known.
@@ -143,10 +140,6 @@ impl TapQueue {
 }
 
 impl Taps {
-    fn queues(&self) -> MutexGuard<'_, Vec<Arc<TapQueue>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True if anybody watches.
     pub fn is_watched(&self) -> bool {
         // What somebody who only just begins to watch misses is over in any order.
@@ -161,7 +154,7 @@ impl Taps {
         if seen.frame.len() < COPIED {
             seen.frame = Bytes::copy_from_slice(&seen.frame);
         }
-        let queues = self.queues();
+        let queues = self.queues.lock();
         for queue in queues.iter() {
             queue.put(seen.clone());
         }
@@ -170,7 +163,7 @@ impl Taps {
     /// Begins to watch. `None`: [`MAX_TAPS`] do already.
     pub fn open(self: &Arc<Self>) -> Option<Tap> {
         let queue = Arc::new(TapQueue::default());
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         if queues.len() >= MAX_TAPS {
             return None;
         }
@@ -185,8 +178,8 @@ impl Taps {
 
     /// Ends all taps, for this reason.
     pub fn close(&self, why: &'static str) {
-        for queue in self.queues().iter() {
-            queue.waiting().ended.get_or_insert(why);
+        for queue in self.queues.lock().iter() {
+            queue.waiting.lock().ended.get_or_insert(why);
             queue.work.notify_one();
         }
     }
@@ -212,7 +205,7 @@ impl Tap {
     }
 
     fn take(&self) -> TapBatch {
-        let mut waiting = self.queue.waiting();
+        let mut waiting = self.queue.waiting.lock();
         let count = waiting.frames.len().min(MAX_TOGETHER);
         let frames: Vec<TappedFrame> = waiting.frames.drain(..count).collect();
         waiting.bytes -= frames.iter().map(|seen| seen.frame.len()).sum::<usize>();
@@ -227,7 +220,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        let mut queues = self.taps.queues();
+        let mut queues = self.taps.queues.lock();
         queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
         self.taps.watched.store(!queues.is_empty(), Ordering::Relaxed);
     }
@@ -274,10 +267,10 @@ mod tests {
         let tap = taps.open().unwrap();
         taps.see(seen(2 * MAX_BYTES));
         taps.see(seen(1));
-        assert_eq!(tap.queue.waiting().bytes, 2 * MAX_BYTES);
+        assert_eq!(tap.queue.waiting.lock().bytes, 2 * MAX_BYTES);
         let batch = tap.next().await;
         assert_eq!((batch.frames.len(), batch.dropped), (1, 1));
-        assert_eq!(tap.queue.waiting().bytes, 0);
+        assert_eq!(tap.queue.waiting.lock().bytes, 0);
     }
 
     #[tokio::test]

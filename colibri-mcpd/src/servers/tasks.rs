@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use colibri_text::hex;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use colibri_protocol::tasks;
@@ -89,10 +90,6 @@ impl<P> Default for ServerTasks<P> {
 }
 
 impl<P> ServerTasks<P> {
-    fn lock(&self) -> MutexGuard<'_, KnownTask<P>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of
     /// it. A new one is remembered.
     ///
@@ -107,7 +104,7 @@ impl<P> ServerTasks<P> {
     ) -> Result<Box<str>, usize> {
         let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
         let until = Instant::now() + life;
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let key = (number, uid, Box::from(&*task.id));
         if let Some(ours) = known.ours.get(&key).cloned() {
             if let Some(seen) = known.tasks.get_mut(&ours) {
@@ -144,7 +141,7 @@ impl<P> ServerTasks<P> {
 
     /// Our id of a task that a process tells a user of, if the user knows it.
     pub(super) fn known(&self, process: u64, uid: u32, task: &tasks::UpstreamTask<'_>) -> Option<Box<str>> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let ours = known.ours.get(&(process, uid, Box::from(&*task.id))).cloned()?;
         if let Some(seen) = known.tasks.get_mut(&ours) {
             seen.is_over |= task.is_over;
@@ -154,7 +151,7 @@ impl<P> ServerTasks<P> {
 
     /// The task with this id of ours, if it is this user's.
     pub fn find(&self, uid: u32, ours: &str) -> Option<TaskOwner<P>> {
-        let known = self.lock();
+        let known = self.known.lock();
         let task = known.tasks.get(ours).filter(|task| task.uid == uid)?;
         Some(TaskOwner {
             server: task.server.clone(),
@@ -169,7 +166,7 @@ impl<P> ServerTasks<P> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let known = self.lock();
+        let known = self.known.lock();
         let open = known
             .tasks
             .values()

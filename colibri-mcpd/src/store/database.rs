@@ -4,8 +4,9 @@ use super::error::{StoreError, TaskRefusal};
 use super::open;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The open store. One connection, one writer at a time; threads wait for each other.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl Database {
         // One at a time: the descriptor with which one thread makes the file must be closed before another's SQLite
         // takes locks on it (see `open::prepare`).
         static OPENING: Mutex<()> = Mutex::new(());
-        let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = OPENING.lock();
         let path = open::prepare(state_dir)?;
         let connection = open::connect(&path)?;
         Ok(Self {
@@ -44,7 +45,7 @@ impl Database {
 
     /// The connection. A panic elsewhere while it was held has dropped, hence rolled back, its transaction.
     pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 
     /// Runs `work` on the connection and names the file in its error.
@@ -59,7 +60,7 @@ impl Database {
 
     /// The reason for which it does not work, if it did not the last time.
     pub fn failing(&self) -> Option<String> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failing.lock().clone()
     }
 
     fn noted<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -68,7 +69,7 @@ impl Database {
             Err(_) => return done,
             Ok(_) => None,
         };
-        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self.failing.lock() = why;
         done
     }
 }

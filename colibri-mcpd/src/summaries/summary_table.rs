@@ -1,8 +1,9 @@
 //! The summaries that there are.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
@@ -76,7 +77,7 @@ impl SummaryTable {
 
     /// The summary of exactly this definition of a tool, if one was made.
     pub fn of(&self, item: &Item) -> Option<Arc<str>> {
-        let said = self.said.read().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.read();
         if said.is_empty() {
             return None;
         }
@@ -97,7 +98,7 @@ impl SummaryTable {
 
     /// True if a model is to be asked about it now, in milliseconds since the epoch.
     pub(super) fn is_due(&self, key: &SummaryKey, now: u64) -> bool {
-        let said = self.said.read().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.read();
         said.get(key)
             .is_none_or(|said| said.text.is_empty() && now.abs_diff(said.at) >= AFTER_NOTHING)
     }
@@ -113,7 +114,7 @@ impl SummaryTable {
         if let Err(error) = store.put_summary(&summary, model) {
             warn!("a summary is kept until the daemon ends, and no longer: {error}");
         }
-        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.write();
         let text = text.into();
         said.insert(key.clone(), ModelSentence { text, at });
         if said.len() > MAX_SUMMARIES
@@ -140,11 +141,11 @@ mod tests {
             pin: "pin".to_owned(),
         };
         let filled = (1..=MAX_SUMMARIES as u64).map(|at| (key(at), ModelSentence { text: "T".into(), at }));
-        summaries.said.write().unwrap().extend(filled);
+        summaries.said.write().extend(filled);
         for at in [1, MAX_SUMMARIES as u64 + 1] {
             summaries.keep(&store, (&key(at), "T", at), "m");
         }
-        assert_eq!(summaries.said.read().unwrap().len(), MAX_SUMMARIES);
+        assert_eq!(summaries.said.read().len(), MAX_SUMMARIES);
         let gone = [1, 2, MAX_SUMMARIES as u64 + 1].map(|at| summaries.is_due(&key(at), at));
         assert_eq!(gone, [true, false, false]);
     }

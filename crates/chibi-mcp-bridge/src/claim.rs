@@ -6,10 +6,10 @@ use std::io::{self, Write as _};
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use colibri_client::lock::{self, LockFile};
+use parking_lot::{Mutex, MutexGuard};
 
 /// `O_NOFOLLOW`: what stands in place of one of these files is not followed.
 const NO_FOLLOW: i32 = nix::libc::O_NOFOLLOW;
@@ -79,7 +79,7 @@ impl BridgeLock {
 
     /// Says that this bridge is still there.
     pub(crate) fn renew(&self) -> Result<(), ClaimError> {
-        let mut own = self.own();
+        let mut own = self.lock.lock();
         let _alone = guard(&self.home)?;
         let path = self.home.join(lock::FILE);
         if !self.is_ours(&own) {
@@ -97,7 +97,7 @@ impl BridgeLock {
 
     /// Removes the lock if it is ours. As long as what comes back is held, it is not made again.
     pub(crate) fn give_up(&self) -> MutexGuard<'_, LockFile> {
-        let own = self.own();
+        let own = self.lock.lock();
         // Left behind, it is stale as soon as this process is gone.
         if let Ok(_alone) = guard(&self.home)
             && self.is_ours(&own)
@@ -105,10 +105,6 @@ impl BridgeLock {
             let _ = removed(&self.home.join(lock::FILE));
         }
         own
-    }
-
-    fn own(&self) -> MutexGuard<'_, LockFile> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A process of another container may have our number, and not our address.

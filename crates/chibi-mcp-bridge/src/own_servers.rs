@@ -6,12 +6,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use colibri_api::paths;
 use colibri_client::{ClientError, Daemon};
 use colibri_registry::Registry;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::config::ConfiguredServer;
@@ -70,7 +70,7 @@ impl OwnServers {
     /// A connection to their daemon, which is started where it does not run.
     pub(crate) fn connect(&self, until: Instant) -> Result<Daemon, String> {
         // One starts it, and the others wait.
-        let mut is_ready = self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_ready = self.is_ready.lock();
         if Instant::now() >= until {
             // Would each who waited try what took so long, the next would wait for all of them.
             return Err("the daemon of the file's servers did not start in time".to_owned());

@@ -2,12 +2,12 @@
 //! server that both have is the file's.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use colibri_api::{ServerFacts, ServerState, Servers};
 use colibri_client::{ClientError, Daemon, DaemonTool, ToolResult};
 use colibri_text::{brief, counted};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::config::ConfiguredServer;
@@ -103,7 +103,7 @@ impl ToolSources {
 
     /// Says what was not said before.
     fn say_once(&self, notes: &[String]) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         notes
             .iter()
             .filter(|note| !said.contains(note))

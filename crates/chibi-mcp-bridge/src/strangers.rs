@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Refused connections of one user after which the user is passed over.
 const MAX_REFUSED: u32 = 64;
@@ -24,13 +25,9 @@ struct Refusals {
 }
 
 impl Strangers {
-    fn lock(&self) -> MutexGuard<'_, Refusals> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a connection of this user that was refused.
     pub(crate) fn count_refusal(&self, uid: u32, now: Instant) {
-        let mut refusals = self.lock();
+        let mut refusals = self.0.lock();
         let (since, count) = refusals.counts.entry(uid).or_insert((now, 0));
         if now.saturating_duration_since(*since) >= PERIOD {
             (*since, *count) = (now, 0);
@@ -44,7 +41,7 @@ impl Strangers {
     /// Takes from a table the callers that are passed over, in place of those before: all of a user who was refused too
     /// often, and what is closed. Connections that are not accepted yet are among them.
     pub(crate) fn pass_over(&self, callers: impl Iterator<Item = (SocketAddrV4, Option<u32>)>, now: Instant) {
-        let mut refusals = self.lock();
+        let mut refusals = self.0.lock();
         let is_recent = |since: Instant| now.saturating_duration_since(since) < PERIOD;
         refusals.counts.retain(|_, (since, _)| is_recent(*since));
         let counts = &refusals.counts;
@@ -57,7 +54,7 @@ impl Strangers {
 
     /// True if a connection from this address is closed without a look at whose it is.
     pub(crate) fn is_passed_over(&self, from: SocketAddr, now: Instant) -> bool {
-        match (&self.lock().passed_over, from) {
+        match (&self.0.lock().passed_over, from) {
             (Some((addresses, until)), SocketAddr::V4(from)) => now < *until && addresses.contains(&from),
             _ => false,
         }

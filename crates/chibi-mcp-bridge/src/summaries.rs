@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use colibri_api::{first_sentence, written_sentence};
@@ -14,6 +14,7 @@ use colibri_client::ToolResult;
 use colibri_protocol::{Code, FailureCause, FailureClass};
 use colibri_registry::sha256_hex;
 use colibri_text::brief;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::own_servers::replaced;
@@ -108,7 +109,7 @@ fn queue() -> (mpsc::SyncSender<Vec<SourceTool>>, mpsc::Receiver<Vec<SourceTool>
 }
 
 fn lock(cache: &Mutex<SummaryCache>) -> MutexGuard<'_, SummaryCache> {
-    cache.lock().unwrap_or_else(PoisonError::into_inner)
+    cache.lock()
 }
 
 /// `server:tool:HEX`, HEX being the first eight bytes of SHA-256 over the schema as compact JSON with sorted keys.

@@ -8,8 +8,8 @@ use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::segment::SegmentName;
 use crate::signed_note::{Signer, Verifier};
 use crate::witness::{TrailHead, Witness};
 use crate::writer::{HeadFacts, NoticeSeverity, Notify, SegmentLimits, TrailWriter};
+use parking_lot::{Condvar, Mutex};
 
 /// The time for which written records may wait for fsync(2) where `sync` is off. Half of the 200 ms that the design
 /// allows, so that the fsync itself has the other half.
@@ -167,10 +168,6 @@ struct FlushGroup {
     witnessed: u64,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Trail {
     /// Opens the trail of a state directory, or begins one. Reads only the end of the last segment. Where that does not
     /// end with a seal, the daemon was killed or the machine lost power: a new segment opens with a `recovered` record.
@@ -225,7 +222,7 @@ impl Trail {
             grouped: Condvar::new(),
             lock,
         });
-        inner.show(&locked(&inner.writer), None);
+        inner.show(&inner.writer.lock(), None);
         inner
             .note(reached)
             .map_err(failed_to("write the trail's note", &inner.note))?;
@@ -256,7 +253,7 @@ impl Trail {
     ) -> Result<AppendOutcome, TrailError> {
         let inner = &*self.inner;
         let (first, end) = {
-            let mut writer = locked(&inner.writer);
+            let mut writer = inner.writer.lock();
             let result = writer.append(records);
             inner.show(&writer, Some(result.as_ref().err()));
             (result?, writer.records())
@@ -275,7 +272,7 @@ impl Trail {
     pub fn close(&self) -> Result<(), TrailError> {
         let inner = &*self.inner;
         let (sealed, end) = {
-            let mut writer = locked(&inner.writer);
+            let mut writer = inner.writer.lock();
             if writer.is_closed() {
                 return Ok(());
             }
@@ -284,10 +281,10 @@ impl Trail {
             (sealed, writer.records())
         };
         {
-            locked(&inner.wake).stop = true;
+            inner.wake.lock().stop = true;
             inner.woken.notify_all();
         }
-        if let Some(thread) = locked(&self.thread).take() {
+        if let Some(thread) = self.thread.lock().take() {
             // A panic of the thread was reported when it happened; nothing more can be done about it here.
             let _ = thread.join();
         }
@@ -303,10 +300,10 @@ impl Trail {
     #[must_use]
     pub fn status(&self) -> TrailStatus {
         let (synced, witnessed) = {
-            let group = locked(&self.inner.group);
+            let group = self.inner.group.lock();
             (group.synced, group.witnessed)
         };
-        let shown = locked(&self.inner.shown);
+        let shown = self.inner.shown.lock();
         TrailStatus {
             records: self.inner.records.load(Ordering::Acquire),
             synced,
@@ -351,7 +348,7 @@ impl TrailInner {
     /// Shows what status tells, and notes when appends begin to fail, and when they work again.
     fn show(&self, writer: &TrailWriter, appended: Option<Option<&TrailError>>) {
         self.records.store(writer.records(), Ordering::Release);
-        let mut shown = locked(&self.shown);
+        let mut shown = self.shown.lock();
         if let Some(error) = appended {
             match (&shown.failing, error) {
                 (None, Some(why)) => {
@@ -374,7 +371,7 @@ impl TrailInner {
     /// Tells the thread that there is something to sync.
     fn written(&self) {
         if !self.dirty.swap(true, Ordering::AcqRel) {
-            locked(&self.wake).dirty = true;
+            self.wake.lock().dirty = true;
             self.woken.notify_all();
         }
     }
@@ -384,26 +381,19 @@ impl TrailInner {
         let mut last_head = Instant::now();
         let (mut deaf, mut unnoted) = (false, false);
         loop {
-            let waiting = locked(&self.writer).records() > locked(&self.group).witnessed;
-            let mut wake = locked(&self.wake);
+            let waiting = self.writer.lock().records() > self.group.lock().witnessed;
+            let mut wake = self.wake.lock();
             if !wake.dirty && !wake.stop {
-                wake = if waiting {
+                if waiting {
                     let left = self.witness_after.saturating_sub(last_head.elapsed());
-                    self.woken
-                        .wait_timeout(wake, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
+                    self.woken.wait_for(&mut wake, left);
                 } else {
-                    self.woken.wait(wake).unwrap_or_else(PoisonError::into_inner)
-                };
+                    self.woken.wait(&mut wake);
+                }
             }
             if wake.dirty && !wake.stop {
                 let going = |wake: &mut Wake| !wake.stop;
-                wake = self
-                    .woken
-                    .wait_timeout_while(wake, SYNC_AFTER, going)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                self.woken.wait_while_for(&mut wake, going, SYNC_AFTER);
             }
             wake.dirty = false;
             let stop = wake.stop;
@@ -411,7 +401,7 @@ impl TrailInner {
             self.dirty.store(false, Ordering::Release);
             let due = stop || last_head.elapsed() >= self.witness_after;
             let reached = {
-                let mut writer = locked(&self.writer);
+                let mut writer = self.writer.lock();
                 if due {
                     writer.queue_head();
                 }
@@ -461,9 +451,9 @@ impl TrailInner {
     /// Hands the heads that are on disk to the witness: only those, so that a power failure can never make a head
     /// outlive its records. One that is not taken stays and is tried again.
     fn hand_out_heads(&self) -> io::Result<()> {
-        let synced = locked(&self.group).synced;
+        let synced = self.group.lock().synced;
         loop {
-            let Some(head) = locked(&self.writer).take_head(synced) else {
+            let Some(head) = self.writer.lock().take_head(synced) else {
                 return Ok(());
             };
             let (records, hash, root) = head;
@@ -471,16 +461,16 @@ impl TrailInner {
                 .witness
                 .witness(&TrailHead::sign(&self.signer, records, hash, root));
             if taken.is_err() {
-                locked(&self.writer).put_back(head);
+                self.writer.lock().put_back(head);
                 return taken;
             }
-            locked(&self.group).witnessed = records;
+            self.group.lock().witnessed = records;
         }
     }
 
     /// Waits until all records below `end` are on disk; syncs them itself if nobody does.
     fn sync_until(&self, end: u64) -> Result<(), TrailError> {
-        let mut group = locked(&self.group);
+        let mut group = self.group.lock();
         loop {
             if let Some((range, code)) = &group.failed
                 && range.contains(&end.saturating_sub(1))
@@ -496,14 +486,14 @@ impl TrailInner {
                 return Ok(());
             }
             if group.running {
-                group = self.grouped.wait(group).unwrap_or_else(PoisonError::into_inner);
+                self.grouped.wait(&mut group);
                 continue;
             }
             group.running = true;
             let from = group.synced;
             drop(group);
             let (covered, result) = self.sync_files();
-            group = locked(&self.group);
+            group = self.group.lock();
             group.running = false;
             group.synced = covered;
             if let Err(source) = result {
@@ -516,7 +506,7 @@ impl TrailInner {
     /// Syncs all that was written until now. Returns how many records that covers. After a failure the segment is left:
     /// what of it is on disk is unknown, and a second fsync(2) could say yes without having done it.
     fn sync_files(&self) -> (u64, io::Result<()>) {
-        let unsynced = locked(&self.writer).take_unsynced();
+        let unsynced = self.writer.lock().take_unsynced();
         let mut result = unsynced.files.iter().try_for_each(|file| file.sync_data());
         if result.is_ok() && unsynced.new_file {
             result = File::open(&self.dir).and_then(|dir| dir.sync_all());
@@ -525,7 +515,7 @@ impl TrailInner {
             let dir = self.dir.display();
             let what = format!("cannot sync the trail in {dir}: {error}; going on with a new segment");
             (self.notify)(NoticeSeverity::Error, &what);
-            locked(&self.writer).leave_segment();
+            self.writer.lock().leave_segment();
         }
         (unsynced.covers, result)
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
 use super::refusal::HttpRefusal;
@@ -198,7 +199,7 @@ fn json(status: StatusCode, reply: Reply) -> Response<Reply> {
 
 impl HttpResponse {
     fn poll_events(&self, context: &mut Context<'_>) -> Poll<Option<Result<TakenEvents, CutOff>>> {
-        let mut source = self.open.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut source = self.open.source.lock();
         let Some(source) = &mut *source else {
             return Poll::Ready(None);
         };

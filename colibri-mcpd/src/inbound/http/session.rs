@@ -2,9 +2,10 @@
 //! an id that nobody guesses, and ends by DELETE, or when it was idle for long.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
@@ -55,7 +56,7 @@ struct HttpSessionInner {
 
 impl HttpSession {
     fn inner(&self) -> MutexGuard<'_, HttpSessionInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The one server that its client sees, if it sees but one.
@@ -230,7 +231,7 @@ impl Sessions {
     }
 
     fn inner(&self) -> MutexGuard<'_, HttpSessionTable> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// A session that is not begun: nobody finds it before [`Sessions::begin`]. `None`: the system has no randomness.

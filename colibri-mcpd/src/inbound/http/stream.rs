@@ -2,11 +2,12 @@
 //! that is kept (2025-11-25, basic/transports, "Resumability and Redelivery").
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::reply::{Source, TakenEvents, events};
@@ -91,18 +92,14 @@ impl HttpEventStream {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, HttpEventStreamState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Since when nobody reads it; none while somebody does.
     pub(super) fn alone(&self) -> Option<Instant> {
-        self.state().alone
+        self.state.lock().alone
     }
 
     /// From now on this reader reads it, and no earlier one.
     pub(super) fn read(self: &Arc<HttpEventStream>) -> StreamReader {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.readers += 1;
         state.alone = None;
         state.place = None;
@@ -116,7 +113,7 @@ impl HttpEventStream {
     /// The same, from after an event on; `None` if events since then are not kept.
     pub(super) fn read_after(self: &Arc<HttpEventStream>, event: u64) -> Option<StreamReader> {
         let again = {
-            let state = self.state();
+            let state = self.state.lock();
             let oldest = state.ring.front().map_or(state.last + 1, |oldest| oldest.number);
             if event > state.last || event + 1 < oldest {
                 return None;
@@ -131,7 +128,7 @@ impl HttpEventStream {
 
     /// Takes what nobody reads out of the queue, as far as events are kept.
     pub(super) fn gather(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut context = Context::from_waker(Waker::noop());
         if state.alone.is_none() {
             return;
@@ -143,7 +140,7 @@ impl HttpEventStream {
 
     /// An event without a message, which tells the client from where to read on.
     pub(super) fn prime(&self) -> TakenEvents {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last += 1;
         let text = format!("id: {}-{}\nretry: 1000\ndata:\n\n", self.number, state.last);
         let (number, pieces) = (state.last, vec![Bytes::from(text)]);
@@ -156,7 +153,7 @@ impl HttpEventStream {
 
     /// Makes events of what was taken, and keeps them.
     pub(super) fn note_taken(&self, taken: OutboxBatch) -> TakenEvents {
-        self.note(&mut self.state(), taken)
+        self.note(&mut self.state.lock(), taken)
     }
 
     fn note(&self, state: &mut HttpEventStreamState, taken: OutboxBatch) -> TakenEvents {
@@ -188,7 +185,7 @@ impl HttpEventStream {
 
     /// Its reader is gone, which cancels nothing: its calls go on, in a place of their user's.
     fn left(&self, reader: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.readers != reader {
             return;
         }
@@ -217,7 +214,7 @@ impl HttpEventStream {
 
 impl Drop for HttpEventStream {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         self.kept.bytes.fetch_sub(state.bytes, Ordering::Relaxed);
     }
 }
@@ -238,7 +235,7 @@ impl StreamReader {
 
     /// The next event of the queue; `None` when the stream is over, or another reader reads on.
     pub(super) fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
-        let state = self.stream.state();
+        let state = self.stream.state.lock();
         if state.readers != self.number {
             return Poll::Ready(None);
         }

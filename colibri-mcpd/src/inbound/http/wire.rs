@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
@@ -12,6 +12,7 @@ use hyper::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, shutdown};
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -44,45 +45,41 @@ struct HttpTurnState {
 }
 
 impl HttpTurn {
-    fn state(&self) -> MutexGuard<'_, HttpTurnState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True if somebody has to look at the connection from time to time.
     pub(super) fn is_watched(&self) -> bool {
-        let state = self.state();
+        let state = self.0.lock();
         state.busy || state.begun.is_some()
     }
 
     /// Since when a head has been coming.
     pub(super) fn begun(&self) -> Option<Instant> {
-        self.state().begun
+        self.0.lock().begun
     }
 
     /// True if what the response comes from was cut off.
     pub(super) fn is_cut_off(&self) -> bool {
-        let source = self.state().source.clone();
+        let source = self.0.lock().source.clone();
         source.is_some_and(|source| source.is_discarded())
     }
 
     /// Answers input that is no request with the reason.
     pub(super) fn refuse(&self, refusal: HttpRefusal) {
-        self.state().refusal = Some(refusal);
+        self.0.lock().refusal = Some(refusal);
     }
 
     /// The reason for which the input is no request, if it is none.
     pub(super) fn refusal(&self) -> Option<HttpRefusal> {
-        self.state().refusal.take()
+        self.0.lock().refusal.take()
     }
 
     /// True if what came is no request.
     pub(super) fn is_refused(&self) -> bool {
-        self.state().refusal.is_some()
+        self.0.lock().refusal.is_some()
     }
 
     /// The response comes from here.
     pub(super) fn answers_from(&self, source: &Arc<Outbox>) {
-        self.state().source = Some(source.clone());
+        self.0.lock().source = Some(source.clone());
     }
 }
 
@@ -91,7 +88,7 @@ pub(super) struct Busy(pub(super) Arc<HttpTurn>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.0.lock();
         state.busy = false;
         state.source = None;
         if let Some(reader) = state.reader.take() {
@@ -160,7 +157,7 @@ impl HttpWire {
 
     /// Looks at the head of the next request, if it is its turn and all of it is there.
     fn read_head(&mut self, searched: usize) -> bool {
-        let mut state = self.turn.state();
+        let mut state = self.turn.0.lock();
         if state.busy || self.buffer.is_empty() {
             return false;
         }
@@ -215,7 +212,7 @@ impl Read for HttpWire {
                 return Poll::Ready(Ok(()));
             }
             let waits = {
-                let mut state = self.turn.state();
+                let mut state = self.turn.0.lock();
                 if state.refusal.is_some() {
                     // Whoever drives the connection looks for that next.
                     return Poll::Pending;

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use colibri_api::{PinRow, PinSeen, PinState, PinSubject as Subject};
 use colibri_protocol::Feature;
 use colibri_registry::sha256_hex;
 use colibri_text::visible;
 use colibri_wire::json::string;
+use parking_lot::Mutex;
 
 use super::definition::{MAX_DEFINITION, changed_members, difference, hidden_in, what_is_pinned};
 use super::pin::{Difference, PinError, TrustMode};
@@ -123,10 +123,6 @@ impl Pins {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, PinLedgerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Compares what a server says with its pins, and pins what is trusted on first use. Call it whenever definitions
     /// were learned: at a start, after `list_changed`, from the catalogue.
     ///
@@ -137,7 +133,7 @@ impl Pins {
         instructions: Option<&str>,
         definitions: impl IntoIterator<Item = (Feature, &'d str, &'d [u8])>,
     ) -> PinCheck {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut fresh: BTreeMap<Subject, SavedPin> = BTreeMap::new();
         let mut waiting = BTreeMap::new();
         let mut judgement = PinCheck::NOTHING;
@@ -259,7 +255,7 @@ impl Pins {
 
     /// Every pin, and everything that waits, by server.
     pub fn list(&self) -> Vec<PinRow> {
-        let state = self.state();
+        let state = self.state.lock();
         let mut rows: BTreeMap<(String, Subject), PinRow> = BTreeMap::new();
         let mut row =
             |server: &str, subject: Subject, pin: Option<(&SavedPin, String)>, waits: Option<&WaitingText>| {
@@ -306,7 +302,7 @@ impl Pins {
     /// The difference of the waiting definitions from the approved ones; `None` if nothing waits. Nothing approved
     /// counts as nothing said.
     pub fn diff(&self, server: &str, subject: &Subject) -> Option<Difference> {
-        let state = self.state();
+        let state = self.state.lock();
         let new = &state.waiting.get(server)?.get(subject)?.text;
         let old = self
             .approved(&state, server, subject)
@@ -329,7 +325,7 @@ impl Pins {
     /// # Errors
     /// Something of it does not wait, is something else by now, or the file cannot be written.
     pub fn accept(&self, server: &str, seen: &[PinSeen], by: u32) -> Result<(), PinError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut file = state.file.clone();
         let pins = file.servers.entry(server.to_owned()).or_default();
         for PinSeen { subject, sha256 } in seen {

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::connection::{DaemonAddress, Hello, Unavailable};
@@ -32,6 +32,7 @@ use crate::lines::{LineBuffer, LinePiece, MAX_LINE, each_line};
 use colibri_protocol::error::Code;
 use colibri_text::visible;
 use own_answer::{error_line, refusal};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use peek::{PeekedMessage, comparable};
 use restart::{InFlight, InitializeResult, LegacyHandshake, ReplayableRequest};
 
@@ -136,7 +137,7 @@ impl<W: Write + Send> StdioBridge<W> {
                     }
                 }
                 Err(BridgeError::NoDaemon(error)) => {
-                    let mut state = self.state();
+                    let mut state = self.state.lock();
                     if state.input_ended {
                         return Ok(BridgeEnd::WithoutDaemon);
                     }
@@ -147,11 +148,8 @@ impl<W: Write + Send> StdioBridge<W> {
                     state.wanted = false;
                     self.changed.notify_all();
                     let wait = |state: &mut StdioBridgeState| !state.wanted && !state.input_ended;
-                    drop(
-                        self.changed
-                            .wait_timeout_while(state, pause, wait)
-                            .unwrap_or_else(PoisonError::into_inner),
-                    );
+                    self.changed.wait_while_for(&mut state, wait, pause);
+                    drop(state);
                     pause = (pause * 2).min(BACKOFF.1);
                 }
                 Err(error) => return Err(error),
@@ -187,13 +185,9 @@ impl<W: Write + Send> StdioBridge<W> {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, StdioBridgeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes whole lines to the client.
     fn answer(&self, lines: &[u8]) -> Result<(), BridgeError> {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = self.output.lock();
         output
             .write_all(lines)
             .and_then(|()| output.flush())
@@ -202,7 +196,7 @@ impl<W: Write + Send> StdioBridge<W> {
 
     /// Passes on lines from the client, or answers them if there is no daemon.
     fn forward(&self, piece: &[u8]) -> Result<(), BridgeError> {
-        let state = self.state();
+        let state = self.state.lock();
         let (mut state, stream) = self.wait_for_link(state);
         let Some(stream) = stream else {
             let DaemonLink::Down { why, .. } = &state.link else {
@@ -241,11 +235,7 @@ impl<W: Write + Send> StdioBridge<W> {
             };
             let grace = since.map_or(Duration::ZERO, |since| GRACE.saturating_sub(since.elapsed()));
             if !grace.is_zero() {
-                state = self
-                    .changed
-                    .wait_timeout(state, grace)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                self.changed.wait_for(&mut state, grace);
                 continue;
             }
             match failures_before {
@@ -257,13 +247,13 @@ impl<W: Write + Send> StdioBridge<W> {
                     self.changed.notify_all();
                 }
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     /// Passes the end of stdin on, and makes sure that the connection ends once everything is answered.
     fn half_close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.input_ended = true;
         self.changed.notify_all();
         let DaemonLink::Up(stream) = &state.link else {
@@ -273,15 +263,9 @@ impl<W: Write + Send> StdioBridge<W> {
         let _ = stream.shutdown(Shutdown::Write);
         let waits =
             |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_)) && state.in_flight.has_calls();
-        let state = self
-            .changed
-            .wait_while(state, waits)
-            .unwrap_or_else(PoisonError::into_inner);
+        self.changed.wait_while(&mut state, waits);
         let up = |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_));
-        let (state, _) = self
-            .changed
-            .wait_timeout_while(state, LINGER, up)
-            .unwrap_or_else(PoisonError::into_inner);
+        self.changed.wait_while_for(&mut state, up, LINGER);
         drop(state);
         let _ = stream.shutdown(Shutdown::Both);
     }
@@ -289,11 +273,11 @@ impl<W: Write + Send> StdioBridge<W> {
     /// Connects, opens the client's session again if there was one, and lets requests through.
     fn connect(&self, buffer: &mut LineBuffer) -> Result<Arc<UnixStream>, BridgeError> {
         let stream = self.place.dial(&self.hello)?;
-        let session = self.state().in_flight.session();
+        let session = self.state.lock().in_flight.session();
         if let Some(session) = session {
             self.replay(&stream, buffer, &session)?;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let again = state.in_flight.again();
         (&stream).write_all(&again).map_err(|error| self.broken(error))?;
         let stream = Arc::new(stream);
@@ -409,7 +393,7 @@ impl<W: Write + Send> StdioBridge<W> {
                 Ok(LinePiece::TooLong(beginning)) => {
                     let text = format!("the answer is longer than the limit of {MAX_LINE} bytes a line");
                     if let PeekedMessage::Answer { id } = peek::message(beginning)
-                        && self.state().in_flight.is_answered(id)
+                        && self.state.lock().in_flight.is_answered(id)
                     {
                         self.answer(&error_line(id, Code::FrameTooLong, text))?;
                     }
@@ -424,8 +408,8 @@ impl<W: Write + Send> StdioBridge<W> {
     /// Writes lines from the daemon to the client.
     fn deliver(&self, piece: &[u8]) -> Result<(), BridgeError> {
         // The output is taken first: once nothing is in flight any more, everything has been written.
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.state();
+        let mut output = self.output.lock();
+        let mut state = self.state.lock();
         let drop_these: Vec<_> = each_line(piece)
             .filter(|(_, line)| !state.in_flight.note_received(line))
             .map(|(range, _)| range)
@@ -443,7 +427,7 @@ impl<W: Write + Send> StdioBridge<W> {
 
     /// Answers what was in flight on a connection that has ended. True if there will be no other connection.
     fn disconnected(&self) -> Result<bool, BridgeError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let ended = state.input_ended;
         state.link = DaemonLink::Down {
             since: Some(Instant::now()),

@@ -84,7 +84,7 @@ impl Client {
     /// Returns once the bridge has noticed that its daemon is gone.
     fn wait_until_down(&self) {
         let up = |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_));
-        drop(self.bridge.changed.wait_while(self.bridge.state(), up).unwrap());
+        self.bridge.changed.wait_while(&mut self.bridge.state.lock(), up);
     }
 
     /// Closes stdin, and returns how the bridge ended and what was still delivered.

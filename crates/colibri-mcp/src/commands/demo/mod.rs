@@ -5,9 +5,9 @@ pub(crate) mod daemon;
 pub(crate) mod server;
 mod stage;
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 

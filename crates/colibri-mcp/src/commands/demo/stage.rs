@@ -7,12 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, getuid};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use super::super::connect::own_path;
@@ -168,7 +169,7 @@ pub(super) struct Stage {
 }
 
 pub(super) fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
-    stage.lock().unwrap_or_else(PoisonError::into_inner)
+    stage.lock()
 }
 
 impl Stage {

@@ -4,9 +4,9 @@ mod model;
 pub(crate) mod program;
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::super::connect::own_path;

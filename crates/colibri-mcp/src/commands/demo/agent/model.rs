@@ -2,9 +2,10 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::super::stage::KEY;
@@ -51,7 +52,7 @@ impl DemoModel {
 
     /// The requests so far.
     pub(super) fn seen(&self) -> ModelTraffic {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.seen.lock()
     }
 }
 
@@ -77,7 +78,7 @@ fn serve(stream: TcpStream, seen: &Mutex<ModelTraffic>) -> io::Result<()> {
     let answer = answer(&request);
     let (tokens_in, tokens_out) = (length / 4, answer.to_string().len() as u64 / 4);
     {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = seen.lock();
         seen.requests += 1;
         seen.with_key += u64::from(has_key);
         seen.tokens_in += tokens_in;
