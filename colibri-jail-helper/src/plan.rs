@@ -182,7 +182,7 @@ pub struct PlannedMount {
     pub path: PathBuf,
     /// Its required owner.
     pub owner: u32,
-    /// Inside the jail.
+    /// The path in the jail.
     pub at: PathBuf,
     /// Writable inside.
     pub write: bool,

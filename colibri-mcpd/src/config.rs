@@ -59,7 +59,7 @@ pub struct DaemonFlags {
     /// Open the external-call gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
     #[arg(long)]
     external_call: bool,
-    /// Hold users to this cost mode for whom none is set: fast, smart or max; without it, agents alone, to smart
+    /// The cost mode of users for whom none is set: fast, smart or max; without it, agents alone, to smart
     #[arg(long, value_name = "MODE", env = "COLIBRI_COST_MODE")]
     cost_mode: Option<CostMode>,
     /// Have servers that were never seen started with the daemon, so that no list waits for them; --private does, too
@@ -72,7 +72,7 @@ pub struct DaemonFlags {
     /// server model-api [env: COLIBRI_SUMMARIES=1]
     #[arg(long)]
     summaries: bool,
-    /// Ask this model of the server model-api for them
+    /// The model of the server model-api that writes them
     #[arg(long, value_name = "MODEL", env = "COLIBRI_SUMMARY_MODEL", default_value = "ratatoskr:free/text-generation",
           value_parser = model_name)]
     summary_model: String,

@@ -35,8 +35,8 @@ pub(crate) struct ServerChild<'p> {
 }
 
 impl ServerChild<'_> {
-    /// Turns this process into the server. `enter` puts it into the jail; it is called once everything that a hostile
-    /// root of a persistent jail could reach through this process is closed or barred.
+    /// Makes this process the server. `enter` puts it into the jail; it is called once everything that a hostile root
+    /// of a persistent jail could reach through this process is closed or barred.
     ///
     /// # Errors
     /// A step failed and nothing was executed; the caller says so and ends.

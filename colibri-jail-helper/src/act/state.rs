@@ -155,7 +155,7 @@ impl StateDirectory {
         ))
     }
 
-    /// Asks a live supervisor to end, and waits until it has; gives the record to the caller if the supervisor left
+    /// Signals a live supervisor to end, and waits until it has; gives the record to the caller if the supervisor left
     /// it behind.
     ///
     /// # Errors

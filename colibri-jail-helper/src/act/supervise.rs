@@ -1,4 +1,4 @@
-//! Watching an instance from its start to the last of its processes.
+//! Supervision of an instance from its start to the last of its processes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The ways out that an instance of an agent has: its door to the daemon, and its model's relay. Who listens there knows
-//! agents; agents do not know who listens.
+//! The listeners of an agent's instance: its door to the daemon, and its model's relay. Who listens there knows agents;
+//! agents do not know who listens.
 
 use std::io;
 use std::path::Path;

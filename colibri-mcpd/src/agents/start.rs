@@ -39,7 +39,7 @@ pub struct AgentOrder {
 }
 
 /// The directory of an instance's ways out, and what is open there.
-type WaysOut = (Box<Path>, Vec<Box<dyn ListenGuard>>);
+type InstanceListeners = (Box<Path>, Vec<Box<dyn ListenGuard>>);
 
 /// The work for which an instance is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,7 +284,12 @@ impl AgentRoster {
     }
 
     /// Opens the ways out of an instance: its door, and the relay to its model if it has one.
-    fn open_ways(&self, door: &Arc<AgentSocket>, entry: &Arc<AgentEntry>, person: Caller) -> Result<WaysOut, String> {
+    fn open_ways(
+        &self,
+        door: &Arc<AgentSocket>,
+        entry: &Arc<AgentEntry>,
+        person: Caller,
+    ) -> Result<InstanceListeners, String> {
         let (id, starting) = (&door.agent, "the daemon is still starting: try again");
         let doors = self.doors.get().ok_or(starting)?;
         let made = doors.open(door.clone(), person);

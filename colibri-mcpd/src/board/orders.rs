@@ -87,7 +87,7 @@ pub struct Board {
     over: Mutex<VecDeque<String>>,
     /// Instances that are gone, and why, whose tasks are not taken back yet.
     gone: Mutex<Vec<(String, String)>>,
-    /// Held while a change is made, so that what follows from changes does so in their order.
+    /// Locked while a change is made, so that what follows from changes does so in their order.
     changing: Mutex<()>,
     claimed: Mutex<ClaimTable>,
     changes: broadcast::Sender<Arc<TaskChange>>,

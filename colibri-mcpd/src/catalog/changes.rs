@@ -40,7 +40,7 @@ impl Changes {
         self.come.send_replace(());
     }
 
-    /// Tells when there are some, for as long as they are noted at all.
+    /// Notifies when there are some, for as long as they are noted at all.
     pub fn come(&self) -> watch::Receiver<()> {
         self.come.subscribe()
     }

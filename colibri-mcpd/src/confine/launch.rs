@@ -166,7 +166,7 @@ pub enum SpawnError {
         /// The system's error.
         error: io::Error,
     },
-    /// The keeper could not start the server.
+    /// The supervisor could not start the server.
     #[error("{detail}")]
     Keeper {
         /// The supervisor's text.

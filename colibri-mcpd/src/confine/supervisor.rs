@@ -1,5 +1,5 @@
-//! The keeper: a small process between the daemon and each host server, so that nothing of the server is left behind,
-//! however the daemon ends.
+//! The supervisor: a small process between the daemon and each host server, so that nothing of the server is left
+//! behind, however the daemon ends.
 //!
 //! It is the daemon's own executable, started again with a hidden first argument:
 //!

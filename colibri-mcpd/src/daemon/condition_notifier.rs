@@ -34,7 +34,7 @@ struct NotifiedConditions {
 }
 
 impl Daemon {
-    /// Tells what happens, for as long as it is waited for.
+    /// Sends notices of conditions, for as long as it is waited for.
     pub async fn notice_always(self: &Arc<Daemon>) {
         // A file system that hangs is no reason to tell nothing else.
         tokio::select! {

@@ -110,7 +110,7 @@ impl Connection {
         self.told.notify_waiters();
     }
 
-    /// Tells the client that a list has changed, if it wants to know.
+    /// Notifies the client that a list has changed, if it wants to know.
     fn tell_changed(&self, feature: Feature) {
         let client = &self.client;
         if self.initialized.load(Ordering::Acquire) {
@@ -269,7 +269,7 @@ impl Connections {
         self.chain.finish(closed.collect());
     }
 
-    /// Tells clients to go that do not read.
+    /// Closes the connections of clients that do not read.
     async fn watch_budgets(connections: Weak<Connections>) {
         loop {
             sleep(ROUND).await;
@@ -293,7 +293,7 @@ impl Connections {
         }
     }
 
-    /// Tells clients when what they are offered has changed.
+    /// Notifies clients when their catalog has changed.
     async fn watch_changes(connections: Weak<Connections>, changes: Weak<Changes>, mut come: watch::Receiver<()>) {
         while come.changed().await.is_ok() {
             sleep(DEBOUNCE).await;
@@ -308,8 +308,8 @@ impl Connections {
         }
     }
 
-    /// Tells each client of the lists that changed for it: nobody is told that a server has changed that they may not
-    /// see.
+    /// Notifies each client of the lists that changed for it: nobody is told that a server has changed that they may
+    /// not see.
     fn tell_changes(&self, changed: &ChangedFeatures) {
         let all = self.all();
         debug!(
@@ -335,7 +335,8 @@ impl Connections {
         }
     }
 
-    /// Tells those clients that their list of tools has changed whom another client policy shows other ones of the same.
+    /// Notifies those clients that their list of tools has changed whom another client policy shows other ones of the
+    /// same.
     pub fn tell_list_modes(&self, before: &Clients) {
         if !self.chain.rules.gates.load().is_open(Gate::External) {
             return;

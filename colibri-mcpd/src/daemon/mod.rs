@@ -96,15 +96,15 @@ pub struct Daemon {
     pub connections: Arc<Connections>,
     /// The logins that were begun.
     pub logins: Logins,
-    /// Turns at adding up what things cost.
+    /// Slots for adding up costs.
     pub sums: UserSlots,
-    /// Turns at looking through all tools.
+    /// Slots for looking through all tools.
     pub searches: UserSlots,
-    /// Turns at our own tools, which wait for the disk.
+    /// Slots for calls of our own tools, which wait for the disk.
     pub tools: UserSlots,
-    /// Turns at reading long messages.
+    /// Slots for reading long messages.
     pub long_messages: UserSlots,
-    /// Turns at taking over what was read of long lines, for each user alone.
+    /// Slots for taking over pieces of long lines, for each user alone.
     pub long_lines: UserSlots,
     /// The destinations of notices.
     pub notices: Notices,

@@ -170,7 +170,7 @@ impl Drop for SocketDirectory {
     }
 }
 
-/// A door that is listened at. Dropped, it closes: nobody comes any more, who is there goes, and its directory goes too.
+/// A listening agent socket. When it is dropped, it closes: its connections end, and its directory is removed.
 struct OpenAgentSocket {
     accepting: JoinHandle<()>,
     inside: Arc<AgentSocketContext>,

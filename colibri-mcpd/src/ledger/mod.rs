@@ -28,7 +28,7 @@ const FORGOTTEN_AT_A_TIME: u32 = 7;
 #[derive(Default)]
 pub struct CostLedger {
     book: Mutex<Book>,
-    /// Held while the book is written to the store.
+    /// Locked while the book is written to the store.
     written: Mutex<FlushedCosts>,
 }
 

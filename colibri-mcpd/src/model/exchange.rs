@@ -54,7 +54,7 @@ pub(super) struct RelayContext {
     pub(super) ledger: Arc<CostLedger>,
     /// Room for bodies, from their first byte until the model answers.
     pub(super) room: Arc<peer::ByteBudget>,
-    /// Turns at judging long bodies.
+    /// Slots for checking long bodies.
     pub(super) judging: UserSlots,
 }
 

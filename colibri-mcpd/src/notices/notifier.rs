@@ -37,7 +37,7 @@ pub fn name(text: &str) -> Value {
 }
 
 impl Notices {
-    /// Tells a notice. Neither waits nor fails.
+    /// Sends a notice. Neither waits nor fails.
     pub fn tell(&self, event: NoticeEvent, facts: impl IntoIterator<Item = (&'static str, Value)>) {
         let mut id = [0; 8];
         // Without randomness, which is as good as impossible, who gets it twice cannot tell.

@@ -104,7 +104,7 @@ pub(crate) enum RequiredToken {
     Grant,
 }
 
-/// Asks an issuer's token endpoint. `form` says which grant; the client's id and proof are added.
+/// Sends a request to an issuer's token endpoint. `form` has the grant; the client's id and proof are added.
 ///
 /// # Errors
 /// What the endpoint, or the way to it, has against it. No secret is in it.

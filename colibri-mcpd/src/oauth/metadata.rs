@@ -39,10 +39,10 @@ pub(crate) struct AuthorizationServer {
     /// The scopes that it can issue.
     #[serde(default)]
     pub(crate) scopes_supported: Vec<String>,
-    /// Ways of PKCE.
+    /// The supported methods of PKCE.
     #[serde(default)]
     pub(crate) code_challenge_methods_supported: Vec<String>,
-    /// Ways in which a client proves who it is; without the member, `client_secret_basic`.
+    /// The supported methods of client authentication; without the member, `client_secret_basic`.
     #[serde(default)]
     pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// True if the address of a document may be a client's id.

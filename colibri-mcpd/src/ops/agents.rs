@@ -157,7 +157,7 @@ async fn open(
     opened.map_err(|error| format!("its events are not kept any more: {error}"))
 }
 
-/// Tells the events of an instance: those that are kept, and with `follow` those that come, until it has ended.
+/// Streams the events of an instance: those that are kept, and with `follow` those that come, until it has ended.
 async fn events(
     stream: AnswerStream,
     caller: OperatorCaller,

@@ -48,8 +48,8 @@ pub(super) fn start(
     });
 }
 
-/// Tells it what is honoured, and holds the call: every list, and the resources of servers that it may read and whose
-/// server takes the subscription.
+/// Acknowledges the subscription, and keeps the call open: every list, and the resources of servers that it may read
+/// and whose server takes the subscription.
 fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &RequestId, filter: &SubscriptionFilter) {
     let asked = resources(daemon, chain, &mut call, filter);
     let tasks = tasks(daemon, &call, filter);

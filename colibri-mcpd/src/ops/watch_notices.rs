@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::operator;
 use super::stream::AnswerStream;
 
-/// Tells, until somebody ends it.
+/// Streams notices, until somebody ends it.
 pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
     if !stream.send("colibri/watching-notices", &NoticesSubscribed { watch: stream.id() }) {
         return;

@@ -129,7 +129,7 @@ impl Port {
         }
     }
 
-    /// Tells that a request comes to nothing.
+    /// Reports that a request fails.
     pub(super) fn tell(&self, id: Option<u64>, failed: ExchangeError) {
         let ExchangeError { kind, message } = failed;
         let _ = self.faults.send(SendError { id, kind, message });

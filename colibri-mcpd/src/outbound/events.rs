@@ -149,7 +149,7 @@ async fn send(port: Arc<Port>, to: Uri, line: Bytes) {
     }
 }
 
-/// Tells what became of the session to the first request, and ends it.
+/// Reports the session's end to the first request, and ends it.
 async fn refuse_first(port: &Port, mut reader: FrameReader<DuplexStream>, failed: ExchangeError) {
     while reader.fill().await.unwrap_or(false) {
         while let Some(frame) = reader.pop() {

@@ -240,7 +240,7 @@ impl OutboundSession {
         });
     }
 
-    /// Tells something while others follow, as soon as there is room for it.
+    /// Sends a notification while others follow, as soon as there is room for it.
     async fn tell_beside(self: &Arc<Self>, line: Bytes, tasks: &mut JoinSet<()>) {
         let (session, room) = (self.clone(), self.room(&line).await);
         tasks.spawn(async move {

@@ -18,7 +18,7 @@ pub struct Slab<T> {
     slots: Vec<SlabSlot<T>>,
     free: Vec<u32>,
     used: usize,
-    /// The turns that slots which are not there any more may have had.
+    /// The number of uses that removed slots may have had.
     before: u64,
 }
 

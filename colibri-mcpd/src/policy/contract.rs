@@ -579,7 +579,7 @@ mod tests {
             r#"{"structuredContent":{"model_used":"m\u202e","tokens_in":3,"tokens_out":"5","stop_reason":null,"x":1}}"#;
         assert_eq!(
             facts(whole).unwrap(),
-            r#"Facts { event: "model_call", fields: [("model", Text("m\\u{202e}")), ("tokens_in", Number(3)), ("tokens_out", Text("5"))] }"#
+            r#"ResultFacts { event: "model_call", fields: [("model", Text("m\\u{202e}")), ("tokens_in", Number(3)), ("tokens_out", Text("5"))] }"#
         );
         assert_eq!(facts(r#"{"content":[]}"#), None);
     }

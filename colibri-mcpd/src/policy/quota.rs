@@ -1,4 +1,4 @@
-//! Shares: what one user may take of what all users have in common, so that none can take it from the others.
+//! Quotas: the part of the common resources that one user may take, so that none can take them from the others.
 //! Operators have no share: what is kept back for them is how a host is mended that others keep busy.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::usage::{CostRule, DailyUsage, Terms, UserBudget};
 use colibri_api::{CostDay, CostMode};
 
-/// The shares of every user.
+/// The quota of every user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserQuota {
     /// Connections of all users.
@@ -89,7 +89,7 @@ pub struct UserQuotas {
     clients: AtomicUsize,
     /// Those of them that came through agents' doors.
     agents: AtomicUsize,
-    /// Kept for as long as the daemon runs: who comes back finds what was taken.
+    /// The usage of each user, for as long as the daemon runs: a user who comes back finds it again.
     users: Mutex<HashMap<u32, Arc<UserUsage>>>,
     /// Serialises the storing of usage.
     keeping: Mutex<()>,
@@ -142,7 +142,7 @@ impl UserQuotas {
             .clone()
     }
 
-    /// A share like a user's for an agent that runs for them, which is to take nothing from the user's own.
+    /// A quota like a user's for an agent that runs for them, which takes nothing from the user's own.
     pub fn of_agent(&self, person: u32) -> Arc<UserUsage> {
         self.new_share(Some(self.of(person)))
     }
@@ -323,7 +323,7 @@ impl UserUsage {
         self.spending.of_list(day, bytes, most)
     }
 
-    /// Held by who looks at what is left and then takes of it.
+    /// Locked between the look at the rest and the taking of it.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.measuring.lock()
     }

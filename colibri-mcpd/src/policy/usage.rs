@@ -1,4 +1,4 @@
-//! Spending: the bytes of answers that people and agents have, and the cost mode that says how many they may have.
+//! Usage: the bytes of answers that people and agents have, and the cost mode that says how many they may have.
 //!
 //! A mode that goes up at its budget is not kept anywhere: it follows from what was set and what is spent, so that it
 //! stands after a restart as it stood before, and goes no way but up until the day is over.

@@ -1,5 +1,5 @@
-//! Turns at what takes a while: one thing of a user at a time, and a few of all. A user's agents wait for their person, and
-//! for each other, no longer than for one thing of each.
+//! Slots for long work: one thing of a user at a time, and a few of all. A user's agents wait for their person, and for
+//! each other, no longer than for one thing of each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of all users.
+/// The slots of all users.
 #[derive(Debug)]
 pub struct UserSlots {
     /// Of each instance of an agent and of each person, and of each person with all of these.

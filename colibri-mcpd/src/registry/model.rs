@@ -44,7 +44,7 @@ impl ModelSpec {
 /// Permissions of requests to a model beyond text. Names may end in a `*`, which stands for the rest of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelPermissions {
-    /// Ways out of the jail.
+    /// Egress from the jail.
     pub allow: Vec<ModelAllow>,
     /// The models that may be used; empty: every one that does not search by itself.
     pub models: Vec<String>,

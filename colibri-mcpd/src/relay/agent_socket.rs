@@ -1,4 +1,4 @@
-//! The door of an agent, as far as the calls that come through it have to know it.
+//! The agent socket that a call came in on, as far as the call has to know it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

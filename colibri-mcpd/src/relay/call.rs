@@ -123,7 +123,7 @@ pub enum CallArguments {
     Missing,
     /// The place where the server reads them too.
     At(Range<usize>),
-    /// Inside the arguments of `colibri_external_mcp_call_tool` or `colibri_call_tool`, which stand at `outer`.
+    /// In the arguments of `colibri_external_mcp_call_tool` or `colibri_call_tool`, which stand at `outer`.
     Within {
         /// The place that the server is to read instead of.
         outer: Range<usize>,

@@ -19,7 +19,7 @@ use colibri_protocol::Feature;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_wire::RequestId;
 
-/// The asking side of calls: a connection, or one request over HTTP.
+/// The client side of calls: a connection, or one request over HTTP.
 pub struct Client {
     /// The session's agreement and abilities.
     pub session: Arc<ClientSession>,

@@ -67,7 +67,7 @@ impl ClientRequest {
         self.number
     }
 
-    /// Asks. `progress` is told what the client says meanwhile.
+    /// Sends the request. `progress` gets the client's progress notifications meanwhile.
     ///
     /// # Errors
     /// The client is gone.

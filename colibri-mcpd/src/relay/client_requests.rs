@@ -35,7 +35,7 @@ pub(super) struct OpenClientRequest {
     pub(super) progress: Option<ClientProgress>,
 }
 
-/// Told of a client's progress: the message, and where its `params` stand.
+/// Receives a client's progress: the message, and the place of its `params`.
 pub type ClientProgress = Box<dyn Fn(&Bytes, Range<usize>) + Send>;
 
 /// The answer of a client. It counts as the client's until it is let go.

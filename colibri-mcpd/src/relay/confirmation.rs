@@ -36,8 +36,8 @@ impl Chain {
         call.version.is_modern() && call.askable().can(ElicitationKind::Form)
     }
 
-    /// Asks the person behind a modern client whether a call may be made, who gets to read what `arguments` say of it.
-    /// If the retry says so, it goes to its target as confirmed.
+    /// Requests confirmation of a call from the person behind a modern client, who gets to read its `arguments`. If the
+    /// retry says so, it goes to its target as confirmed.
     pub fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
         let described = call.target.describe();
         let confirmation = Confirmation {
@@ -218,7 +218,7 @@ pub struct PersonElicitation {
 }
 
 impl Chain {
-    /// Asks the person behind a legacy client whether a call may be made. `None`: it cannot be asked.
+    /// Requests confirmation of a call from the person behind a legacy client. `None`: it takes no requests.
     pub fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<PersonElicitation> {
         if call.version.is_modern() || !call.askable().can(ElicitationKind::Form) {
             return None;

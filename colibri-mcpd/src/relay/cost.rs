@@ -225,7 +225,7 @@ pub fn weighs_media(call: &Call, length: usize) -> bool {
     length > MOST_COUNTED && has_budget(call)
 }
 
-/// Held while an answer is measured and counted that could go beyond its client's budget: of answers that come at the
+/// Locked while an answer is measured and counted that could go beyond its client's budget: of answers that come at the
 /// same time each finds what those before it have left.
 pub fn alone<'a>(call: &'a Call, outcome: &CallOutcome) -> Option<MutexGuard<'a, ()>> {
     let CallOutcome::Relayed(relayed) = outcome else {

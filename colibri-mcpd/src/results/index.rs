@@ -93,7 +93,7 @@ impl Index {
         Ok(())
     }
 
-    /// Turns a reservation into usage, since the result is written, or frees it.
+    /// Makes a reservation usage, since the result is written, or frees it.
     pub(super) fn settle(&mut self, owner: &ResultOwner, handle: Handle, length: u64, written: Option<SystemTime>) {
         match written {
             Some(created) => self.insert(owner.clone(), handle, length, created, true),

@@ -34,7 +34,7 @@ pub(crate) struct AdvertisedItems {
     digest: Arc<ArcSwap<String>>,
     context: Arc<ServerContext>,
     inner: Mutex<AdvertisedItemsInner>,
-    /// Held while definitions are judged: what was judged last is also what counts.
+    /// Locked while definitions are checked: the last check is also the one that counts.
     judging: Arc<tokio::sync::Mutex<()>>,
     /// True if it is in the table of tools.
     in_table: AtomicBool,

@@ -46,7 +46,7 @@ pub struct ServerDependencies {
     pub shares: Arc<UserQuotas>,
 }
 
-/// Told when a start is over: whether what a server offers has changed.
+/// Notified when a start is over; true if the server's advertised items have changed.
 type DiscoveryObserver = Box<dyn Fn(bool) + Send + Sync>;
 
 /// The parts that all servers share.

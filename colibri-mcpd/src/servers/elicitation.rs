@@ -16,7 +16,7 @@ use tracing::debug;
 use super::exclusive_slots::SlotHolder;
 use super::open_elicitations::{ElicitationEnd, NotTaken, failed};
 use super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionObserver};
-use super::suspended_call::HeldElicitation;
+use super::suspended_call::SuspendedElicitation;
 use super::tap::Direction;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::{Client, ClientRequest, ClientResponse, PATIENCE};
@@ -196,7 +196,7 @@ impl ServerSession {
         })
     }
 
-    /// Asks a modern client for something in answer to its call, which is held until the retry.
+    /// Sends a modern client an input request in answer to its call, which is suspended until the retry.
     fn ask_in_answer_to(
         self: &Arc<Self>,
         whom: ElicitationTarget,
@@ -213,7 +213,7 @@ impl ServerSession {
         let record = self.record_of(ask, &whom, whom.number);
         self.begin_record(&record, text.as_bytes())
             .map_err(|failure| failed(failure.message))?;
-        let asked = HeldElicitation {
+        let asked = SuspendedElicitation {
             id: id.text().into(),
             ask,
             params: params.into(),

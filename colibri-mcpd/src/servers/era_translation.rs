@@ -19,7 +19,7 @@ use colibri_wire::{Edits, Json};
 const MAX_ROUNDS: u32 = 10;
 
 /// One thing that the client is asked.
-struct BridgedQuestion {
+struct TranslatedRequest {
     /// The server's key of it, as it was written.
     key: String,
     ask: ElicitationKind,
@@ -28,7 +28,8 @@ struct BridgedQuestion {
 }
 
 impl ServerSession {
-    /// Asks the client of a call what the server's answer asks for, and calls the server again with what was answered.
+    /// Sends the requests in a server's answer to the client of the call, and calls the server again with the client's
+    /// answers.
     ///
     /// # Errors
     /// The call, and why the client cannot be asked.
@@ -74,12 +75,12 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Asks the client of a call everything at once.
+    /// Sends the client of a call all requests at once.
     fn ask_legacy(
         self: &Arc<Self>,
         call: &Call,
         required: &InputRequired<'_>,
-    ) -> Result<Vec<(BridgedQuestion, ClientRequest)>, Failure> {
+    ) -> Result<Vec<(TranslatedRequest, ClientRequest)>, Failure> {
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";
             return Err(self.failure(Code::ServerAnswerInvalid, message));
@@ -124,7 +125,7 @@ impl ServerSession {
                 call: call.number,
                 request: asking.number(),
             };
-            let question = BridgedQuestion {
+            let question = TranslatedRequest {
                 key: request.key.text().to_owned(),
                 ask: request.ask,
                 record,
@@ -147,7 +148,7 @@ impl ServerSession {
     /// Waits until everything is answered: `inputResponses`.
     async fn answers(
         &self,
-        asked: Vec<(BridgedQuestion, ClientRequest)>,
+        asked: Vec<(TranslatedRequest, ClientRequest)>,
         held: &SuspendedCall,
         until: Instant,
     ) -> Result<String, Failure> {
@@ -185,7 +186,7 @@ impl ServerSession {
     /// The member of `inputResponses` that a client's answer becomes.
     fn response(
         &self,
-        question: &mut BridgedQuestion,
+        question: &mut TranslatedRequest,
         answer: Result<ClientResponse, NoResponse>,
     ) -> Result<String, Failure> {
         question.is_over = true;

@@ -39,7 +39,7 @@ impl SlotHolder {
     }
 }
 
-/// The turns of one server.
+/// The slots of one server.
 #[derive(Default)]
 pub(super) struct ExclusiveSlots {
     /// The calls in each process, and their number.
@@ -54,7 +54,7 @@ pub(super) struct ExclusiveSlot {
 }
 
 impl ExclusiveSlots {
-    /// A turn in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
+    /// A slot in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
     pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize, whose: SlotHolder) -> Option<ExclusiveSlot> {
         let mut taken = self.taken.lock();
         let is_as = |(key, (of, _)): &(&ProcessKey, &(SlotHolder, usize))| key.is_beside(first) && of.is_as(whose);

@@ -89,7 +89,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Asks the server something of our own.
+    /// Sends the server a request of our own.
     ///
     /// # Errors
     /// The process is gone, or does not answer in time.
@@ -129,7 +129,7 @@ impl ServerSession {
         }
     }
 
-    /// Asks the server for something whose answer, if one comes, says nothing.
+    /// Sends the server a request whose answer, if one comes, is ignored.
     pub fn ask_without_answer(&self, message: impl FnOnce(u64) -> Vec<u8>) {
         let mut state = self.state();
         if let Some(number) = state.pending.reserve() {

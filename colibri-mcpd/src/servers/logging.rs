@@ -29,7 +29,7 @@ impl ServerSession {
         }
     }
 
-    /// Tells a legacy server the least level that is wanted of it, if it is another one.
+    /// Sends a legacy server the least level that is wanted of it, if it is another one.
     fn set_level(&self, state: &mut ServerSessionState) {
         let least = state.watching.levels.values().map(|(level, _)| *level).min();
         let (Some(level), true) = (least, state.says.can.logging && !state.version.is_modern()) else {

@@ -49,7 +49,7 @@ struct OpenElicitation {
     session: u64,
     /// True if it ends with the calls of that client.
     of_call: bool,
-    /// Told why it is over before it is answered.
+    /// Receives the reason for which it ends before it is answered.
     over: oneshot::Sender<ElicitationEnd>,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct TaskListener {
     pub(super) outbox: Arc<Outbox>,
     /// The id of its `subscriptions/listen`, as it is written.
     pub(super) subscription: Box<str>,
-    /// Told what the server honours, by its own ids.
+    /// Receives the subscriptions that the server honours, by its own ids.
     pub(super) acknowledged: Option<oneshot::Sender<Vec<String>>>,
 }
 

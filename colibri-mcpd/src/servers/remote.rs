@@ -14,7 +14,7 @@ use crate::confine::{BoxFuture, ServerExit, ServerProcess, SpawnedServer};
 use crate::outbound::{self, Authorizer, Endpoint, SendError};
 use colibri_http::{ConnectionRules, HttpClient};
 
-/// Told what became of requests that have no answer. Of a process none is told.
+/// Receives the failures of requests that have no answer. A process has none.
 pub(super) type Faults = Option<mpsc::UnboundedReceiver<SendError>>;
 
 /// The transport of a server.

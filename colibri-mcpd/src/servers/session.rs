@@ -381,7 +381,7 @@ impl ServerSession {
         !state.draining && state.ending.is_none()
     }
 
-    /// Tells the server something.
+    /// Sends the server a notification.
     pub fn tell(&self, message: &[u8]) {
         self.push(message);
     }

@@ -101,7 +101,7 @@ impl Subscriber {
         self.outbox.push(&updated(&self.shown, self.subscription.as_deref()));
     }
 
-    /// Tells of an update in the server's own words, with these edits.
+    /// Notifies of an update in the server's own words, with these edits.
     pub(super) fn tell(self: &Arc<Self>, words: Option<(&Bytes, &Edits)>) {
         let mut told = self.told.lock();
         if !told.open {
@@ -143,14 +143,14 @@ impl Drop for Subscriber {
 pub(super) struct Subscriptions {
     /// The server, as the registry has it now.
     server: Mutex<Option<Weak<dyn Teller>>>,
-    wanted: Mutex<BTreeMap<ProcessKey, WantedSubscriptions>>,
+    wanted: Mutex<BTreeMap<ProcessKey, DesiredSubscriptions>>,
 }
 
 /// The subscriptions that are wanted of one process, whichever it is.
 #[derive(Default)]
-struct WantedSubscriptions {
+struct DesiredSubscriptions {
     uris: BTreeMap<Box<str>, Vec<Arc<Subscriber>>>,
-    /// Held while a process is brought in line with that.
+    /// Locked while a process is brought in line with that.
     changing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -193,7 +193,7 @@ impl Subscriptions {
     pub(super) fn changed(&self, key: ProcessKey, changing: Arc<tokio::sync::Mutex<()>>) {
         let mut wanted = self.wanted.lock();
         drop(changing);
-        let is_over = |of: &WantedSubscriptions| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
+        let is_over = |of: &DesiredSubscriptions| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
         if wanted.get(&key).is_some_and(is_over) {
             wanted.remove(&key);
         }

@@ -49,7 +49,7 @@ impl ServerSession {
         }
     }
 
-    /// Asks a modern server to tell when its lists change. Nobody waits for it.
+    /// Subscribes to the list changes of a modern server. Nobody waits for it.
     pub(super) fn listen_first(&self) {
         let filter = ServerSession::told_of_itself(&self.says().can);
         if self.version().is_modern() && !filter.is_empty() {
@@ -57,7 +57,7 @@ impl ServerSession {
         }
     }
 
-    /// Asks a modern server to tell this, and no longer what it was asked before.
+    /// Subscribes to this at a modern server, in place of the subscription before.
     fn listen(&self, filter: SubscriptionFilter) -> Option<oneshot::Receiver<Result<SubscriptionFilter, RpcError>>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
@@ -282,7 +282,7 @@ impl HostedServer {
         });
     }
 
-    /// Tells whoever is subscribed to it that a resource was updated.
+    /// Notifies the subscribers of a resource of its update.
     pub(super) fn updated(&self, key: ProcessKey, frame: &Bytes, params: Json<'_>, own: &str) {
         for subscriber in self.subscriptions.concerned(key, own) {
             // Who sees the server alone knows its own URIs.

@@ -14,7 +14,7 @@ use colibri_protocol::input::{InputQuestion, REQUESTS_LIMIT, input_required_resu
 use colibri_protocol::{Askable, ElicitationKind, Failure, RpcError, Version};
 
 /// Something that a server asked about a call of a modern client.
-pub(super) struct HeldElicitation {
+pub(super) struct SuspendedElicitation {
     /// The server's id of it, as it wrote it.
     pub id: Box<str>,
     /// The kind of request.
@@ -36,7 +36,7 @@ pub(super) struct SuspendedServerCall {
     /// The rest of the call's time limits: without progress, and in all.
     pub left: (Duration, Duration),
     /// The open requests, by our keys.
-    pub asked: Vec<(String, HeldElicitation)>,
+    pub asked: Vec<(String, SuspendedElicitation)>,
     /// The number of all requests.
     pub count: usize,
     /// The server's answer, which came all the same.
@@ -71,7 +71,7 @@ impl SuspendedServerCall {
     ///
     /// # Errors
     /// What to answer the server: too much is asked already.
-    pub(super) fn ask(&mut self, asked: HeldElicitation) -> Result<(), RpcError> {
+    pub(super) fn ask(&mut self, asked: SuspendedElicitation) -> Result<(), RpcError> {
         self.has_room()?;
         self.count += 1;
         self.asked.push((self.count.to_string(), asked));

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::open_elicitations::failed;
 use super::session::{PendingReply, ServerSession};
-use super::suspended_call::{HeldElicitation, SuspendedServerCall, Ticket};
+use super::suspended_call::{SuspendedElicitation, SuspendedServerCall, Ticket};
 use crate::relay::pending_work::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
 use crate::relay::request_state::{RetryPurpose as State, RetryRefusal};
 use crate::relay::{Call, CallOutcome, Chain, Client, Waits, refused};
@@ -86,11 +86,11 @@ impl ServerSession {
         }
     }
 
-    /// Asks the modern client of a call for something, in answer to the call, which is held until the retry.
+    /// Sends the modern client of a call input requests, in answer to the call, which is suspended until the retry.
     ///
     /// # Errors
     /// What to answer the server: nobody is asked.
-    pub(super) fn hold(self: &Arc<Self>, number: u64, asked: HeldElicitation) -> Result<(), RpcError> {
+    pub(super) fn hold(self: &Arc<Self>, number: u64, asked: SuspendedElicitation) -> Result<(), RpcError> {
         let client = match self.state().pending.get_mut(number) {
             Some(PendingReply::Held(held)) => return held.ask(asked),
             Some(PendingReply::Call { call, .. }) => call.client.clone(),
@@ -154,7 +154,7 @@ impl ServerSession {
         self.chain.finish(vec![(call, outcome)]);
     }
 
-    /// A held call goes on with its retry.
+    /// Resumes a suspended call with its retry.
     fn resume(self: &Arc<Self>, of: &Arc<Ticket>, retry: Box<Call>) {
         let mut state = self.state();
         let version = state.version;
@@ -218,7 +218,7 @@ impl ServerSession {
         }
     }
 
-    /// Asks a client again for what its retry did not say.
+    /// Repeats the input requests that a client's retry did not answer.
     fn ask_again(self: &Arc<Self>, retry: Box<Call>, ticket: &Arc<Ticket>) {
         let id = match self.chain.ticket(&retry.client, self.retry(ticket)) {
             Ok(id) => id,
@@ -237,8 +237,8 @@ impl ServerSession {
         self.ask_in_answer(retry, ticket.number, &id);
     }
 
-    /// Tells the server what it asked for.
-    fn tell_answers(&self, told: Vec<(HeldElicitation, ClientReply, Vec<u8>)>) {
+    /// Sends the server the answers to its requests.
+    fn tell_answers(&self, told: Vec<(SuspendedElicitation, ClientReply, Vec<u8>)>) {
         for (asked, said, result) in told {
             let answer = match asked.record.ends(&self.chain.recorder, said.name(), Some(&result)) {
                 Ok(()) => AnswerBody::Result(result),
@@ -248,8 +248,8 @@ impl ServerSession {
         }
     }
 
-    /// Tells the server that what it asked for comes to nothing.
-    fn tell_nothing(&self, asked: impl IntoIterator<Item = HeldElicitation>, why: &str) {
+    /// Reports to the server that its requests fail.
+    fn tell_nothing(&self, asked: impl IntoIterator<Item = SuspendedElicitation>, why: &str) {
         for asked in asked {
             // Where that cannot be recorded, there is no answer that may not be told.
             let _ = asked.record.ends(&self.chain.recorder, "given up", None);
@@ -288,7 +288,7 @@ impl ServerSession {
         held.min_by_key(|(since, _)| *since)
     }
 
-    /// A held call is not waited for any more: the server is told. `lost`: what its retry is answered with.
+    /// Ends a suspended call and reports it to the server. `lost`: the answer to its retry.
     pub(super) fn give_up(&self, of: &Ticket, why: &str, lost: Option<&Failure>) {
         let mut state = self.state();
         let is_its = |pending: &&mut PendingReply| matches!(pending, PendingReply::Held(held) if std::ptr::eq(&*held.ticket, of));

@@ -1,4 +1,4 @@
-//! Watching what the daemon and a server say to each other.
+//! The tap: a view of the messages between the daemon and a server.
 //!
 //! What nobody watches costs one relaxed atomic load a frame. What somebody watches is handed over as it is, to be
 //! redacted and shown elsewhere: into a queue with a limit, beyond which frames are dropped and counted, so that who

@@ -86,7 +86,7 @@ impl ServerSession {
         true
     }
 
-    /// Tells the client that listens what became of a task.
+    /// Notifies the listening client of a task's outcome.
     pub(super) fn task_told(self: &Arc<Self>, number: u64, frame: &Bytes, params: Json<'_>) {
         let task = match UpstreamTask::read(params) {
             Ok(task) => task,

@@ -151,7 +151,7 @@ impl SummaryMaker {
         Ok(first)
     }
 
-    /// Asks about a tool, and again if that fails: whether there is an answer.
+    /// Requests a summary of a tool, and again if that fails; true if there is an answer.
     async fn summarise(&mut self, tool: &SummarisableTool) -> Result<bool, BatchEnd> {
         for _ in 0..ATTEMPTS {
             let Some(context) = aside(|| self.tools.context(tool)) else {

@@ -86,7 +86,7 @@ impl SummaryTable {
             .filter(|text| !text.is_empty())
     }
 
-    /// Tells when there are others than before: a number that is another one then.
+    /// Notifies when there are others than before: a number that is another one then.
     pub fn come(&self) -> watch::Receiver<u64> {
         self.come.subscribe()
     }

@@ -29,7 +29,7 @@ use config::BridgeConfig;
 use connection::ChibiBridge;
 use say::say;
 
-/// Offers Colibri's tools to programs that speak to the chibi bridge, over loopback, to its own user alone.
+/// Serves Colibri's tools to programs that speak to the chibi bridge, over loopback, to its own user alone.
 ///
 /// The home is CHIBI_HOME, else ~/.chibi. Servers are those of mcp-bridge.toml there, and those of this machine's
 /// service. It ends by itself when nobody has connected for a while.

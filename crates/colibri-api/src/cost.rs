@@ -42,7 +42,7 @@ impl CostMode {
 pub struct Budgets {
     /// Bytes of a whole session.
     pub session_bytes: u64,
-    /// Turns kept before older ones are to be compacted.
+    /// The number of turns kept before older ones are to be compacted.
     pub uncompacted_turns: u32,
     /// Bytes of one tool result; null: unlimited.
     pub tool_result_bytes: Option<u64>,

@@ -112,7 +112,7 @@ pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, ClientError> {
     }
 }
 
-/// The turn to start the bridge: while it is there, nobody else starts one.
+/// The lock for starting the bridge: while it is there, nobody else starts one.
 struct Starting(PathBuf);
 
 impl Starting {

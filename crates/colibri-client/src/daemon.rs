@@ -52,7 +52,7 @@ pub fn members(text: &str) -> Result<RawMembers, serde_json::Error> {
 /// let mut daemon = Daemon::connect(&Daemon::socket(), Instant::now() + Duration::from_secs(30))?;
 /// let result = daemon.call_tool("git__log", r#"{"count": 3}"#)?;
 /// println!("{}", result.text);
-/// # Ok::<(), colibri_client::Error>(())
+/// # Ok::<(), colibri_client::ClientError>(())
 /// ```
 #[derive(Debug)]
 pub struct Daemon {
@@ -131,7 +131,7 @@ impl Daemon {
         })
     }
 
-    /// Asks for something; `params` is a JSON object without line ends.
+    /// Sends a request and returns its result; `params` is a JSON object without line ends.
     ///
     /// # Errors
     /// [`ClientError::Refused`]: the daemon answered with an error. [`ClientError::TimedOut`], [`ClientError::Io`],

@@ -1,4 +1,4 @@
-//! Turns the URIs in a server's answers into URIs that clients can send back: in blocks that link to or embed a
+//! Rewrites the URIs in a server's answers into URIs that clients can send back: in blocks that link to or embed a
 //! resource, in resource contents, in `_meta` that names an app's page, and in errors.
 //!
 //! Only these places are edited; URIs in plain text stay as the server wrote them. Each edit is an insertion

@@ -128,7 +128,7 @@ struct TrailInner {
     woken: Condvar,
     group: Mutex<FlushGroup>,
     grouped: Condvar,
-    /// Held for as long as the trail is open: flock(2) keeps other processes out.
+    /// Locked for as long as the trail is open: flock(2) keeps other processes out.
     lock: File,
 }
 
@@ -368,7 +368,7 @@ impl TrailInner {
         }
     }
 
-    /// Tells the thread that there is something to sync.
+    /// Notifies the thread that there is something to sync.
     fn written(&self) {
         if !self.dirty.swap(true, Ordering::AcqRel) {
             self.wake.lock().dirty = true;

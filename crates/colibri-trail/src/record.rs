@@ -100,7 +100,7 @@ pub enum Validation {
     Exact,
 }
 
-/// The door of an agent.
+/// The socket of an agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Through<'a> {
     /// The agent's id in the registry.

@@ -81,7 +81,7 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     Ok(dropped)
 }
 
-/// The kept part of a segment: its last line that has the state of the trail, which is its seal, or, where the daemon
+/// The part of a segment that stays: its last line that has the state of the trail, which is its seal, or, where the daemon
 /// was killed, the line nearest to it. `None` where it has no record.
 ///
 /// # Errors

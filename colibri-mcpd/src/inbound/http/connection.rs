@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use super::front::Front;
 use super::head::MAX_HEAD;
 use super::refusal::HttpRefusal;
-use super::wire::{Busy, HttpTurn, HttpWire, is_gone};
+use super::wire::{Busy, HttpExchange, HttpWire, is_gone};
 use crate::inbound::connection::InboundConnection;
 
 /// The longest time for the head of a request.
@@ -40,7 +40,7 @@ enum HttpConnectionEvent {
 /// Serves a connection until the client is gone or told to go.
 pub(in crate::inbound) async fn serve(front: Arc<Front>, visitor: InboundConnection, stream: UnixStream) {
     visitor.connection.speaks_http();
-    let (stream, turn, visitor) = (Arc::new(stream), Arc::new(HttpTurn::default()), Arc::new(visitor));
+    let (stream, turn, visitor) = (Arc::new(stream), Arc::new(HttpExchange::default()), Arc::new(visitor));
     let why = drive(front, &visitor, &stream, &turn).await;
     visitor.client.disconnect();
     visitor.client.outbox.close();
@@ -56,7 +56,7 @@ async fn drive(
     front: Arc<Front>,
     visitor: &Arc<InboundConnection>,
     stream: &Arc<UnixStream>,
-    turn: &Arc<HttpTurn>,
+    turn: &Arc<HttpExchange>,
 ) -> &'static str {
     let service = service_fn(|request: Request<_>| {
         let (front, visitor, turn) = (front.clone(), visitor.clone(), turn.clone());
@@ -130,7 +130,7 @@ async fn drive(
     }
 }
 
-/// Tells a client that there is no place for it.
+/// Answers a client that there is no place for it.
 pub(in crate::inbound) async fn turn_away(stream: UnixStream, why: String) {
     finish(stream, Some(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
 }

@@ -18,7 +18,7 @@ use super::post::{Post, VERSION, find, no_session};
 use super::refusal::HttpRefusal;
 use super::reply::{Reply, TakenEvents};
 use super::session::Sessions;
-use super::wire::HttpTurn;
+use super::wire::HttpExchange;
 use crate::daemon::Daemon;
 use crate::inbound::connection::InboundConnection;
 use crate::peer::{Outbox, PartialMessage};
@@ -57,7 +57,7 @@ impl Front {
     pub(super) async fn answer(
         &self,
         visitor: &InboundConnection,
-        turn: &HttpTurn,
+        turn: &HttpExchange,
         request: Request<Incoming>,
     ) -> Response<Reply> {
         let (parts, body) = request.into_parts();
@@ -82,7 +82,7 @@ impl Front {
     async fn serve(
         &self,
         visitor: &InboundConnection,
-        turn: &HttpTurn,
+        turn: &HttpExchange,
         parts: &Parts,
         body: Incoming,
     ) -> Result<Response<Reply>, HttpRefusal> {
@@ -112,7 +112,7 @@ impl Front {
     async fn post(
         &self,
         visitor: &InboundConnection,
-        turn: &HttpTurn,
+        turn: &HttpExchange,
         (parts, only): (&Parts, Option<&str>),
         body: Incoming,
     ) -> Result<Response<Reply>, HttpRefusal> {
@@ -134,7 +134,7 @@ impl Front {
     fn listen(
         &self,
         visitor: &InboundConnection,
-        turn: &HttpTurn,
+        turn: &HttpExchange,
         (parts, only): (&Parts, Option<&str>),
     ) -> Result<Response<Reply>, HttpRefusal> {
         refuse_modern(parts)?;

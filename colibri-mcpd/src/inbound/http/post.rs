@@ -14,7 +14,7 @@ use super::refusal::HttpRefusal;
 use super::reply::{Reply, Source, TakenEvents, events, spaced};
 use super::session::{HttpSession, Sessions};
 use super::stream::StreamReader;
-use super::wire::HttpTurn;
+use super::wire::HttpExchange;
 use crate::daemon::Daemon;
 use crate::daemon::connections::ConnectionKind as Entered;
 use crate::inbound::messages::{ClientMessages, split_batch};
@@ -45,7 +45,7 @@ pub(super) struct Post<'p> {
     pub(super) daemon: &'p Arc<Daemon>,
     pub(super) sessions: &'p Arc<Sessions>,
     pub(super) caller: Caller,
-    pub(super) turn: &'p HttpTurn,
+    pub(super) turn: &'p HttpExchange,
     pub(super) headers: &'p HeaderMap,
     /// The one server that it sees.
     pub(super) only: Option<&'p str>,

@@ -26,12 +26,12 @@ const READ: usize = 64 * 1024;
 /// A buffer of at most so many bytes is kept for the next request.
 const KEPT: usize = 4 * 1024;
 
-/// The turn on a connection: the client's, to send a request, or ours, to answer it.
+/// The exchange on a connection: the client sends a request, or the daemon answers it.
 #[derive(Debug, Default)]
-pub(super) struct HttpTurn(Mutex<HttpTurnState>);
+pub(super) struct HttpExchange(Mutex<HttpExchangeState>);
 
 #[derive(Debug, Default)]
-struct HttpTurnState {
+struct HttpExchangeState {
     /// A request was handed over, and its response is not over.
     busy: bool,
     /// Since when there is a part of a head.
@@ -44,7 +44,7 @@ struct HttpTurnState {
     source: Option<Arc<Outbox>>,
 }
 
-impl HttpTurn {
+impl HttpExchange {
     /// True if somebody has to look at the connection from time to time.
     pub(super) fn is_watched(&self) -> bool {
         let state = self.0.lock();
@@ -84,7 +84,7 @@ impl HttpTurn {
 }
 
 /// A request is being answered; its response is over when this is dropped.
-pub(super) struct Busy(pub(super) Arc<HttpTurn>);
+pub(super) struct Busy(pub(super) Arc<HttpExchange>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -111,7 +111,7 @@ enum RequestPart {
 /// The connection, as hyper reads and writes it.
 pub(super) struct HttpWire {
     stream: Arc<UnixStream>,
-    turn: Arc<HttpTurn>,
+    turn: Arc<HttpExchange>,
     place: RequestPart,
     /// The bytes that were read and not handed over.
     buffer: BytesMut,
@@ -119,7 +119,7 @@ pub(super) struct HttpWire {
 }
 
 impl HttpWire {
-    pub(super) fn new(stream: Arc<UnixStream>, turn: Arc<HttpTurn>) -> HttpWire {
+    pub(super) fn new(stream: Arc<UnixStream>, turn: Arc<HttpExchange>) -> HttpWire {
         HttpWire {
             stream,
             turn,

@@ -75,7 +75,7 @@ impl CommandContext {
         Ok(DaemonConnection::open(&self.place, self.read_only)?)
     }
 
-    /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
+    /// Calls one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
     pub(crate) fn show<T: DeserializeOwned>(
         &self,
         tool: &str,
@@ -95,7 +95,7 @@ impl CommandContext {
         Ok(self.connect()?.ask(method, params)?)
     }
 
-    /// Tells a person something beside the answer.
+    /// Prints a note for a person beside the answer.
     ///
     /// # Errors
     /// It cannot be written.

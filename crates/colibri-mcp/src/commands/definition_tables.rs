@@ -120,7 +120,7 @@ pub(crate) fn resources(arguments: &Resources, context: &CommandContext) -> Resu
     }
 }
 
-/// Asks, and takes no question for an answer.
+/// Sends the request, and accepts no input request in place of an answer.
 fn ask(connection: &mut DaemonConnection, method: &str, params: &Value) -> Result<Box<RawValue>, RequestError> {
     #[derive(Deserialize)]
     struct DefinitionKind {

@@ -24,7 +24,7 @@ const MAX_BROWSERS: usize = 64;
 pub(crate) struct LoginArguments {
     /// The server, as `colibri-mcp servers` shows it
     server: String,
-    /// Ask for this beside what the server names
+    /// A scope to request beside those that the server names
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
     /// Read an ID token of the entry's identity provider from standard input, in place of asking for consent

@@ -102,7 +102,7 @@ pub(crate) enum ClientCommand {
     Import(import::ImportArguments),
     /// Removes a server: its entry, what was installed for it, and its secrets
     Remove(remove::RemoveArguments),
-    /// Offers a server that was disabled, or that was edited since you agreed to it
+    /// Enables a server that was disabled, or that was edited since you agreed to it
     Enable(enable::EnableArguments),
     /// Keeps a server in the registry, but offers it to nobody
     Disable(enable::EnableArguments),

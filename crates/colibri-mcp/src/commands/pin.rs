@@ -52,7 +52,7 @@ enum PinAction {
         #[command(flatten)]
         what: PinTarget,
         /// All that waits of this server
-        #[arg(long, conflicts_with = "What")]
+        #[arg(long, conflicts_with = "PinTarget")]
         all: bool,
         /// The hash that `pin diff` showed, of one thing or of all
         #[arg(long, value_name = "HASH")]
@@ -190,7 +190,7 @@ fn accept(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the person. Everything but a yes is a no.
+/// Prompts the person. Everything but a yes is a no.
 fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, CommandError> {
     let what = if number == 1 { "this" } else { "all of this" };
     terminal::print(&format!("\nAccept {what}? [y/N]"))?;

@@ -137,7 +137,7 @@ fn expanded(file: &str) -> std::path::PathBuf {
     }
 }
 
-/// Asks for a value. A secret is not shown as it is typed.
+/// Prompts for a value. A secret is not shown as it is typed.
 fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
     let choices = match want.choices.is_empty() {
         true => String::new(),

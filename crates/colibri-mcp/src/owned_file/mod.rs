@@ -300,7 +300,7 @@ impl FileChange {
     }
 }
 
-/// Asks a person. Without a terminal nobody can be asked.
+/// Prompts a person. Without a terminal nobody can be asked.
 ///
 /// # Errors
 /// The answer is no.

@@ -351,7 +351,7 @@ fn give(path: &Path, user: &User) -> Result<(), CommandError> {
         .map_err(|error| CommandError::Machine(format!("{} cannot be given to {}: {error}", path.display(), user.name)))
 }
 
-/// Tells the supervisor to end the daemon, and waits until both have ended.
+/// Signals the supervisor to end the daemon, and waits until both have ended.
 fn end(daemon: &mut Child) -> Result<(), String> {
     drop(daemon.stdin.take());
     match daemon.wait() {
@@ -361,7 +361,7 @@ fn end(daemon: &mut Child) -> Result<(), String> {
     }
 }
 
-/// Asks again and again, for a time.
+/// Repeats a request, for a time.
 pub(super) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     loop {

@@ -107,7 +107,7 @@ impl GlasspaneScreen {
 }
 
 impl Screen for GlasspaneScreen {
-    type Heard = FeedEvent;
+    type Event = FeedEvent;
 
     fn update(&mut self, heard: FeedEvent) {
         self.model.update(heard);

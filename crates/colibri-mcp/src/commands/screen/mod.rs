@@ -49,10 +49,10 @@ pub(crate) enum News<T> {
 /// The values that are shown.
 pub(crate) trait Screen {
     /// An event of the daemon's feed.
-    type Heard: Send + 'static;
+    type Event: Send + 'static;
 
     /// Takes it in.
-    fn update(&mut self, heard: Self::Heard);
+    fn update(&mut self, heard: Self::Event);
 
     /// There is no news, for this reason.
     fn trouble(&mut self, why: Option<String>);
@@ -106,7 +106,7 @@ pub(crate) fn width() -> u16 {
 /// ends, which is a failure and tried again, or until nobody wants news any more.
 pub(crate) fn show<S: Screen>(
     mut screen: S,
-    mut listen: impl FnMut(&Sender<News<S::Heard>>) -> Result<(), CommandError> + Send + 'static,
+    mut listen: impl FnMut(&Sender<News<S::Event>>) -> Result<(), CommandError> + Send + 'static,
 ) -> Result<ExitCode, CommandError> {
     let told = Arc::new(AtomicI32::new(0));
     let tell = told.clone();
@@ -174,7 +174,7 @@ impl Drop for TerminalGuard {
 fn watch<S: Screen>(
     mut terminal: ratatui::DefaultTerminal,
     mut screen: S,
-    news: &Receiver<News<S::Heard>>,
+    news: &Receiver<News<S::Event>>,
     told: &AtomicI32,
 ) -> Result<(), CommandError> {
     let mut lost: Option<(Instant, String)> = None;
@@ -237,7 +237,7 @@ mod tests {
     fn control_c_ends_every_screen() {
         struct Deaf;
         impl Screen for Deaf {
-            type Heard = ();
+            type Event = ();
             fn update(&mut self, (): ()) {}
             fn trouble(&mut self, _: Option<String>) {}
             fn draw(&mut self, _: Rect, _: &mut Buffer) {}

@@ -122,7 +122,7 @@ struct CreateTaskArguments {
     /// 0 is the lowest, 9 the highest
     #[arg(long)]
     priority: Option<u32>,
-    /// Share it: with `all`, or with a group of yours
+    /// The group to share it with: `all`, or a group of yours
     #[arg(long, value_name = "GROUP")]
     share: Option<String>,
     #[command(flatten)]

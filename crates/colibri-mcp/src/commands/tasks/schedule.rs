@@ -12,7 +12,7 @@ use colibri_api::{Schedule, Schedules};
 #[derive(Debug, clap::Args)]
 pub(super) struct CreateScheduleArguments {
     #[command(flatten)]
-    when: When,
+    when: ScheduleTimes,
     #[command(flatten)]
     what: ScheduledTask,
     /// All that somebody needs to know to do the task; `-` reads it from standard input
@@ -31,7 +31,7 @@ pub(super) struct CreateScheduleArguments {
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct When {
+struct ScheduleTimes {
     /// Minute, hour, day, month and weekday as cron has them, in UTC: "0 3 * * mon"
     #[arg(long)]
     cron: Option<String>,

@@ -50,7 +50,7 @@ struct TopScreen {
 }
 
 impl Screen for TopScreen {
-    type Heard = Box<Overview>;
+    type Event = Box<Overview>;
 
     fn update(&mut self, overview: Box<Overview>) {
         self.model.update(*overview);

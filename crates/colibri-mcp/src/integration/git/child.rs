@@ -140,7 +140,7 @@ impl ProcessGroup {
         !matches!(waitid(Id::Pid(self.leader), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// Tells all of the group to end, and waits a moment for its leader.
+    /// Signals all of the group to end, and waits a moment for its leader.
     fn ask_to_end(&mut self) {
         let _ = killpg(self.leader, Signal::SIGTERM);
         let until = Instant::now() + GRACE;

@@ -78,7 +78,7 @@ fn call(connection: &mut DaemonConnection, asked: &Value) -> Result<Value, Comma
     Ok(json!({ "type": "tool_result", "tool_use_id": asked["id"], "content": content, "is_error": result.is_error }))
 }
 
-/// Asks the model, which answers with a stream of events: the blocks of its message.
+/// Sends a request to the model, which answers with a stream of events: the blocks of its message.
 fn ask(request: &Value) -> Result<Vec<Value>, CommandError> {
     let wrong = |why: &str| CommandError::Machine(format!("the model's answer: {why}"));
     let url = std::env::var("ANTHROPIC_BASE_URL").map_err(|_| wrong("ANTHROPIC_BASE_URL does not say where it is"))?;

@@ -19,7 +19,7 @@ use colibri_trail::{EventName, RecordFields, RecordFilter, RecordView, show};
 pub(super) const NAME: usize = 120;
 /// Pieces that the time is cut into, at most.
 const MAX_BINS: u64 = 288;
-/// Ways of calls that are told apart; the others are counted together.
+/// The most paths of calls that are shown apart; the others are counted together.
 const MAX_PATHS: usize = 200;
 /// Tools that are told apart, each by path; the others are counted together.
 const MAX_TOOLS: usize = 1000;

@@ -38,7 +38,7 @@ struct LedgerRow {
     tokens: u64,
 }
 
-/// Asks for the costs since the day of this time, milliseconds since the epoch. `None`: the daemon tells none.
+/// Requests the costs since the day of this time, milliseconds since the epoch. `None`: the daemon tells none.
 ///
 /// # Errors
 /// The connection is lost, or the answer cannot be read.
