@@ -27,7 +27,7 @@ pub const STARTED: &str = "helper: started jid=";
 pub const UNBOUNDED: &str = " bounded=no";
 
 /// The directory of registry, policy and secrets. No switch moves it: who could, would choose what root trusts.
-pub const CONFIG_DIR: &str = "/usr/local/etc/colibri";
+pub(crate) const CONFIG_DIR: &str = "/usr/local/etc/colibri";
 
 /// The policy.
 pub const POLICY: &str = "/usr/local/etc/colibri/jail-policy.json";

@@ -104,7 +104,7 @@ impl fmt::Display for JailName {
 
 /// True if a path is absolute and says one thing only: no empty, `.` or `..` component, no trailing slash, no control
 /// character, not `/` itself, and short enough for a mount table (1,024 bytes with what is put before it).
-pub fn is_plain_path(path: &str) -> bool {
+pub(crate) fn is_plain_path(path: &str) -> bool {
     path.len() <= 800
         && !path.chars().any(char::is_control)
         && path

@@ -163,7 +163,7 @@ fn http_host(text: &str) -> Result<String, String> {
 }
 
 /// A refusal of the command line that repeats nothing of the webhook's URL, in which a token may be.
-pub fn without_url(mut refusal: clap::Error) -> clap::Error {
+pub(crate) fn without_url(mut refusal: clap::Error) -> clap::Error {
     let is_url = matches!(refusal.get(ContextKind::InvalidArg),
         Some(ContextValue::String(argument)) if argument.starts_with("--webhook "));
     if is_url {
@@ -288,7 +288,7 @@ impl DaemonFlags {
     ///
     /// # Errors
     /// What is wrong with them, or the text that they ask for.
-    pub fn of_command_line(arguments: &[OsString]) -> Result<DaemonFlags, clap::Error> {
+    pub(crate) fn of_command_line(arguments: &[OsString]) -> Result<DaemonFlags, clap::Error> {
         let command = DaemonFlags::command().mut_args(unset_if_empty);
         DaemonFlags::from_arg_matches(&command.try_get_matches_from(arguments)?)
     }

@@ -139,12 +139,12 @@ impl AgentRoster {
     }
 
     /// From now on instances have doors.
-    pub fn open_doors(&self, doors: Arc<dyn Doors>) {
+    pub(crate) fn open_doors(&self, doors: Arc<dyn Doors>) {
         let _ = self.doors.set(doors);
     }
 
     /// From now on instances have their models.
-    pub fn open_models(&self, models: Arc<dyn Models>) {
+    pub(crate) fn open_models(&self, models: Arc<dyn Models>) {
         let _ = self.models.set(models);
     }
 
@@ -256,7 +256,7 @@ impl AgentRoster {
     }
 
     /// True if the daemon before this one left the instance of this session running.
-    pub fn was_left(&self, session: &str) -> bool {
+    pub(crate) fn was_left(&self, session: &str) -> bool {
         self.left.contains(session)
     }
 
@@ -270,7 +270,7 @@ impl AgentRoster {
     ///
     /// # Errors
     /// What the system says.
-    pub fn events_of(&self, session: &str) -> std::io::Result<EventReader> {
+    pub(crate) fn events_of(&self, session: &str) -> std::io::Result<EventReader> {
         EventReader::open(&self.shelf.events(session))
     }
 

@@ -60,7 +60,7 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::Task`] where there is none; [`StoreError::Sqlite`].
-    pub fn status_of(&self, id: u64) -> Result<TaskStatus, StoreError> {
+    pub(crate) fn status_of(&self, id: u64) -> Result<TaskStatus, StoreError> {
         Ok(self.store.task(id)?.0.said.status)
     }
 
@@ -84,7 +84,7 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn task_counts(&self, who: Option<BoardActor<'_>>) -> Result<[(TaskStatus, u64); 7], StoreError> {
+    pub(crate) fn task_counts(&self, who: Option<BoardActor<'_>>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         self.store.task_counts(who.map_or(Actor::DAEMON, BoardActor::actor))
     }
 

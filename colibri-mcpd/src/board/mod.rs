@@ -16,7 +16,7 @@ mod timing;
 pub use changes::TaskChange;
 pub use choice::{Candidate, Spawns};
 pub use lookup::origin;
-pub use orders::{Board, BoardActor, LEASE, ScheduledToolCaller, TaskCounters};
+pub use orders::{Board, BoardActor, ScheduledToolCaller, TaskCounters};
 
 #[cfg(test)]
 mod tests;

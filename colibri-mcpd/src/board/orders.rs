@@ -18,7 +18,7 @@ use crate::relay::{AgentSocket, CallRules, Chain, Recorder};
 use crate::store::{Actor, ClaimOrder, Database, Seeks, StoreError, Tell, now_ms};
 
 /// The time for which a person's claim lasts without a call of theirs on the task.
-pub const LEASE: Duration = Duration::from_secs(15 * 60);
+pub(crate) const LEASE: Duration = Duration::from_secs(15 * 60);
 /// Changes that are kept for who watches slowly.
 const KEPT_CHANGES: usize = 256;
 /// Instances that have ended that are known as such: far more than can have a call on its way.
@@ -140,7 +140,7 @@ impl Board {
     }
 
     /// From now on agents are run by this.
-    pub fn set_spawns(&self, spawns: Arc<dyn Spawns>) {
+    pub(crate) fn set_spawns(&self, spawns: Arc<dyn Spawns>) {
         if self.spawns.set(spawns).is_err() {
             warn!("who runs agents is known already");
         }
@@ -148,7 +148,7 @@ impl Board {
     }
 
     /// From now on scheduled calls are made by this.
-    pub fn set_calls(&self, calls: Arc<dyn ScheduledToolCaller>) {
+    pub(crate) fn set_calls(&self, calls: Arc<dyn ScheduledToolCaller>) {
         if self.calls.set(calls).is_err() {
             warn!("who makes calls is known already");
         }
@@ -404,16 +404,8 @@ impl Board {
             .unwrap_or_default()
     }
 
-    /// The task that an instance has, if it has one.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`].
-    pub fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
-        self.store.held_by(session)
-    }
-
     /// An instance is gone: what it had, or was to have, goes back to the queue, and it gets no other.
-    pub fn instance_ended(&self, session: &str, why: &str) {
+    pub(crate) fn instance_ended(&self, session: &str, why: &str) {
         self.ends(session);
         self.askers().remove(session);
         self.gone.lock().push((session.to_owned(), why.to_owned()));
@@ -426,7 +418,7 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`]; what it was to have is free when the daemon starts again.
-    pub fn start_failed(&self, session: &str) -> Result<(), StoreError> {
+    pub(crate) fn start_failed(&self, session: &str) -> Result<(), StoreError> {
         self.ends(session);
         self.store.free_of(session, self.now())?;
         self.changed.notify_one();

@@ -21,7 +21,7 @@ impl Board {
     /// # Errors
     /// [`StoreError::Timing`] for a timing that is none or never comes; [`StoreError::Schedules`], [`StoreError::Sqlite`],
     /// [`StoreError::Unrecorded`].
-    pub fn schedule_work(
+    pub(crate) fn schedule_work(
         &self,
         who: BoardActor<'_>,
         timing: Timing,
@@ -61,7 +61,7 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::Task`] where it is not this person's; [`StoreError::Sqlite`].
-    pub fn unschedule(&self, who: BoardActor<'_>, id: u64) -> Result<Schedule, StoreError> {
+    pub(crate) fn unschedule(&self, who: BoardActor<'_>, id: u64) -> Result<Schedule, StoreError> {
         self.store.delete_schedule(id, who.uid, who.operator)
     }
 

@@ -214,7 +214,7 @@ fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     let bench = bench(&[], false);
     let id = bench.add(ANN, &[]);
     let claim = bench.board.next(ANN, None, None, false).unwrap().unwrap().claim;
-    let lease = LEASE.as_millis() as u64;
+    let lease = super::orders::LEASE.as_millis() as u64;
     pass(lease - 1);
     bench.board.start(ANN, id, claim).unwrap();
     pass(lease - 1);

@@ -63,9 +63,9 @@ pub enum BuiltinTool {
 }
 
 /// The tool that relays to a server's own name of a tool: its call is not answered here.
-pub const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
+pub(crate) const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
 /// The tool that calls another by its name in lists: its call is not answered here either.
-pub const CALL_TOOL: &str = "colibri_call_tool";
+pub(crate) const CALL_TOOL: &str = "colibri_call_tool";
 
 /// The room that answers the call of a built-in tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,9 @@ mod skills;
 
 pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
-pub use definitions::{
-    BuiltinDefinition, BuiltinRoute, BuiltinTool, CALL_TOOL, EXTERNAL_CALL_TOOL, definition, definitions,
-};
+pub(crate) use definitions::CALL_TOOL;
+pub(crate) use definitions::EXTERNAL_CALL_TOOL;
+pub use definitions::{BuiltinDefinition, BuiltinRoute, BuiltinTool, definition, definitions};
 pub use facts::{AdvertisedTools, DaemonView, ExternalTool};
 pub use skills::SkillDirectories;
 
@@ -97,7 +97,7 @@ pub fn create_task(
 }
 
 /// True if the arguments of `colibri_create_task` share the task with others.
-pub fn shares_task(arguments: &[u8]) -> bool {
+pub(crate) fn shares_task(arguments: &[u8]) -> bool {
     let given = read::<CreateTask>(Some(arguments), &BuiltinTool::CreateTask.arguments());
     given.is_ok_and(|given| given.share.is_some())
 }
@@ -339,7 +339,7 @@ pub struct ExternalCall<'a> {
 ///
 /// # Errors
 /// What is wrong with them; [`ArgumentError::outcome`] makes the answer.
-pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>, ArgumentError> {
+pub(crate) fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>, ArgumentError> {
     let known = definition(EXTERNAL_CALL_TOOL)
         .map(BuiltinDefinition::arguments)
         .unwrap_or_default();
@@ -368,7 +368,7 @@ pub struct NamedCall<'a> {
 ///
 /// # Errors
 /// What is wrong with them, or that the tool it names calls others, as this one does.
-pub fn parse_named_call(arguments: Option<&[u8]>) -> Result<NamedCall<'_>, ArgumentError> {
+pub(crate) fn parse_named_call(arguments: Option<&[u8]>) -> Result<NamedCall<'_>, ArgumentError> {
     let known = definition(CALL_TOOL)
         .map(BuiltinDefinition::arguments)
         .unwrap_or_default();

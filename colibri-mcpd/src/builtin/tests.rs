@@ -1,6 +1,6 @@
 use super::*;
 use crate::policy::Gate;
-use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS};
+use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE};
 use colibri_api::{
     CostSetBy, CostUsage, DaemonFacts, FoundTool, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail,
     ServerProcess, ServerState, ServerTransport, TaskShare, UnseenServer,
@@ -1061,7 +1061,7 @@ fn a_store_that_fails_is_an_answer() {
              INSERT INTO tasks (id, title, description, source, status, required_capabilities, priority, created_by,
                  created_at, updated_at)
              SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
-            [MAX_TASKS],
+            [100_000],
         )
         .unwrap();
     assert_eq!(

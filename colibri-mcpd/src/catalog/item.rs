@@ -86,7 +86,7 @@ impl Item {
     }
 
     /// True if it is what would be made of these.
-    pub fn is_still(
+    pub(crate) fn is_still(
         &self,
         server: &Arc<HostedServer>,
         raw: &Bytes,
@@ -176,7 +176,7 @@ impl Item {
     }
 
     /// The definition for a client of a version that sees its server alone: under its own name.
-    pub fn own_definition(&self, client: Version) -> Bytes {
+    pub(crate) fn own_definition(&self, client: Version) -> Bytes {
         match Json::part(&self.raw, 0..self.raw.len()) {
             Some(definition) => self.edited(definition, client, None),
             None => self.raw.clone(),

@@ -101,7 +101,7 @@ impl ServerHost {
     }
 
     /// Removes the values of secrets from text.
-    pub fn redactor(&self) -> Arc<Redactor> {
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
         self.context.redactor()
     }
 
@@ -243,7 +243,7 @@ impl ServerHost {
     }
 
     /// A client wants log messages of another level from now on.
-    pub fn relevel(&self, session: &ClientSession, level: Level) {
+    pub(crate) fn relevel(&self, session: &ClientSession, level: Level) {
         for server in self.all() {
             server.relevel(session, level);
         }

@@ -129,7 +129,7 @@ impl CatalogTable {
 
     /// The items that each server advertises to a client that sees it alone, in no order: with those that collide among
     /// all.
-    pub fn offered_alone(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
+    pub(crate) fn offered_alone(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
         let list = self.lists[feature.index()].origins.values();
         list.filter(|item| item.standing.is_approved())
     }
@@ -146,7 +146,7 @@ impl CatalogTable {
     }
 
     /// The same for who sees the server alone.
-    pub fn by_own_name(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
+    pub(crate) fn by_own_name(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
         let origin = (Arc::from(server), own.to_owned());
         self.lists[feature.index()].origins.get(&origin)
     }

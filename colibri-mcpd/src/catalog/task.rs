@@ -20,7 +20,7 @@ struct HostTask {
 
 impl ServerHost {
     /// The process that has a task of a user with these rights, and its server's own id of it.
-    pub fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
+    pub(crate) fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
         let found = self.context.tasks().find(uid, id)?;
         if !sees(rights, &found.server, &found.tool) {
             return None;

@@ -17,5 +17,6 @@ mod tree;
 
 pub use launch::{JailConfig, LaunchSettings, LaunchSpec, PATH, ServerExit, SpawnError};
 pub use priv_mode::{CommandLine, check_program, jail_wrap, prepare_spawn_command};
-pub use spawner::{BoxFuture, ServerProcess, SpawnedServer, Spawner, SystemSpawner, check_contract, session_id};
+pub(crate) use spawner::check_contract;
+pub use spawner::{BoxFuture, ServerProcess, SpawnedServer, Spawner, SystemSpawner, session_id};
 pub use tree::Processes;

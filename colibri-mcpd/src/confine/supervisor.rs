@@ -36,7 +36,7 @@ pub const STARTED: &str = "keeper: started";
 
 /// Variables of the server's environment travel to the keeper under their name with this before it, so that none of
 /// them (`LD_PRELOAD`, say) works on the keeper itself.
-pub const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
+pub(crate) const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
 
 /// Time from the end of the input to TERM, and from TERM to KILL, when the daemon is gone: together well below the two
 /// seconds within which nothing may be left.

@@ -35,7 +35,7 @@ struct NotifiedConditions {
 
 impl Daemon {
     /// Sends notices of conditions, for as long as it is waited for.
-    pub async fn notice_always(self: &Arc<Daemon>) {
+    pub(crate) async fn notice_always(self: &Arc<Daemon>) {
         // A file system that hangs is no reason to tell nothing else.
         tokio::select! {
             () = self.look_always() => {}

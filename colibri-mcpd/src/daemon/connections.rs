@@ -83,7 +83,7 @@ pub struct Connection {
 
 impl Connection {
     /// Waits until the daemon wants the client to go, and tells why.
-    pub async fn told_to_go(&self) -> &'static str {
+    pub(crate) async fn told_to_go(&self) -> &'static str {
         loop {
             let told = self.told.notified();
             if let Some(why) = self.told_to_go.get() {
@@ -94,7 +94,7 @@ impl Connection {
     }
 
     /// Notes that it speaks HTTP.
-    pub fn speaks_http(&self) {
+    pub(crate) fn speaks_http(&self) {
         self.speaks_http.store(true, Ordering::Relaxed);
     }
 
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Has the client go.
-    pub fn tell_to_go(&self, why: &'static str) {
+    pub(crate) fn tell_to_go(&self, why: &'static str) {
         // What was said first holds.
         let _ = self.told_to_go.set(why);
         self.told.notify_waiters();
@@ -196,7 +196,7 @@ impl Connections {
     }
 
     /// A client is gone. Tells whether it was the last of its user.
-    pub fn leave_last(&self, client: &Client) -> bool {
+    pub(crate) fn leave_last(&self, client: &Client) -> bool {
         let mut open = self.open.lock();
         open.remove(&client.connection);
         let uid = client.caller.uid;
@@ -250,7 +250,7 @@ impl Connections {
     }
 
     /// Closes a client's subscriptions: nothing further will be told.
-    pub fn end_subscriptions(&self, client: &Client) {
+    pub(crate) fn end_subscriptions(&self, client: &Client) {
         if let Some(connection) = self.of(client) {
             self.close_held(&connection);
         }
@@ -337,7 +337,7 @@ impl Connections {
 
     /// Notifies those clients that their list of tools has changed whom another client policy shows other ones of the
     /// same.
-    pub fn tell_list_modes(&self, before: &Clients) {
+    pub(crate) fn tell_list_modes(&self, before: &Clients) {
         if !self.chain.rules.gates.load().is_open(Gate::External) {
             return;
         }
@@ -404,6 +404,6 @@ impl Connections {
 }
 
 /// The result of an operator's stream that ends.
-pub fn stream_ended(why: &str) -> AnswerBody {
+pub(crate) fn stream_ended(why: &str) -> AnswerBody {
     AnswerBody::Result(json!({ "ended": why }).to_string().into_bytes())
 }

@@ -39,7 +39,7 @@ use lists::{ListQuery, Lists};
 use sources::SourceMetadata;
 
 /// The most bytes queued in the whole daemon, with what clients began to say.
-pub const MAX_QUEUED: usize = 256 * 1024 * 1024;
+pub(crate) const MAX_QUEUED: usize = 256 * 1024 * 1024;
 /// The longest time in which servers must end: grace, TERM and KILL of their supervisor, and a little more.
 const SERVERS_END: Duration = Duration::from_secs(10);
 
@@ -159,7 +159,7 @@ impl Daemon {
     }
 
     /// An empty queue towards a client of this tenant.
-    pub fn queue_for(&self, tenant: Tenant) -> Arc<Outbox> {
+    pub(crate) fn queue_for(&self, tenant: Tenant) -> Arc<Outbox> {
         Outbox::charged(self.limits.frame + self.limits.ahead, &self.budget, tenant)
     }
 
@@ -227,7 +227,7 @@ impl Daemon {
     }
 
     /// The same for `colibri_external_mcp_list_tools`: listing needs no gate, calling does.
-    pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<HostedServer>)> {
+    pub(crate) fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<HostedServer>)> {
         let unseen = self.unseen_by(&call.client);
         self.host.discover(&unseen, &call.client)
     }
@@ -277,7 +277,7 @@ impl Daemon {
     }
 
     /// Notes why the registry could not be loaded, or that it could.
-    pub fn set_registry_error(&self, error: Option<String>) {
+    pub(crate) fn set_registry_error(&self, error: Option<String>) {
         *self.registry_error.lock() = error;
     }
 

@@ -116,7 +116,7 @@ impl SourceMetadata {
     }
 
     /// Remembers which files are in force now.
-    pub fn remember(&self, config: &DaemonConfig, files: &SourceFiles) {
+    pub(crate) fn remember(&self, config: &DaemonConfig, files: &SourceFiles) {
         let mut in_force = self.in_force.lock();
         let before = in_force.len();
         for (path, is_absent) in [
@@ -144,7 +144,7 @@ impl SourceMetadata {
 ///
 /// # Errors
 /// A file of pins that cannot be read.
-pub fn open_pins(config: &DaemonConfig) -> Result<Pins, PinError> {
+pub(crate) fn open_pins(config: &DaemonConfig) -> Result<Pins, PinError> {
     let trust = if config.pin_strict {
         TrustMode::Strict
     } else {

@@ -34,7 +34,7 @@ pub fn recall(store: &Database, shares: &UserQuotas) -> Result<(), StoreError> {
 
 impl Daemon {
     /// Keeps what is spent, for as long as the daemon runs.
-    pub async fn keep_spending_always(self: &Arc<Daemon>) {
+    pub(crate) async fn keep_spending_always(self: &Arc<Daemon>) {
         loop {
             tokio::time::sleep(OFTEN).await;
             let daemon = self.clone();
@@ -50,7 +50,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn keep_spending(&self) -> Result<(), StoreError> {
+    pub(crate) fn keep_spending(&self) -> Result<(), StoreError> {
         self.host.shares().keep(|unkept| {
             let costs: Vec<_> = unkept.iter().map(|(uid, spent)| cost(*uid, *spent)).collect();
             self.store.keep_costs(&costs)

@@ -17,7 +17,7 @@ use colibri_api::{CostDay, CostSum};
 use parking_lot::Mutex;
 
 /// The interval at which counts go to the store.
-pub const INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The number of days that are stored.
 const KEPT_DAYS: u32 = 400;
@@ -72,7 +72,7 @@ impl CostLedger {
     }
 
     /// Counts a list of tools that was answered.
-    pub fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
+    pub(crate) fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
         self.book.lock().count_list(payer, tools);
     }
 

@@ -26,7 +26,6 @@ pub use relays::ModelRelays;
 pub use request::read_body;
 pub use usage::{Meter, TokenCounts};
 pub use walk::BodyFacts;
-pub use wire::MAX_BODY;
 
 #[cfg(test)]
 mod tests;

@@ -124,7 +124,7 @@ impl Meter {
     }
 
     /// The tokens that the model read, where the answer said so already, at its beginning or in its midst.
-    pub fn read_so_far(&self) -> Option<u64> {
+    pub(crate) fn read_so_far(&self) -> Option<u64> {
         self.read
     }
 

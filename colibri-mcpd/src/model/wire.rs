@@ -21,7 +21,7 @@ use crate::peer::{Outbox, PartialMessage};
 use crate::registry::ModelApi;
 
 /// The most bytes of a body.
-pub const MAX_BODY: usize = 32 << 20;
+pub(crate) const MAX_BODY: usize = 32 << 20;
 /// The longest time that a connection may stay without a request.
 const IDLE: Duration = Duration::from_secs(300);
 /// The longest time for the head of a request, once it has begun.

@@ -112,7 +112,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     /// True if a line has come whose reading may take long.
-    pub fn has_much(&self) -> bool {
+    pub(crate) fn has_much(&self) -> bool {
         const MUCH: usize = 1024 * 1024;
         let in_buffer = || self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some();
         self.lines.iter().any(|line| line.len() >= MUCH) || in_buffer()

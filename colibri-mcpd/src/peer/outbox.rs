@@ -189,7 +189,7 @@ impl Outbox {
 
     /// An empty queue towards a peer that may be cut off when the budget is used up: if this tenant holds most, and of its
     /// peers this one.
-    pub fn charged(limit: usize, budget: &Arc<ByteBudget>, tenant: Tenant) -> Arc<Outbox> {
+    pub(crate) fn charged(limit: usize, budget: &Arc<ByteBudget>, tenant: Tenant) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::empty(limit, budget.clone(), tenant));
         let peer: Arc<dyn BudgetHolder> = outbox.clone();
         budget.enter(Arc::downgrade(&peer));
@@ -212,7 +212,7 @@ impl Outbox {
     }
 
     /// Queues a frame that others get too, between a head and a tail of its own.
-    pub fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &SharedBytes, tail: &[u8]) -> bool {
+    pub(crate) fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &SharedBytes, tail: &[u8]) -> bool {
         let own = head.len() + tail.len() + 1;
         self.put(own + shared.bytes().len(), own, |inner| {
             inner.tail.extend_from_slice(head);
@@ -223,7 +223,7 @@ impl Outbox {
     }
 
     /// Queues an edited frame; what stays of it is not copied where it is large.
-    pub fn push_edited(self: &Arc<Outbox>, frame: &Bytes, edits: &Edits) -> bool {
+    pub(crate) fn push_edited(self: &Arc<Outbox>, frame: &Bytes, edits: &Edits) -> bool {
         let length = edits.edited_length(frame.len()) + 1;
         self.put(length, length, |inner| {
             edits.pieces(frame.len(), |piece| match piece {
@@ -356,7 +356,7 @@ impl Outbox {
     }
 
     /// True if the peer was cut off: the daemon's budget is used up, and it had most of it.
-    pub fn was_cut_off(&self) -> bool {
+    pub(crate) fn was_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
     }
 
@@ -371,7 +371,7 @@ impl Outbox {
     }
 
     /// Since when the peer has been over its budget without a break.
-    pub fn over_since(&self) -> Option<Instant> {
+    pub(crate) fn over_since(&self) -> Option<Instant> {
         self.inner.lock().over_since
     }
 
@@ -394,7 +394,7 @@ impl Outbox {
     }
 
     /// True if what was queued was forgotten.
-    pub fn is_discarded(&self) -> bool {
+    pub(crate) fn is_discarded(&self) -> bool {
         self.inner.lock().broken
     }
 
@@ -409,7 +409,7 @@ impl Outbox {
     }
 
     /// Takes no more and forgets what is queued.
-    pub fn discard(&self) {
+    pub(crate) fn discard(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
         inner.broken = true;
@@ -451,7 +451,7 @@ impl Outbox {
 
     /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded. Who got something asks
     /// again until there is nothing to take: only then it is woken for more.
-    pub fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
+    pub(crate) fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
         let mut inner = self.inner.lock();
         if inner.is_empty() || inner.broken {
             if inner.closed {

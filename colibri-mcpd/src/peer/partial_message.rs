@@ -29,7 +29,7 @@ impl PartialMessage {
     }
 
     /// Ready when the peer was cut off.
-    pub fn poll_cut_off(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_cut_off(&self, context: &mut Context<'_>) -> Poll<()> {
         match self.outbox.poll_taken(context) {
             Poll::Ready(None) => Poll::Ready(()),
             _ => Poll::Pending,

@@ -63,7 +63,7 @@ impl<T> Slab<T> {
     }
 
     /// Nothing is in flight under a reserved id: its slot is for others.
-    pub fn give_back(&mut self, id: u64) {
+    pub(crate) fn give_back(&mut self, id: u64) {
         let (slot, turn) = parts(id);
         // One whose turns are spent stays empty.
         if turn < MAX_TURNS {
@@ -100,7 +100,7 @@ impl<T> Slab<T> {
     }
 
     /// True if an id was ever given out.
-    pub fn was_given(&self, id: u64) -> bool {
+    pub(crate) fn was_given(&self, id: u64) -> bool {
         let (slot, turn) = parts(id);
         let last = self.slots.get(slot).map_or(self.before, |slot| slot.turn);
         (1..=last).contains(&turn)
@@ -130,7 +130,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes everything that is in flight.
-    pub fn take_all(&mut self) -> Vec<T> {
+    pub(crate) fn take_all(&mut self) -> Vec<T> {
         let ids: Vec<u64> = self.iter().map(|(id, _)| id).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }

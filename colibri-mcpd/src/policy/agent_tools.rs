@@ -44,7 +44,7 @@ impl AgentTools {
     }
 
     /// True if the agent may use anything of a server.
-    pub fn has_any(&self, server: &str) -> bool {
+    pub(crate) fn has_any(&self, server: &str) -> bool {
         self.of(server).next().is_some()
     }
 

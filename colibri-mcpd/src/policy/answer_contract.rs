@@ -94,7 +94,7 @@ impl AnswerContract {
     }
 
     /// True if results are checked.
-    pub fn checks_results(&self) -> bool {
+    pub(crate) fn checks_results(&self) -> bool {
         self.result.is_some()
     }
 
@@ -116,7 +116,7 @@ impl AnswerContract {
     ///
     /// # Errors
     /// [`Code::ResultRefused`]: some reader could take it for the result, which nobody has checked.
-    pub fn check_question(&self, question: Json<'_>) -> Result<(), Failure> {
+    pub(crate) fn check_question(&self, question: Json<'_>) -> Result<(), Failure> {
         match self.result {
             Some(_) => ResultTerm::check_question(question).map_err(|why| self.refuse(&why)),
             None => Ok(()),
@@ -124,7 +124,7 @@ impl AnswerContract {
     }
 
     /// The refusal of a tool that answers with a task: nobody would check the result of that.
-    pub fn refuse_task(&self) -> Failure {
+    pub(crate) fn refuse_task(&self) -> Failure {
         self.refuse(
             "the server answered with a task, whose result the contract could not check; it was told to cancel it",
         )
@@ -141,7 +141,7 @@ impl AnswerContract {
 
     /// The wait before the next attempt at a call, whose attempt of this number (from 1) failed so. A failure that says
     /// that it stays has none. A provider that says when to come back is obeyed, unless that is too long to wait.
-    pub fn next_attempt(&self, failure: &ReportedFailure, attempt: u32) -> Option<Duration> {
+    pub(crate) fn next_attempt(&self, failure: &ReportedFailure, attempt: u32) -> Option<Duration> {
         let waits = self
             .retries
             .get(&failure.code)
@@ -167,7 +167,7 @@ impl AnswerContract {
     }
 
     /// True if calls may be left to the board.
-    pub fn leaves_calls(&self) -> bool {
+    pub(crate) fn leaves_calls(&self) -> bool {
         self.task.is_some()
     }
 

@@ -287,7 +287,7 @@ pub fn summary(arguments: &[u8]) -> String {
 }
 
 /// True if a member of this name may hold what nobody else is to read.
-pub fn sounds_secret(name: &str) -> bool {
+pub(crate) fn sounds_secret(name: &str) -> bool {
     let plain: String = name
         .chars()
         .filter(|c| c.is_alphanumeric())

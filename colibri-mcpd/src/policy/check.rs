@@ -63,7 +63,7 @@ impl ToolCheck {
     }
 
     /// The reason for which the tool's own schema is not applied, for status and log.
-    pub fn unchecked(&self) -> Option<&SchemaError> {
+    pub(crate) fn unchecked(&self) -> Option<&SchemaError> {
         self.schema.as_ref().err()
     }
 

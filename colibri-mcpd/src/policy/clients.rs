@@ -298,7 +298,7 @@ impl Clients {
 
     /// True if the caller is an operator whatever the user database says: root, and where there are no rules the
     /// daemon's own user.
-    pub fn operates_anyway(&self, caller: &Caller) -> bool {
+    pub(crate) fn operates_anyway(&self, caller: &Caller) -> bool {
         caller.uid == 0 || (self.rules.is_none() && caller.uid == nix::unistd::geteuid().as_raw())
     }
 
@@ -395,7 +395,7 @@ impl Rights {
     }
 
     /// The same for an agent that runs for this caller: the narrower of the two, and no operator's methods.
-    pub fn of_agent(&self, tools: &AgentTools) -> Rights {
+    pub(crate) fn of_agent(&self, tools: &AgentTools) -> Rights {
         Rights {
             agent: Some(tools.clone()),
             ..self.lessened()
@@ -419,12 +419,12 @@ impl Rights {
     }
 
     /// True if they are an agent's. What it may not use is not there for it.
-    pub fn is_agents(&self) -> bool {
+    pub(crate) fn is_agents(&self) -> bool {
         self.agent.is_some()
     }
 
     /// True if one server alone is there, under its own names.
-    pub fn is_narrowed(&self) -> bool {
+    pub(crate) fn is_narrowed(&self) -> bool {
         self.only.is_some()
     }
 
@@ -482,7 +482,7 @@ impl Rights {
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
-    pub fn may_be_asked(&self, server: &str, ask: ElicitationKind) -> Result<(), Failure> {
+    pub(crate) fn may_be_asked(&self, server: &str, ask: ElicitationKind) -> Result<(), Failure> {
         let lets = |rule: &Arc<Rule>| rule.ask.is_none_or(|askable| askable.can(ask));
         if self.unrestricted || self.rules.iter().any(lets) {
             return Ok(());
@@ -515,14 +515,14 @@ impl Rights {
     }
 
     /// True if this caller gets to see a server at all.
-    pub fn sees_any(&self, server: &str) -> bool {
+    pub(crate) fn sees_any(&self, server: &str) -> bool {
         let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|scope| scope.servers.matches(server));
         self.is_there(server)
             && (self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
     }
 
     /// The place of this caller's cost rule.
-    pub fn cost_place(&self) -> String {
+    pub(crate) fn cost_place(&self) -> String {
         self.places("cost")
     }
 

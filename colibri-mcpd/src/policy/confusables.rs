@@ -13,7 +13,7 @@ use colibri_wire::keys::fold;
 ///
 /// A small table instead of all of UTS 39: names of tools are short and nearly always ASCII; what matters is `0` and
 /// `o`, `1` and `l`, `rn` and `m`, and the Cyrillic and Greek letters drawn like Latin ones.
-pub fn skeleton(name: &str) -> String {
+pub(crate) fn skeleton(name: &str) -> String {
     let folded = fold(&name.chars().filter(|c| !is_hidden(*c)).collect::<String>());
     let drawn: String = folded
         .nfd()

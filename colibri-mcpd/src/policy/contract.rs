@@ -92,7 +92,7 @@ impl Contract {
     ///
     /// # Errors
     /// As [`Contract::check`].
-    pub fn check_prompt(&self, server: &str, prompt: &str, arguments: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn check_prompt(&self, server: &str, prompt: &str, arguments: &[u8]) -> Result<(), Failure> {
         let Some(prompts) = &self.prompts else { return Ok(()) };
         let place = format!("{}: prompts.{}", self.file, visible(prompt));
         let unnamed = Term::Deny {

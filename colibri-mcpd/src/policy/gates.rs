@@ -18,7 +18,7 @@ impl Caller {
     ///
     /// # Errors
     /// There is no such account.
-    pub fn of_account(uid: u32) -> Result<Caller, String> {
+    pub(crate) fn of_account(uid: u32) -> Result<Caller, String> {
         match nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)) {
             Ok(Some(user)) => Ok(Caller {
                 uid,
@@ -30,7 +30,7 @@ impl Caller {
     }
 
     /// The daemon itself, for calls that nobody else asked for.
-    pub fn of_daemon() -> Caller {
+    pub(crate) fn of_daemon() -> Caller {
         Caller {
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),

@@ -30,12 +30,11 @@ mod user_slots;
 
 pub use agent_tools::AgentTools;
 pub use answer_contract::{AnswerContract, FieldFact, Redact, ResultFacts};
-pub use approvals::{
-    ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, sounds_secret, summary,
-};
+pub(crate) use approvals::sounds_secret;
+pub use approvals::{ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, summary};
 pub use check::{SchemaCheck, ToolCheck};
 pub use clients::{Clients, Rights, SystemAccounts, UserDatabase};
-pub use confusables::{LookAlike, look_alikes, skeleton};
+pub use confusables::{LookAlike, look_alikes};
 pub use consent::UserConsent;
 pub use contract::Contract;
 pub use deferral::Left;
@@ -43,7 +42,8 @@ pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use list_mode::ListMode;
 pub use pattern::Pattern;
-pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode, canonical};
+pub(crate) use pins::canonical;
+pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode};
 pub use quota::{UserQuotas, UserUsage};
 pub use reported_failure::ReportedFailure;
 pub use rules::{RuleVerdict, ServerRules};

@@ -143,7 +143,7 @@ impl UserQuotas {
     }
 
     /// A quota like a user's for an agent that runs for them, which takes nothing from the user's own.
-    pub fn of_agent(&self, person: u32) -> Arc<UserUsage> {
+    pub(crate) fn of_agent(&self, person: u32) -> Arc<UserUsage> {
         self.new_share(Some(self.of(person)))
     }
 
@@ -199,7 +199,11 @@ impl UserQuotas {
     ///
     /// # Errors
     /// Which limit is reached.
-    pub fn admit_agent(self: &Arc<UserQuotas>, share: &Arc<UserUsage>, most: usize) -> Result<ConnectionPermit, Full> {
+    pub(crate) fn admit_agent(
+        self: &Arc<UserQuotas>,
+        share: &Arc<UserUsage>,
+        most: usize,
+    ) -> Result<ConnectionPermit, Full> {
         let users = self.users.lock();
         let all = self.clients.load(Ordering::Relaxed);
         let clients = self.limits.clients;
@@ -289,7 +293,7 @@ impl Drop for ConnectionPermit {
 impl UserUsage {
     /// One more connection without a place is told so; `None`: so many of this user's are that further ones are only
     /// closed.
-    pub fn turn_away(self: &Arc<UserUsage>) -> Option<TurnedAway> {
+    pub(crate) fn turn_away(self: &Arc<UserUsage>) -> Option<TurnedAway> {
         let one = |now: usize| (now < MAX_TURNED_AWAY).then_some(now + 1);
         let counted = (self.turned_away).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one);
         counted.is_ok().then(|| TurnedAway(self.clone()))
@@ -304,7 +308,7 @@ impl UserUsage {
     }
 
     /// The cost mode of agents that run for its user.
-    pub fn terms_of_agent(&self, rule: CostRule) -> Terms {
+    pub(crate) fn terms_of_agent(&self, rule: CostRule) -> Terms {
         self.spending.terms(rule).of_agent()
     }
 
@@ -319,7 +323,7 @@ impl UserUsage {
     }
 
     /// The bytes of a list that count on a day, on which all lists of its user count for so many at most.
-    pub fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
+    pub(crate) fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
         self.spending.of_list(day, bytes, most)
     }
 
@@ -334,12 +338,12 @@ impl UserUsage {
     }
 
     /// Bytes of trail were written for the user.
-    pub fn wrote_trail(&self, bytes: usize) {
+    pub(crate) fn wrote_trail(&self, bytes: usize) {
         self.trail.take(bytes);
     }
 
     /// True if the user has filled the trail faster than one user may.
-    pub fn trail_is_spent(&self) -> bool {
+    pub(crate) fn trail_is_spent(&self) -> bool {
         self.trail.wait().is_some()
     }
 

@@ -38,7 +38,7 @@ impl ToolRules {
     ///
     /// # Errors
     /// As [`ToolRules::read`].
-    pub fn read_names(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
+    pub(crate) fn read_names(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
         Self::rules(cursor, &["allow", "deny", "confirm"])
     }
 

@@ -83,7 +83,7 @@ pub struct Terms {
 impl Terms {
     /// The start of the budget's period; `None`: the day's, or that of the agent's instance. Policy's mode counts all
     /// of that, any other what comes after the choice.
-    pub fn counts_from(&self) -> Option<u64> {
+    pub(crate) fn counts_from(&self) -> Option<u64> {
         Some(self.chosen_at).filter(|at| *at > 0 && self.set_by != CostSetBy::Policy)
     }
 
@@ -114,7 +114,7 @@ impl Terms {
     }
 
     /// The mode in force where so many bytes are spent since it was chosen; `None`: nothing is held back.
-    pub fn in_force(&self, spent: u64) -> Option<CostMode> {
+    pub(crate) fn in_force(&self, spent: u64) -> Option<CostMode> {
         let mut mode = self.mode?;
         while self.escalates && spent >= mode.budgets().session_bytes {
             match mode {

@@ -113,7 +113,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<ServerSpec, AgentSpec>
 
 impl ServerSpec {
     /// True if it runs in a jail.
-    pub fn is_jailed(&self) -> bool {
+    pub(crate) fn is_jailed(&self) -> bool {
         matches!(&self.transport, EntryTransport::Stdio(command) if command.jail.is_some())
     }
 

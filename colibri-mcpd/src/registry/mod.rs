@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The path of the registry that the helper reads. Only there can an entry have a jail.
-pub const FIXED_PATH: &str = colibri_registry::PATH;
+pub(crate) const FIXED_PATH: &str = colibri_registry::PATH;
 
 /// The daemon's start options that decide which entries it may serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl RegisteredServer {
 
 impl LoadedRegistry {
     /// True if anything of it is started by the helper.
-    pub fn needs_helper(&self) -> bool {
+    pub(crate) fn needs_helper(&self) -> bool {
         let server = |server: &RegisteredServer| server.refusal.is_none() && server.entry.is_jailed();
         let agent = |agent: &RegisteredAgent| agent.refusal.is_none() && agent.entry.command.jail.is_some();
         self.servers.values().any(server) || self.agents.values().any(agent)

@@ -26,10 +26,10 @@ use crate::oauth::Vault;
 pub const MAX_BYTES: usize = 64 * 1024;
 
 /// Shorter values are not redacted: they stand in ordinary text by chance, and taking them out would give them away.
-pub const MIN_REDACTED: usize = 6;
+pub(crate) const MIN_REDACTED: usize = 6;
 
 /// The text in place of a secret.
-pub const REDACTED: &str = "[redacted]";
+pub(crate) const REDACTED: &str = "[redacted]";
 
 /// The number of nested JSON strings in which a secret is found.
 const LEVELS: usize = 3;
@@ -126,7 +126,7 @@ impl SecretStore {
     }
 
     /// Takes every value read so far out of text.
-    pub fn redactor(&self) -> Arc<Redactor> {
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
         self.redactor.load_full()
     }
 

@@ -154,7 +154,7 @@ impl Call {
     }
 
     /// The rule by which a person has to allow it first: its target's `verdict`, or its agent's entry, says so.
-    pub fn confirm_rule(&self, verdict: &RuleVerdict) -> Option<String> {
+    pub(crate) fn confirm_rule(&self, verdict: &RuleVerdict) -> Option<String> {
         let confirm = |verdict: &RuleVerdict| match verdict {
             RuleVerdict::Confirm { rule } if !self.confirmed => Some(rule.clone()),
             _ => None,
@@ -201,7 +201,7 @@ impl Call {
 
     /// True if its client wants a log message of this level. A modern one that does not say so wants none, a legacy one
     /// any that the server sends (2026-07-28 and 2025-11-25, server/utilities/logging).
-    pub fn wants_log(&self, level: Level) -> bool {
+    pub(crate) fn wants_log(&self, level: Level) -> bool {
         let is_legacy = !self.version.is_modern();
         self.log_level().map_or(is_legacy, |least| level >= least)
     }
@@ -217,7 +217,7 @@ impl Call {
 
     /// The failure that a tool's result reports. Any server can write one into a result: it is taken from an integration of
     /// ours, and where the contract names its code.
-    pub fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
+    pub(crate) fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
         let reported = ReportedFailure::read(result)?;
         let is_ours = self.target.upstream().is_some_and(Upstream::is_integration);
         let is_named = || {

@@ -219,13 +219,13 @@ impl Client {
     }
 
     /// No more.
-    pub fn end_subscription(&self, id: &RequestId) {
+    pub(crate) fn end_subscription(&self, id: &RequestId) {
         let ended = self.subscriptions.lock().remove(id);
         drop(ended);
     }
 
     /// The ids, as they are written, of the subscriptions that are told when the list of a feature changes.
-    pub fn told_of(&self, feature: Feature) -> Vec<Box<str>> {
+    pub(crate) fn told_of(&self, feature: Feature) -> Vec<Box<str>> {
         let subscriptions = self.subscriptions.lock();
         let wanting = subscriptions.values().filter(|of| of.filter.wants(feature));
         wanting.map(|of| of.id.clone()).collect()
@@ -250,7 +250,7 @@ impl Client {
     }
 
     /// Admits no further request; those in flight go on.
-    pub fn close_admission(&self) {
+    pub(crate) fn close_admission(&self) {
         // Under the lock, so that nothing is in flight any more once somebody has seen that nothing is.
         let _flights = self.flights.lock();
         self.closed.store(true, Ordering::Relaxed);
@@ -287,14 +287,14 @@ impl Client {
     }
 
     /// True if the daemon has given the call up because it ends.
-    pub fn is_given_up(&self, id: &RequestId) -> bool {
+    pub(crate) fn is_given_up(&self, id: &RequestId) -> bool {
         matches!(self.flights.lock().get(id), Some(Flight::GivenUp))
     }
 
     /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
     /// waits for an answer. The call counts as in flight until that is done: whoever waits for all to have landed may
     /// close the connection next.
-    pub fn land(&self, id: &RequestId, deliver: impl FnOnce(bool)) {
+    pub(crate) fn land(&self, id: &RequestId, deliver: impl FnOnce(bool)) {
         let mut flights = self.flights.lock();
         let flight = flights.remove(id);
         deliver(!matches!(flight, Some(Flight::Cancelled) | None));
@@ -307,7 +307,7 @@ impl Client {
     }
 
     /// Has its queue closed as soon as no call is in flight: it was a client for those alone.
-    pub fn end_with_its_calls(&self) {
+    pub(crate) fn end_with_its_calls(&self) {
         let flights = self.flights.lock();
         self.ends_with_its_calls.store(true, Ordering::Relaxed);
         if flights.is_empty() {
@@ -316,7 +316,7 @@ impl Client {
     }
 
     /// It is answered with a JSON-RPC error of this code.
-    pub fn note_error(&self, code: i64) {
+    pub(crate) fn note_error(&self, code: i64) {
         self.error.store(code, Ordering::Relaxed);
     }
 
@@ -388,12 +388,12 @@ impl Client {
     }
 
     /// True if the request with this id is in flight.
-    pub fn is_in_flight(&self, id: &RequestId) -> bool {
+    pub(crate) fn is_in_flight(&self, id: &RequestId) -> bool {
         self.flights.lock().contains_key(id)
     }
 
     /// Calls in flight, and whether one of them has this id.
-    pub fn in_flight_with(&self, id: &RequestId) -> (usize, bool) {
+    pub(crate) fn in_flight_with(&self, id: &RequestId) -> (usize, bool) {
         let flights = self.flights.lock();
         (flights.len(), flights.contains_key(id))
     }

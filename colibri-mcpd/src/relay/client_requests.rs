@@ -14,7 +14,7 @@ use crate::peer::{Outbox, Slab};
 /// The longest time for a client's answer, where it sends nothing.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 /// The most requests that wait for the answer of one client.
-pub const MAX_ASKED: usize = 32;
+pub(crate) const MAX_ASKED: usize = 32;
 
 /// The open requests to one client, by ids that never come again in its session.
 #[derive(Default)]

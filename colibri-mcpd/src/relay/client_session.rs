@@ -74,7 +74,7 @@ impl ClientSession {
     }
 
     /// The session of one request, which is over with its answer.
-    pub fn of_request(number: u64) -> ClientSession {
+    pub(crate) fn of_request(number: u64) -> ClientSession {
         ClientSession {
             stays: false,
             ..ClientSession::new(number)
@@ -88,7 +88,7 @@ impl ClientSession {
     }
 
     /// Of all servers it sees this one alone, under its own names, and nothing of ours; for good.
-    pub fn show_only(&self, server: &str) {
+    pub(crate) fn show_only(&self, server: &str) {
         let _ = self.view.set(SingleServerView {
             server: server.into(),
             rights: ReducedRights::default(),
@@ -109,7 +109,7 @@ impl ClientSession {
     }
 
     /// It wants log messages of this level and above.
-    pub fn set_log_level(&self, level: Level) {
+    pub(crate) fn set_log_level(&self, level: Level) {
         *self.log_level.lock() = Some(level);
     }
 
@@ -119,7 +119,7 @@ impl ClientSession {
     }
 
     /// From now on it is told there what nobody asked for.
-    pub fn told_on(&self, stream: Arc<Outbox>) {
+    pub(crate) fn told_on(&self, stream: Arc<Outbox>) {
         let _ = self.stream.set(stream);
     }
 

@@ -32,13 +32,13 @@ struct Confirmation {
 
 impl Chain {
     /// True if the person behind a call is asked by its client in answer to it.
-    pub fn asks_by_answer(&self, call: &Call) -> bool {
+    pub(crate) fn asks_by_answer(&self, call: &Call) -> bool {
         call.version.is_modern() && call.askable().can(ElicitationKind::Form)
     }
 
     /// Requests confirmation of a call from the person behind a modern client, who gets to read its `arguments`. If the
     /// retry says so, it goes to its target as confirmed.
-    pub fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
+    pub(crate) fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
         let described = call.target.describe();
         let confirmation = Confirmation {
             server: described.server.into(),
@@ -60,7 +60,7 @@ impl Chain {
     ///
     /// # Errors
     /// Too much waits already.
-    pub fn ticket(&self, client: &Client, waits: Arc<dyn Waits>) -> Result<[u8; TICKET], TooMany> {
+    pub(crate) fn ticket(&self, client: &Client, waits: Arc<dyn Waits>) -> Result<[u8; TICKET], TooMany> {
         // A request over HTTP has no connection to keep.
         let stays = client.session.owner().is_none();
         self.tickets.issue(client.caller.uid, stays, waits)
@@ -148,7 +148,7 @@ fn refused_by_person(server: &str, rule: &str) -> Failure {
 impl Chain {
     /// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
     /// operator. Once it is allowed its target gets it as confirmed.
-    pub fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
+    pub(crate) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
         let described = call.target.describe();
         let server = described.server.to_owned();
         let arguments = summary(call.arguments());
@@ -210,7 +210,7 @@ impl Chain {
 }
 
 /// The person behind a legacy client, who is asked whether a call may be made while an operator may decide too.
-pub struct PersonElicitation {
+pub(crate) struct PersonElicitation {
     chain: Arc<Chain>,
     asking: ClientRequest,
     record: ClientRequestRecord,
@@ -219,7 +219,7 @@ pub struct PersonElicitation {
 
 impl Chain {
     /// Requests confirmation of a call from the person behind a legacy client. `None`: it takes no requests.
-    pub fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<PersonElicitation> {
+    pub(crate) fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<PersonElicitation> {
         if call.version.is_modern() || !call.askable().can(ElicitationKind::Form) {
             return None;
         }
@@ -256,7 +256,7 @@ impl Chain {
 
 impl PersonElicitation {
     /// Waits for what the person says, for ever if that is nothing that can be read: an operator may still decide.
-    pub async fn allows(&mut self) -> bool {
+    pub(crate) async fn allows(&mut self) -> bool {
         let until = Instant::now() + PATIENCE;
         let answer = self.asking.answer(PATIENCE, until).await;
         let said = match &answer {

@@ -83,7 +83,7 @@ pub fn terms(rights: &Rights, client: &Client) -> Terms {
 }
 
 /// True if nothing is left of the budget of a call's client.
-pub fn is_spent(call: &Call) -> bool {
+pub(crate) fn is_spent(call: &Call) -> bool {
     BudgetStatus::of(&call.client, call.terms).left() == Some(0)
 }
 
@@ -157,7 +157,7 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
 const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's own tools are not";
 
 /// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
-pub fn time_of_today(at: u64) -> Option<String> {
+pub(crate) fn time_of_today(at: u64) -> Option<String> {
     let minutes = at / 60_000 % (24 * 60);
     let is_today = CostDay::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)) == today();
     is_today.then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
@@ -221,7 +221,7 @@ fn has_budget(call: &Call) -> bool {
 }
 
 /// True if an answer of so many bytes can have images and the like that do not count as they are sent.
-pub fn weighs_media(call: &Call, length: usize) -> bool {
+pub(crate) fn weighs_media(call: &Call, length: usize) -> bool {
     length > MOST_COUNTED && has_budget(call)
 }
 

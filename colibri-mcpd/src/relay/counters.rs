@@ -129,12 +129,12 @@ impl CallMetrics {
     }
 
     /// Counts an answer that nobody waits for.
-    pub fn count_stray(&self) {
+    pub(crate) fn count_stray(&self) {
         self.strays.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a request of the server that goes to a client.
-    pub fn count_asked(&self) {
+    pub(crate) fn count_asked(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -36,9 +36,7 @@ pub use call::{
 };
 pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client};
 pub use client_request::ClientRequest;
-pub use client_requests::{
-    AnswerParts, ClientProgress, ClientRequests, ClientResponse, MAX_ASKED, NoResponse, PATIENCE,
-};
+pub use client_requests::{AnswerParts, ClientProgress, ClientRequests, ClientResponse, NoResponse, PATIENCE};
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, CounterSnapshot};
 pub use deferred_call::{DeferredCall, Defers};

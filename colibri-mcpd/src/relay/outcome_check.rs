@@ -89,14 +89,14 @@ fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
 
 impl Chain {
     /// From now on what calls do not do is left to this.
-    pub fn leave_to(&self, board: Weak<dyn Defers>) {
+    pub(crate) fn leave_to(&self, board: Weak<dyn Defers>) {
         if self.board.set(board).is_err() {
             tracing::warn!("what calls are left to is known already");
         }
     }
 
     /// True if a person has claimed this task.
-    pub fn has_claimed(&self, uid: u32, task: u64) -> bool {
+    pub(crate) fn has_claimed(&self, uid: u32, task: u64) -> bool {
         let board = self.board.get().and_then(Weak::upgrade);
         board.is_some_and(|board| board.has_claimed(uid, task))
     }

@@ -339,7 +339,7 @@ impl Chain {
     /// A tool's result of ours that is made of what others wrote, and kept like servers' results where the client's cost
     /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and nothing was done that
     /// could be done twice. Waits for the disk.
-    pub fn own_result(&self, call: &Call, result: Vec<u8>) -> CallOutcome {
+    pub(crate) fn own_result(&self, call: &Call, result: Vec<u8>) -> CallOutcome {
         let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result) else {
             return CallOutcome::result(result);
         };

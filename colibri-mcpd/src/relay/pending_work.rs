@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The bytes of a ticket.
-pub const TICKET: usize = 16;
+pub(crate) const TICKET: usize = 16;
 /// The time for which work waits for a retry.
 pub const WAIT: Duration = Duration::from_secs(600);
 /// The most that waits for retries of one user.
-pub const MAX_OF_ONE: usize = 16;
+pub(crate) const MAX_OF_ONE: usize = 16;
 
 /// Something that waits for a retry.
 pub trait PendingWork: Send + Sync {
@@ -95,12 +95,12 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
     }
 
     /// Ends everything: there will be no retries.
-    pub fn end_all(&self, why: &'static str) {
+    pub(crate) fn end_all(&self, why: &'static str) {
         self.end(why, |_| true);
     }
 
     /// Ends what waited too long.
-    pub fn expire(&self) {
+    pub(crate) fn expire(&self) {
         let now = Instant::now();
         self.end(EXPIRED, |waits| waits.until <= now);
     }

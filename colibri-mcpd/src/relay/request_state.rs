@@ -21,7 +21,7 @@ use colibri_protocol::RpcError;
 use colibri_wire::Json;
 
 /// The time in which a retry must come for which no call is suspended.
-pub const TTL: Duration = Duration::from_secs(3600);
+pub(crate) const TTL: Duration = Duration::from_secs(3600);
 
 /// The bytes of the key: a block of SHA-256, which HMAC takes as it is.
 const KEY: usize = 64;
@@ -95,7 +95,7 @@ pub struct ResumedCall {
 
 impl ResumedCall {
     /// The ticket, where it says one.
-    pub fn ticket(&self) -> Option<[u8; TICKET]> {
+    pub(crate) fn ticket(&self) -> Option<[u8; TICKET]> {
         match self.kind {
             RetryPurpose::Held | RetryPurpose::Confirm | RetryPurpose::Confirmed => self.inner.first_chunk().copied(),
             RetryPurpose::Server | RetryPurpose::Again => None,
@@ -113,7 +113,7 @@ impl ResumedCall {
     }
 
     /// True if it is the server that asked, and gets the answers.
-    pub fn is_servers(&self) -> bool {
+    pub(crate) fn is_servers(&self) -> bool {
         matches!(self.kind, RetryPurpose::Server | RetryPurpose::Confirmed)
     }
 }

@@ -22,7 +22,7 @@ impl CallRules {
     }
 
     /// The gates as they stand for a client.
-    pub fn gates_for(&self, client: &Client) -> CallerGates {
+    pub(crate) fn gates_for(&self, client: &Client) -> CallerGates {
         self.gates_under(client, &self.rights(client))
     }
 

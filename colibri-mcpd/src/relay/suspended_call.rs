@@ -54,7 +54,7 @@ impl SuspendedCall {
     }
 
     /// Does this unless the call was cancelled or taken: it cannot be meanwhile. Whether it was done.
-    pub fn while_held(&self, act: impl FnOnce()) -> bool {
+    pub(crate) fn while_held(&self, act: impl FnOnce()) -> bool {
         let call = self.call.lock();
         let waits = call.is_some();
         if waits {

@@ -9,7 +9,7 @@ use memchr::memmem;
 /// The most bytes for which the data of one block counts against a budget. The cost of an image does not grow with its
 /// bytes: providers scale it down until it has some 1,600 tokens at most (Anthropic, "Vision": width × height / 750 of at
 /// most 1,568 pixels a side; OpenAI, "Images and vision": at most 1,536 patches), of four bytes each.
-pub const MOST_COUNTED: usize = 8 << 10;
+pub(crate) const MOST_COUNTED: usize = 8 << 10;
 /// The most bytes of such a block beside its data.
 const AROUND: usize = 1024;
 
@@ -107,7 +107,7 @@ pub fn media<'a>(result: &Json<'a>) -> Vec<Media<'a>> {
 }
 
 /// The places of the data of such blocks in a result, in its order.
-pub fn media_spans(result: &Json<'_>) -> Vec<Range<usize>> {
+pub(crate) fn media_spans(result: &Json<'_>) -> Vec<Range<usize>> {
     let mut spans: Vec<_> = blocks(result).filter_map(|block| Some(data(&block)?.span())).collect();
     spans.sort_by_key(|span| span.start);
     spans

@@ -13,7 +13,9 @@ mod result_store;
 mod stored_result;
 mod text;
 
-pub use blocks::{MOST_COUNTED, Media, MediaBytes, media, media_spans};
+pub(crate) use blocks::MOST_COUNTED;
+pub(crate) use blocks::media_spans;
+pub use blocks::{Media, MediaBytes, media};
 pub use pieces::{PieceRequest, PieceSelector, ResultPiece, beginning};
 pub use result_store::Results;
 pub use stored_result::{NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};

@@ -177,7 +177,7 @@ impl HostedServer {
     /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the
     /// process takes no more. A start that failed is tried again, as often as the entry says and within the start limit
     /// of the call; once alone where the server failed before.
-    pub async fn with_process(
+    pub(crate) async fn with_process(
         self: Arc<Self>,
         key: ProcessKey,
         mut call: Box<Call>,

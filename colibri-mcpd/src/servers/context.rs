@@ -77,7 +77,7 @@ impl ServerContext {
 
     /// Has `listener` called whenever a start is over or a server's tools were read, before anybody gets the process:
     /// with whether what it offers has changed. The first listener stays.
-    pub fn on_learned(&self, listener: impl Fn(bool) + Send + Sync + 'static) {
+    pub(crate) fn on_learned(&self, listener: impl Fn(bool) + Send + Sync + 'static) {
         let _ = self.learned.set(Box::new(listener));
     }
 
@@ -175,7 +175,7 @@ impl ServerContext {
     }
 
     /// Removes the values of secrets from text.
-    pub fn redactor(&self) -> Arc<Redactor> {
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
         self.parts.secrets.redactor()
     }
 

@@ -130,7 +130,7 @@ impl ServerSession {
     }
 
     /// Sends the server a request whose answer, if one comes, is ignored.
-    pub fn ask_without_answer(&self, message: impl FnOnce(u64) -> Vec<u8>) {
+    pub(crate) fn ask_without_answer(&self, message: impl FnOnce(u64) -> Vec<u8>) {
         let mut state = self.state();
         if let Some(number) = state.pending.reserve() {
             self.push(&message(number));

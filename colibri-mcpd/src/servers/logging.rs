@@ -104,7 +104,7 @@ impl ServerSession {
 
 impl HostedServer {
     /// A client wants log messages of another level from now on.
-    pub fn relevel(&self, session: &ClientSession, level: Level) {
+    pub(crate) fn relevel(&self, session: &ClientSession, level: Level) {
         for (_, process) in self.sessions() {
             process.relevel(session, level);
         }

@@ -121,7 +121,7 @@ impl HostedServer {
     }
 
     /// The same, watched by whoever watches `old`, in whose place it comes.
-    pub fn tapped_as(mut self, old: &HostedServer) -> HostedServer {
+    pub(crate) fn tapped_as(mut self, old: &HostedServer) -> HostedServer {
         self.taps = old.taps.clone();
         self
     }
@@ -155,13 +155,13 @@ impl HostedServer {
 
     /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
     /// be called on a thread that serves clients.
-    pub fn judge_again(&self) {
+    pub(crate) fn judge_again(&self) {
         let sessions = || self.sessions().into_iter().map(|(_, session)| session).collect();
         self.offer.judge_again(sessions);
     }
 
     /// Its entry says the same as before, in other words perhaps.
-    pub fn set_digest(&self, digest: &str) {
+    pub(crate) fn set_digest(&self, digest: &str) {
         if **self.digest.load() != *digest {
             self.digest.store(Arc::new(digest.to_owned()));
             self.offer.keep();
@@ -201,7 +201,7 @@ impl HostedServer {
     }
 
     /// No further calls; its processes end after those in flight.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.offer.retire();
         let mut inner = self.inner();
         inner.retired = true;
@@ -253,7 +253,7 @@ impl HostedServer {
     }
 
     /// True if a process is being started.
-    pub fn is_starting(&self) -> bool {
+    pub(crate) fn is_starting(&self) -> bool {
         self.inner().is_starting()
     }
 
@@ -269,7 +269,7 @@ impl HostedServer {
     }
 
     /// True if a process runs or is being started.
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         !self.inner().slots.is_empty()
     }
 

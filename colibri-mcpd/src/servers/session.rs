@@ -305,7 +305,7 @@ impl ServerSession {
     }
 
     /// The version that the handshake agreed on.
-    pub fn set_version(&self, version: Version) {
+    pub(crate) fn set_version(&self, version: Version) {
         self.state().version = version;
     }
 
@@ -315,7 +315,7 @@ impl ServerSession {
     }
 
     /// Stores its report in the handshake.
-    pub fn set_says(&self, says: PeerInfo) {
+    pub(crate) fn set_says(&self, says: PeerInfo) {
         self.state().says = says;
     }
 

@@ -54,7 +54,7 @@ impl ProcessKey {
     }
 
     /// True if it is for the same calls as this one, which is the first of them.
-    pub fn is_beside(self, first: ProcessKey) -> bool {
+    pub(crate) fn is_beside(self, first: ProcessKey) -> bool {
         let of = match self {
             ProcessKey::Beside(uid, None, _) => ProcessKey::Uid(uid),
             ProcessKey::Beside(uid, Some(connection), _) => ProcessKey::Connection(uid, connection),

@@ -86,7 +86,7 @@ impl ServerSession {
 
 impl HostedServer {
     /// Takes over who is subscribed to something of `old`, in whose place it comes.
-    pub fn subscribed_as(mut self, old: &HostedServer) -> HostedServer {
+    pub(crate) fn subscribed_as(mut self, old: &HostedServer) -> HostedServer {
         self.subscriptions = old.subscriptions.clone();
         self
     }

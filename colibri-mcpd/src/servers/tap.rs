@@ -18,7 +18,7 @@ pub use colibri_api::Direction;
 use colibri_wire::json::string;
 
 /// The most taps of one server at one time.
-pub const MAX_TAPS: usize = 8;
+pub(crate) const MAX_TAPS: usize = 8;
 /// The most frames that wait for one tap.
 const MAX_FRAMES: usize = 1024;
 /// The most bytes that wait for one tap; a single frame may be longer.
@@ -141,7 +141,7 @@ impl TapQueue {
 
 impl Taps {
     /// True if anybody watches.
-    pub fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         // What somebody who only just begins to watch misses is over in any order.
         self.watched.load(Ordering::Relaxed)
     }

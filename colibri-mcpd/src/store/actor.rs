@@ -31,7 +31,7 @@ impl Actor<'_> {
     }
 
     /// True if this actor may see the result of a task: who only shares it does not.
-    pub fn sees_result(self, task: &Task) -> bool {
+    pub(crate) fn sees_result(self, task: &Task) -> bool {
         self.operator || task.said.created_by == self.uid || self.has_claim(task)
     }
 

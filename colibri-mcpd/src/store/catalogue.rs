@@ -79,7 +79,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`]; what was known before then still is.
-    pub fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), StoreError> {
+    pub(crate) fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), StoreError> {
         let definitions = entry.lists.values().flatten();
         room(self.path(), definitions.map(Vec::len).sum())?;
         self.with(|connection| {

@@ -14,7 +14,7 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Transaction, named_params, params_from_iter};
 
 /// The number of times that a task comes back to the queue before it fails.
-pub const MAX_ATTEMPTS: u32 = 3;
+pub(crate) const MAX_ATTEMPTS: u32 = 3;
 
 /// The operation on a task.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
 /// The most tasks in the store, so that runaway callers cannot fill the disk (about 4 GiB at the worst).
-pub const MAX_TASKS: i64 = 100_000;
+pub(crate) const MAX_TASKS: i64 = 100_000;
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]

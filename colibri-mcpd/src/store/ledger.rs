@@ -75,7 +75,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn add_to_ledger(&self, costs: &[(CostKey, CostSum)]) -> Result<(), StoreError> {
+    pub(crate) fn add_to_ledger(&self, costs: &[(CostKey, CostSum)]) -> Result<(), StoreError> {
         // A sum beyond the integers would become a REAL, which the table refuses.
         let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
         let insert = format!(
@@ -100,7 +100,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn drop_from_ledger(&self, before: CostDay, most: u32) -> Result<(), StoreError> {
+    pub(crate) fn drop_from_ledger(&self, before: CostDay, most: u32) -> Result<(), StoreError> {
         self.with(|connection| {
             connection
                 .prepare_cached(

@@ -22,21 +22,29 @@ mod task;
 
 pub use actor::Actor;
 pub use catalogue::{CatalogueEntry, CatalogueKey};
-pub use claims::{ClaimOrder, MAX_ATTEMPTS, Seeks};
+pub use claims::{ClaimOrder, Seeks};
 pub use cost::UserDay;
 pub use database::Database;
 pub(crate) use database::now_ms;
-pub use error::{MAX_TASKS, StoreError, TaskRefusal};
+pub use error::{StoreError, TaskRefusal};
 pub use ledger::{CostKey, CostQuery};
-pub use search::{FIELDS, ToolIndex};
+pub(crate) use search::FIELDS;
+pub use search::ToolIndex;
 pub use step::TaskStep;
 pub(crate) use step::Tell;
-pub use summaries::{MAX_SUMMARIES, StoredSummary};
+pub(crate) use summaries::MAX_SUMMARIES;
+pub use summaries::StoredSummary;
 pub(crate) use task::DEFERRED;
-pub use task::{
-    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PAGE, MAX_PRIORITY, MAX_TITLE, PAGE_DEFAULT,
-    PRIORITY_DEFAULT, TaskFilter,
-};
+pub(crate) use task::MAX_CAPABILITIES;
+pub(crate) use task::MAX_CAPABILITY;
+pub(crate) use task::MAX_DESCRIPTION;
+pub(crate) use task::MAX_LABEL;
+pub(crate) use task::MAX_PAGE;
+pub(crate) use task::MAX_PRIORITY;
+pub(crate) use task::MAX_TITLE;
+pub(crate) use task::PAGE_DEFAULT;
+pub(crate) use task::PRIORITY_DEFAULT;
+pub use task::TaskFilter;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use super::error::{StoreError, room};
 use rusqlite::{Connection, params};
 
 /// The most summaries that are kept; older ones make room.
-pub const MAX_SUMMARIES: usize = 20_000;
+pub(crate) const MAX_SUMMARIES: usize = 20_000;
 /// For how long a call counts, in milliseconds.
 const HOUR: u64 = 3600 * 1000;
 
@@ -49,7 +49,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`].
-    pub fn put_summary(&self, summary: &StoredSummary, model: &str) -> Result<(), StoreError> {
+    pub(crate) fn put_summary(&self, summary: &StoredSummary, model: &str) -> Result<(), StoreError> {
         room(self.path(), summary.text.len())?;
         self.with(|connection| {
             let transaction = connection.transaction()?;
@@ -78,7 +78,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, StoreError> {
+    pub(crate) fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, StoreError> {
         self.with(|connection| calls(connection, now))
     }
 
@@ -87,7 +87,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn add_summary_call(
+    pub(crate) fn add_summary_call(
         &self,
         server: &str,
         now: u64,

@@ -12,23 +12,23 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// The most characters of a title.
-pub const MAX_TITLE: usize = 200;
+pub(crate) const MAX_TITLE: usize = 200;
 /// The most characters of a description, or of the free text of an intake.
-pub const MAX_DESCRIPTION: usize = 10_000;
+pub(crate) const MAX_DESCRIPTION: usize = 10_000;
 /// The most characters of a source.
-pub const MAX_LABEL: usize = 64;
+pub(crate) const MAX_LABEL: usize = 64;
 /// The most required capabilities of a task.
-pub const MAX_CAPABILITIES: usize = 16;
+pub(crate) const MAX_CAPABILITIES: usize = 16;
 /// The most characters of one capability.
-pub const MAX_CAPABILITY: usize = 64;
+pub(crate) const MAX_CAPABILITY: usize = 64;
 /// The highest priority; 0 is the lowest.
-pub const MAX_PRIORITY: u8 = 9;
+pub(crate) const MAX_PRIORITY: u8 = 9;
 /// The priority of a task for which none was said.
-pub const PRIORITY_DEFAULT: u8 = 5;
+pub(crate) const PRIORITY_DEFAULT: u8 = 5;
 /// The most tasks of a page.
-pub const MAX_PAGE: u32 = 100;
+pub(crate) const MAX_PAGE: u32 = 100;
 /// The tasks of a page for which no limit was said.
-pub const PAGE_DEFAULT: u32 = 50;
+pub(crate) const PAGE_DEFAULT: u32 = 50;
 /// The prefix of a deferred call's task source.
 pub(crate) const DEFERRED: &str = "deferred:";
 
@@ -187,7 +187,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
+    pub(crate) fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         let mut values = vec![Value::Null];
         let seen = who.condition(&mut values);
         let sql = format!("SELECT count(*) FROM tasks WHERE status = ?1 AND {seen}");

@@ -92,7 +92,7 @@ impl SummaryTable {
     }
 
     /// The registry or a pin was changed by hand: what stood against making some may be gone.
-    pub fn try_again(&self) {
+    pub(crate) fn try_again(&self) {
         self.again.notify_one();
     }
 

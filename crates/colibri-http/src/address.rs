@@ -161,7 +161,7 @@ impl AllowedTarget {
 }
 
 /// True if the address may be connected to.
-pub fn may_connect(address: IpAddr, allowed: &[AllowedTarget]) -> bool {
+pub(crate) fn may_connect(address: IpAddr, allowed: &[AllowedTarget]) -> bool {
     match Class::of(address) {
         Class::Public => true,
         Class::None => false,

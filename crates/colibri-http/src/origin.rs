@@ -63,7 +63,7 @@ impl UrlOrigin {
 
     /// True if the host ends in a number without being a plain address: `127.1`, `0x7f000001`, `127.0.0.1.`. Resolvers
     /// differ in the address that they read from it (WHATWG URL, "ends in a number").
-    pub fn is_odd_address(&self) -> bool {
+    pub(crate) fn is_odd_address(&self) -> bool {
         let last = self.host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
         let is_number = last.bytes().all(|digit| digit.is_ascii_digit()) || last.starts_with("0x");
         is_number && self.host.parse::<IpAddr>().is_err()

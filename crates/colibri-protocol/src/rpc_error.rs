@@ -8,7 +8,7 @@ use colibri_wire::json::string;
 pub use colibri_wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 
 /// MCP up to 2025-11-25: no such resource. 2026-07-28 uses -32602 instead.
-pub const RESOURCE_NOT_FOUND: i64 = -32002;
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
 /// MCP 2025-11-25: the person has to visit a URL first. 2026-07-28 uses `input_required` instead.
 pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// MCP 2026-07-28: HTTP headers and body disagree.

@@ -37,7 +37,7 @@ pub enum Stdin {
 }
 
 /// The keys that an agent may have.
-pub const AGENT_KEYS: &[&str] = &[
+pub(crate) const AGENT_KEYS: &[&str] = &[
     "command",
     "args",
     "env",

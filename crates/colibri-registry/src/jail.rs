@@ -57,7 +57,7 @@ pub struct JailMount {
 }
 
 /// The keys that a jail may have.
-pub const JAIL_KEYS: &[&str] = &[
+pub(crate) const JAIL_KEYS: &[&str] = &[
     "name",
     "path",
     "root_path",

@@ -17,9 +17,10 @@ mod jail;
 mod limits;
 pub mod value;
 
-pub use agent::{AGENT_KEYS, AgentEntry, Stdin};
+pub(crate) use agent::AGENT_KEYS;
+pub use agent::{AgentEntry, Stdin};
 pub use command::{EntryValue, StdioCommand, value as secret_or_text};
-pub use jail::{JAIL_KEYS, Jail, JailMount, Network, allow, is_jail_name, jail_name, jail_path};
+pub use jail::{Jail, JailMount, Network, allow, is_jail_name, jail_name, jail_path};
 pub use limits::{ProcessLimits, RctlResource, limits};
 pub use value::{is_secret_name, is_server_id, is_user_name};
 

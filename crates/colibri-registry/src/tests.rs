@@ -308,7 +308,7 @@ fn jail_values_are_checked() {
 
 #[test]
 fn every_known_key_of_a_jail_is_read() {
-    for key in JAIL_KEYS {
+    for key in crate::jail::JAIL_KEYS {
         assert!(jailed(&format!("\"name\":\"a\",\"{key}\":[[]]")).is_err(), "{key}");
     }
 }

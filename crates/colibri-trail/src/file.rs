@@ -13,7 +13,7 @@ pub fn directory(state_dir: &Path) -> PathBuf {
 
 /// The installation's private key in a state directory.
 #[must_use]
-pub fn key_path(state_dir: &Path) -> PathBuf {
+pub(crate) fn key_path(state_dir: &Path) -> PathBuf {
     state_dir.join("trail.key")
 }
 

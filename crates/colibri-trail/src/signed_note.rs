@@ -85,7 +85,7 @@ impl Signer {
     ///
     /// # Errors
     /// Where the file cannot be read or made, is open to others, or holds something else.
-    pub fn load_or_create(path: &Path) -> Result<Self, NoteError> {
+    pub(crate) fn load_or_create(path: &Path) -> Result<Self, NoteError> {
         match Self::load(path) {
             Err(NoteError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => Self::create(path),
             other => other,

@@ -60,7 +60,7 @@ impl TrailHead {
 
     /// True if the signature is by that key.
     #[must_use]
-    pub fn is_signed_by(&self, verifier: &Verifier) -> bool {
+    pub(crate) fn is_signed_by(&self, verifier: &Verifier) -> bool {
         self.origin == verifier.name() && verifier.verify(&self.text(), &self.signature)
     }
 

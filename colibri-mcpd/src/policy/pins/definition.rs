@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 128;
 
 /// A definition with its keys sorted by how they are written, and without insignificant space. Repeated keys stay, in
 /// their order; numbers and strings stay as written: two texts that some reader could tell apart are never made equal.
-pub fn canonical(raw: &[u8]) -> String {
+pub(crate) fn canonical(raw: &[u8]) -> String {
     let Ok(json) = Json::parse(raw) else {
         return raw.escape_ascii().to_string();
     };

@@ -17,7 +17,7 @@ mod pin;
 mod pin_status;
 mod saved;
 
-pub use definition::canonical;
+pub(crate) use definition::canonical;
 pub use ledger::Pins;
 pub use pin::{PinError, TrustMode};
 pub use pin_status::{PinCheck, PinStatus};

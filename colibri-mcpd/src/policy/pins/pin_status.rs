@@ -50,7 +50,7 @@ impl PinCheck {
     }
 
     /// True if all that it offers is as approved.
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         Feature::ALL
             .into_iter()
             .all(|feature| self.blocked(feature).next().is_none())
@@ -65,7 +65,7 @@ impl PinCheck {
     }
 
     /// The number of tools that are not as approved, and of all other items.
-    pub fn blocked_counts(&self) -> (u64, u64) {
+    pub(crate) fn blocked_counts(&self) -> (u64, u64) {
         let count = |feature| self.blocked(feature).count() as u64;
         let others = [Feature::Prompt, Feature::Resource, Feature::Template].map(count);
         (count(Feature::Tool), others.iter().sum())
@@ -88,7 +88,7 @@ const MEMBERS: [&str; 10] = [
 
 impl PinStatus {
     /// True if it is as approved.
-    pub fn is_approved(&self) -> bool {
+    pub(crate) fn is_approved(&self) -> bool {
         *self == PinStatus::Approved
     }
 

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use crate::file::key_path;
 use crate::*;
 
 /// Keeps the heads it is given.
