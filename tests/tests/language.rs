@@ -16,17 +16,17 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// The most lines of code of the product, without comments, blank lines and tests.
-const PRODUCT_LINES: usize = 0;
+const PRODUCT_LINES: usize = 85_100;
 /// The most lines of code of one file's product part.
-const FILE_LINES: usize = 0;
+const FILE_LINES: usize = 500;
 /// The most type names that are defined in more than one file.
-const SHARED_NAMES: usize = 0;
+const SHARED_NAMES: usize = 5;
 /// The most doc comments of a hundred that open with a question word.
-const OPENERS_PERCENT: usize = 0;
+const OPENERS_PERCENT: usize = 1;
 /// The most functions that return a string as their error.
-const STRING_ERRORS: usize = 0;
+const STRING_ERRORS: usize = 263;
 /// The most public functions and constants of a library that no other crate names.
-const NEEDLESS_PUBLIC: usize = 0;
+const NEEDLESS_PUBLIC: usize = 5;
 /// The most types named by a bare participle or question word.
 const PARTICIPLES: usize = 0;
 
