@@ -1,12 +1,12 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
 use super::arguments::{ObjectMembers, quoted};
+use super::cost_summary::cost;
 use super::facts::{AdvertisedTools, DaemonView, ExternalTool};
 use crate::board::origin;
-use crate::relay::cost::time_of_today;
 use crate::results::ResultPiece;
 use colibri_api::{
-    CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
+    CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, Schedule, Schedules, ServerCounts,
     ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UNBOUNDED_MOUNT,
     UnseenServer,
 };
@@ -518,49 +518,6 @@ pub(super) fn cost_mode(daemon: &DaemonFacts) -> Result<ToolOutcome, Failure> {
         spending: daemon.spending,
     };
     outcome(&format!("Cost mode is now {}", cost(daemon)), &set)
-}
-
-/// The mode with its budgets, and how the caller stands with them.
-fn cost(daemon: &DaemonFacts) -> String {
-    let (mode, spending) = (daemon.cost_mode, &daemon.spending);
-    let mut text = budgets(mode);
-    if spending.set != mode {
-        text.push_str(&format!("; went up from {}, whose budget is spent", spending.set));
-    }
-    let today = if spending.until.is_some() { " today (UTC)" } else { "" };
-    text.push_str(&format!("; {} bytes spent{today}", spending.spent_bytes));
-    if spending.before_bytes > 0 {
-        let at = spending.chosen_at.and_then(time_of_today);
-        let at = at.map_or_else(String::new, |at| format!(" at {at} UTC"));
-        let before = spending.before_bytes;
-        text.push_str(&format!(
-            ", {before} of them before the mode was chosen{at}, which do not count"
-        ));
-    }
-    match spending.left_bytes {
-        Some(0) if spending.until.is_some() => {
-            text.push_str(", nothing left: until 00:00 UTC tools of servers are refused, Colibri's own tools are not");
-            if let Some(larger) = spending.larger {
-                text.push_str(&format!("; cost mode {larger} (colibri_set_cost_mode) acts at once"));
-            }
-        }
-        Some(left) => text.push_str(&format!(", {left} left")),
-        None => text.push_str(", and nothing is held back: no mode is set"),
-    }
-    text
-}
-
-fn budgets(mode: CostMode) -> String {
-    let budgets = mode.budgets();
-    let result = budgets
-        .tool_result_bytes
-        .map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
-    format!(
-        "{}: {} bytes a session, {} uncompacted turns, tool results {result}",
-        mode.name(),
-        budgets.session_bytes,
-        budgets.uncompacted_turns
-    )
 }
 
 /// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.

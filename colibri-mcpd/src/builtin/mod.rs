@@ -8,6 +8,7 @@
 
 mod answer;
 mod arguments;
+mod cost_summary;
 mod definitions;
 mod facts;
 mod inputs;

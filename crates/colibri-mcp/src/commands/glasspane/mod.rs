@@ -2,6 +2,7 @@
 
 mod feed;
 mod html;
+mod key_help;
 mod model;
 mod snapshot;
 mod view;

@@ -12,6 +12,7 @@ use super::super::agent_event::describe_event;
 use super::super::screen::{
     BOLD, Palette, RowSelection, Rows, StyledLine, as_text, indented, said, text, to_the_right,
 };
+use super::key_help::help;
 use super::model::GlasspaneModel;
 use crate::terminal::duration;
 
@@ -519,33 +520,6 @@ fn kind(agent: &AgentFacts) -> String {
         said.push_str(&format!("; {}", text(&agent.capabilities.join(", "))));
     }
     said
-}
-
-fn help() -> Vec<StyledLine> {
-    let keys = [
-        ("j k, up down", "the agent below, above"),
-        ("Tab, Shift-Tab", "the next agent, the one before, in a circle"),
-        (
-            "n N",
-            "the next, the one before, that needs attention: failed, waiting for a person, stalled",
-        ),
-        ("a", "only those that need attention, or all"),
-        ("Enter", "all about the chosen agent, with its events"),
-        ("s", "start an agent: it takes the next task that fits it"),
-        ("x", "stop the chosen agent, after a question"),
-        ("r", "news now"),
-        ("?", "this"),
-        ("q, Esc", "back; from the list: end"),
-    ];
-    let mut lines: Vec<_> = keys
-        .iter()
-        .map(|(key, what)| StyledLine::new(format!("  {key}"), BOLD).and(20, *what, Style::new()))
-        .collect();
-    lines.push(StyledLine::new(
-        "  colibri-mcp agent run NAME PROMPT starts one with something to do",
-        Style::new(),
-    ));
-    lines
 }
 
 fn keys(model: &GlasspaneModel, view: &GlasspaneView) -> StyledLine {
