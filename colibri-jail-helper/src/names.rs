@@ -112,7 +112,7 @@ pub(crate) fn is_plain_path(path: &str) -> bool {
             .is_some_and(|rest| rest.split('/').all(|part| !matches!(part, "" | "." | "..")))
 }
 
-/// True if `inner` is `outer` or lies below it. Both must be plain paths ([`is_plain_path`]).
+/// True if `inner` is `outer` or lies below it. Both must be plain paths (`is_plain_path`).
 pub fn is_at_or_below(inner: &str, outer: &str) -> bool {
     inner
         .strip_prefix(outer)

@@ -106,7 +106,7 @@ impl Drop for AgentPlace {
 
 impl AgentRoster {
     /// None yet, but for the instances of earlier daemons; [`AgentRoster::load`] gives it agents,
-    /// [`AgentRoster::open_doors`] and [`AgentRoster::open_models`] ways out.
+    /// `open_doors` and `open_models` ways out.
     ///
     /// # Errors
     /// The directory for events cannot be made.

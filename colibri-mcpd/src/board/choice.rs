@@ -25,7 +25,7 @@ pub trait Spawns: Send + Sync {
     fn candidates(&self, person: u32) -> Vec<Candidate>;
 
     /// Starts an instance for a task of this person, after [`super::Board::reserve`] has kept the task for it. Does
-    /// not wait until it runs: of one that fails, [`super::Board::start_failed`] is told.
+    /// not wait until it runs: of one that fails, `start_failed` is told.
     ///
     /// # Errors
     /// Why it is not started; the task then is not reserved.

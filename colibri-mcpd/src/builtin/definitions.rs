@@ -72,9 +72,9 @@ pub(crate) const CALL_TOOL: &str = "colibri_call_tool";
 pub enum BuiltinRoute {
     /// [`super::call`].
     Here(BuiltinTool),
-    /// The relay, after [`super::parse_external_call`].
+    /// The relay, after `parse_external_call`.
     Relay,
-    /// Whoever answers for the tool that it names, after [`super::parse_named_call`].
+    /// Whoever answers for the tool that it names, after `parse_named_call`.
     Named,
 }
 

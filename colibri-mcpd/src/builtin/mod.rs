@@ -1,7 +1,7 @@
 //! The built-in tools: `colibri_*`.
 //!
 //! [`definitions()`] is what `tools/list` shows of them. A call goes to [`call`], except that of
-//! [`EXTERNAL_CALL_TOOL`] and [`CALL_TOOL`], which [`parse_external_call`] and [`parse_named_call`] read and the relay
+//! `EXTERNAL_CALL_TOOL` and `CALL_TOOL`, which `parse_external_call` and `parse_named_call` read and the relay
 //! answers. A tool answers with two texts, a
 //! summary for people and the whole as JSON for clients that know no structured content (MCP asks for the latter,
 //! "Tools: Structured Content"), and with `structuredContent`.
@@ -324,7 +324,7 @@ fn scheduled(board: &Board, who: BoardActor<'_>, asked: ScheduleTask<'_>) -> Res
     Ok(vec![board.schedule_work(who, timing, work)?])
 }
 
-/// A call that [`EXTERNAL_CALL_TOOL`] asks for.
+/// A call that `EXTERNAL_CALL_TOOL` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalCall<'a> {
     /// The server's id; it may not exist.
@@ -356,7 +356,7 @@ pub(crate) fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCa
     })
 }
 
-/// A call that [`CALL_TOOL`] asks for.
+/// A call that `CALL_TOOL` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedCall<'a> {
     /// The tool's name in lists; it may not exist.

@@ -22,7 +22,7 @@ impl AgentTools {
     /// Reads the value of `tools`.
     ///
     /// # Errors
-    /// As [`ToolRules::read_names`]; a name that no server and no pattern of servers can have.
+    /// As `read_names`; a name that no server and no pattern of servers can have.
     pub fn read(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
         let mut servers = Vec::new();
         for member in cursor.members()? {

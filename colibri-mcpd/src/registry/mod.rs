@@ -103,7 +103,7 @@ impl LoadedRegistry {
     ///
     /// # Errors
     /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
-    /// [`FIXED_PATH`]; writable by group or others; wrong contents.
+    /// `FIXED_PATH`; writable by group or others; wrong contents.
     pub fn read(path: &Path, rules: RegistryRules) -> Result<Self, FileError> {
         let bytes = match file::read(path, colibri_json::MAX_BYTES, path == Path::new(FIXED_PATH))? {
             Some(bytes) => bytes,

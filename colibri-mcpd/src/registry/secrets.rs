@@ -250,7 +250,7 @@ impl Redactor {
         Self { values: parts }
     }
 
-    /// `text` with [`REDACTED`] in place of every secret; where secrets overlap, of all of them together.
+    /// `text` with `REDACTED` in place of every secret; where secrets overlap, of all of them together.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut ranges = self.find(text.as_bytes());
         let mut decoded: Vec<DecodedText> = Vec::new();

@@ -18,7 +18,7 @@ const AROUND: usize = 1024;
 pub struct MediaBytes {
     /// All of them.
     pub all: usize,
-    /// Those that do not count against a budget: of each block what is beyond [`MOST_COUNTED`].
+    /// Those that do not count against a budget: of each block what is beyond `MOST_COUNTED`.
     pub uncounted: usize,
 }
 

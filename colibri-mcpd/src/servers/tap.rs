@@ -160,7 +160,7 @@ impl Taps {
         }
     }
 
-    /// Begins to watch. `None`: [`MAX_TAPS`] do already.
+    /// Begins to watch. `None`: `MAX_TAPS` do already.
     pub fn open(self: &Arc<Self>) -> Option<Tap> {
         let queue = Arc::new(TapQueue::default());
         let mut queues = self.queues.lock();

@@ -32,7 +32,7 @@ pub struct CatalogueEntry {
     pub lists: BTreeMap<String, Vec<Vec<u8>>>,
     /// True if the server was seen to ask people for something.
     pub asks: bool,
-    /// The time at which it was learned, in milliseconds since the epoch; set by [`Database::put_catalogue`].
+    /// The time at which it was learned, in milliseconds since the epoch; set by `put_catalogue`.
     pub seen_at: i64,
 }
 

@@ -45,7 +45,7 @@ pub enum StoreError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// There are [`MAX_TASKS`] open tasks.
+    /// There are `MAX_TASKS` open tasks.
     #[error("there are {MAX_TASKS} open tasks on the board, which is the limit: finish or cancel some")]
     Full,
     /// One user has this many open tasks, and may have no more.

@@ -138,7 +138,7 @@ impl Database {
         found.ok_or_else(|| TaskRefusal::Missing(id).into())
     }
 
-    /// The tasks that `who` sees and `filter` lets through, newest first, at most `limit` (1 to [`MAX_PAGE`]), from where `cursor`
+    /// The tasks that `who` sees and `filter` lets through, newest first, at most `limit` (1 to `MAX_PAGE`), from where `cursor`
     /// points. Tasks that come in during a walk do not shift its pages.
     ///
     /// # Errors
