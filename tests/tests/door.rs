@@ -249,10 +249,10 @@ fn one_that_sends_descriptors() {
     end.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     assert_eq!((&end).read(&mut [0]).unwrap(), 0);
     // As the first that it says, before anybody knows what it speaks.
-    let stream = UnixStream::connect(&agent.socket).unwrap();
-    send_with(&stream, &modern_ping(7), &[file.as_raw_fd(); 20]);
-    assert!(Client::over(stream).answer(7)["error"].is_object());
-    drop(client);
+    let other = UnixStream::connect(&agent.socket).unwrap();
+    send_with(&other, &modern_ping(7), &[file.as_raw_fd(); 20]);
+    assert!(Client::over(other).answer(7)["error"].is_object());
+    drop((client, stream));
     wait_for("its connections to go", || {
         (descriptors(&daemon) <= before).then_some(())
     });
