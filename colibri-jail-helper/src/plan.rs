@@ -53,8 +53,8 @@ pub struct PlannedAgent {
 }
 
 impl PlannedAgent {
-    /// An instance's door on the host: the directory of the sockets that the daemon listens on for it alone. It follows
-    /// from the session, so that nobody can ask for another one.
+    /// An instance's agent socket on the host: the directory of the sockets that the daemon listens on for it alone. It
+    /// follows from the session, so that nobody can ask for another one.
     #[must_use]
     pub fn door(session: &SessionId) -> PathBuf {
         Path::new(DOORS_DIR).join(session.as_str())
@@ -64,7 +64,7 @@ impl PlannedAgent {
 /// The path of the socket directory in every agent's jail.
 pub const DOOR: &str = "/var/run/colibri";
 
-/// The doors of all instances, under the name that has no symlink in it (see [`crate::STATE_DIR`]).
+/// The agent sockets of all instances, under the name that has no symlink in it (see [`crate::STATE_DIR`]).
 const DOORS_DIR: &str = if cfg!(target_os = "linux") {
     "/run/colibri/doors"
 } else {
@@ -322,7 +322,7 @@ impl ConfinementPlan {
         })
     }
 
-    /// The fact by which an agent has a persistent jail's one door.
+    /// The fact by which an agent has a persistent jail's one agent socket.
     pub fn door_in_persistent(&self) -> Option<RecordFact> {
         match &self.place {
             ServerPlace::Persistent { jail, .. } if self.agent.is_some() => Some(RecordFact::Door(jail.clone())),

@@ -21,7 +21,7 @@ pub enum RecordFact {
     Ephemeral,
     /// The instance entered this jail, which is not ours to remove.
     Persistent(JailName),
-    /// The instance is an agent's in this persistent jail, in which there is room for one door.
+    /// The instance is an agent's in this persistent jail, in which there is room for one agent socket.
     Door(JailName),
     /// The jail's id.
     Jid(i32),

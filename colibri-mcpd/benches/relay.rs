@@ -5,7 +5,7 @@
 //! are those of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what
 //! else it does; the ratios are what counts
 //! (`http` as an argument measures only many connections by lines and by HTTP, `url` only a server behind a URL, `door`
-//! only an agent's door). Users who do their worst are `cargo bench -p colibri-tests --bench neighbours`.
+//! only an agent socket). Users who do their worst are `cargo bench -p colibri-tests --bench neighbours`.
 
 #[path = "support/crowd.rs"]
 mod crowd;
@@ -342,7 +342,7 @@ fn behind_url() {
     goal("added to a call of it", through - direct, 60.0, "us", false);
 }
 
-/// Calls of one server through an agent's door and over the daemon's own socket, in turn.
+/// Calls of one server through an agent socket and over the daemon's own socket, in turn.
 fn through_a_door() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (daemon, socket) = door::open(directory.path(), &[env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()]);

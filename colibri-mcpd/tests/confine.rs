@@ -1,7 +1,7 @@
-//! Real processes below a real keeper: what is started, with what, and that nothing is left of it.
+//! Real processes below a real supervisor: what is started, with what, and that nothing is left of it.
 //!
-//! The test binary is also the keeper, the servers and the stand-in daemon, so it has its own `main` and runs its tests
-//! one after the other. Arguments without a dash select tests whose name contains one of them.
+//! The test binary is also the supervisor, the servers and the stand-in daemon, so it has its own `main` and runs its
+//! tests one after the other. Arguments without a dash select tests whose name contains one of them.
 
 // clippy.toml allows unwrap in tests, but does not know that this file is one. The servers leave processes to nobody on
 // purpose: collecting them is what is tested.
@@ -327,7 +327,7 @@ fn closed_stdin_ends_the_whole_tree() {
             ServerExit::Status(137),
             "waiting again says the same"
         );
-        // The keeper has ended, so it has already seen the end of each of them.
+        // The supervisor has ended, so it has already seen the end of each of them.
         assert!(!pids.iter().any(|&pid| runs(pid)));
     });
 }
@@ -371,7 +371,7 @@ fn the_rest_of_the_tree_ends_with_the_server() {
 fn a_storm_of_forks_ends() {
     run(async {
         let mut spawned = spawn(order("storm")).await;
-        // Each of the four has rained a little: the keeper has orphans of orphans to find.
+        // Each of the four has rained a little: the supervisor has orphans of orphans to find.
         pids(spawned.stdout, 5).await;
         drop(spawned.stdin);
         assert_eq!(spawned.process.wait().await, ServerExit::Status(137));
@@ -398,7 +398,7 @@ fn nothing_outlives_a_killed_daemon() {
 }
 
 fn a_keeper_that_nobody_listens_to_keeps_on() {
-    // As when the daemon is killed while the server is being started: writing fails, and must not stop the keeper.
+    // As when the daemon is killed while the server is being started: writing fails, and must not stop the supervisor.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut supervisor = Command::new(myself())
@@ -476,7 +476,7 @@ fn the_environment_is_exactly_the_built_one() {
         };
         environment.insert("TOKEN".to_owned(), "a=b c".to_owned().into());
         environment.insert("LANG".to_owned(), "de_AT.UTF-8".to_owned().into());
-        // It would break the keeper if it worked there.
+        // It would break the supervisor if it worked there.
         environment.insert("LD_LIBRARY_PATH".to_owned(), "/nonexistent".to_owned().into());
         let spawned = spawn(order).await;
         let found = text(spawned.stdout).await;
@@ -530,7 +530,7 @@ fn words_of_server_and_keeper_do_not_mix() {
         let mut spawned = spawn(order).await;
         spawned.stdin.write_all(b"\n").await.unwrap();
         let said = text(spawned.stderr).await;
-        // The keeper's line is gone, whether it came before the server's first words or after.
+        // The supervisor's line is gone, whether it came before the server's first words or after.
         assert!(said == "halfline\n" || said == "half\nline\n", "{said:?}");
         spawned.process.wait().await;
     });
@@ -597,7 +597,7 @@ fn what_cannot_be_started_is_said() {
 
 fn dropping_the_start_ends_it() {
     run(async {
-        // A keeper that never says that it has started.
+        // A supervisor that never says that it has started.
         let directory = tempfile::tempdir().unwrap();
         let supervisor = directory.path().join("keeper");
         let file = directory.path().join("pid");

@@ -379,7 +379,7 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
     assert_eq!(recorded(&place, "t4"), [of("good", "FAIL", "NO_SUCH_TOOL")]);
 }
 
-/// The keepers, which are the daemon's children.
+/// The supervisors, which are the daemon's children.
 #[cfg(target_os = "linux")]
 fn keepers(daemon: i32, mark: &str) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten();
@@ -404,7 +404,7 @@ fn a_keeper_that_is_killed_leaves_nothing() {
             left.retain(|(pid, _)| *pid != daemon.pid());
             left
         };
-        // The keeper, its server, and two that it does not know.
+        // The supervisor, its server, and two that it does not know.
         wait_for("two that forked away", || (left().len() >= 4).then_some(()));
         for keeper in keepers(daemon.pid(), &mark) {
             kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();

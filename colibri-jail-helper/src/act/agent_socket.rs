@@ -1,4 +1,4 @@
-//! An agent's door: the one directory of the host that it reaches, made by the daemon and shown by the helper. The
+//! An agent socket: the one directory of the host that it reaches, made by the daemon and shown by the helper. The
 //! daemon owns it, and may be hostile: what is shown is what was walked to, whatever it is called by then.
 
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::act::files::{self, RequiredOwner};
 /// The name of the rule in every refusal of an agent socket.
 pub(crate) const RULE: &str = "door";
 
-/// The most sockets of one door.
+/// The most sockets in the directory of one agent socket.
 const MAX_SOCKETS: usize = 8;
 
 /// The refusal of a second agent in a persistent jail.

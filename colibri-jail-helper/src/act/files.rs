@@ -101,7 +101,7 @@ pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, HelperRefusal
 /// refused before anything is made. Acting walks again.
 ///
 /// # Errors
-/// As [`open_directory`], for the root, its mount points, an agent's door among them, the sources of its mounts, and
+/// As [`open_directory`], for the root, its mount points, an agent socket among them, the sources of its mounts, and
 /// the root's `/var/tmp`.
 pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), HelperRefusal> {
     let root = open_directory(&jail.root, RequiredOwner::Root)?;

@@ -28,11 +28,11 @@ const FORCED: Duration = Duration::from_secs(10);
 enum Sockets {
     /// Not where the kernel can keep it from them (15).
     Barred,
-    /// An agent's door is for that.
+    /// An agent socket is for that.
     Reached,
 }
 
-/// Mounts everything of an ephemeral root below the instance's staging directory; at last an agent's door.
+/// Mounts everything of an ephemeral root below the instance's staging directory; at last an agent socket.
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
@@ -92,8 +92,8 @@ fn only_sockets(p: Parameters) -> Result<Parameters, Errno> {
 /// Walks to the directory of an agent's socket in the persistent jail with this root.
 ///
 /// # Errors
-/// Another agent has its door there, or something else is mounted; it is not there, or not root's alone, on the way as
-/// well.
+/// Another agent has its agent socket there, or something else is mounted; it is not there, or not root's alone, on the
+/// way as well.
 pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), HelperRefusal> {
     let at = format!("{}{DOOR}", jail.trim_end_matches('/'));
     match all_mounted()?.iter().find(|mount| mount.on == at) {
@@ -111,9 +111,9 @@ pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), HelperRefusal> {
     Ok((point, at))
 }
 
-/// Shows an agent's door in a persistent jail. Root of that jail may rename what is on the way there, and the daemon
-/// what is on the way to the door: so the door is first mounted where neither can go, and from there on exactly the
-/// directory that was walked to. By that source it is known, whatever it is mounted on.
+/// Shows an agent socket in a persistent jail. Root of that jail may rename what is on the way there, and the daemon
+/// what is on the way to the agent socket: so the agent socket is first mounted where neither can go, and from there on
+/// exactly the directory that was walked to. By that source it is known, whatever it is mounted on.
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
@@ -246,7 +246,8 @@ pub(crate) fn undo(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     left
 }
 
-/// The session whose directory a file system is mounted in or, as a door in a persistent jail is, mounted from.
+/// The session whose directory a file system is mounted in or, as an agent socket in a persistent jail is, mounted
+/// from.
 fn session_of(mount: &MountedFileSystem) -> Option<SessionId> {
     [&mount.on, &mount.from].into_iter().find_map(|path| {
         let below = path.strip_prefix(STATE_DIR)?.strip_prefix('/')?;

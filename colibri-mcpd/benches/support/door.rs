@@ -1,4 +1,4 @@
-//! An agent's door, and the calls that come through it.
+//! An agent socket, and the calls that come through it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Daemon, INITIALIZE, connect, registry};
 
-/// A daemon with an agent that does nothing, and the socket of that agent's door.
+/// A daemon with an agent that does nothing, and its agent socket.
 pub(crate) fn open(directory: &Path, command: &[String]) -> (Daemon, PathBuf) {
     let servers = registry();
     let agent = r#""agents":{"still":{"command":"/bin/sh","args":["-c","while :; do sleep 1; done"],"stdin":"null",

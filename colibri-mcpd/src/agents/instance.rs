@@ -17,7 +17,7 @@ use crate::relay::AgentSocket;
 
 /// An instance.
 pub struct Instance {
-    /// Its door, by which it is known.
+    /// Its agent socket, by which it is known.
     pub door: Arc<AgentSocket>,
     /// As it was when it was started.
     pub(super) entry: Arc<AgentEntry>,

@@ -1,5 +1,5 @@
-//! The listeners of an agent's instance: its door to the daemon, and its model's relay. Who listens there knows agents;
-//! agents do not know who listens.
+//! The listeners of an agent's instance: its agent socket to the daemon, and its model's relay. Who listens there knows
+//! agents; agents do not know who listens.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::relay::AgentSocket;
 /// Something that is listened on. Dropping it ends that, and every connection to it.
 pub trait ListenGuard: Send + Sync {}
 
-/// Makes doors.
+/// Makes agent sockets.
 pub trait Doors: Send + Sync {
     /// Makes the directory of a new instance, which goes with what is returned, and listens in it on `colibri.sock` for
     /// calls for this person. Returns the directory as well.

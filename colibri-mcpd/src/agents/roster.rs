@@ -138,7 +138,7 @@ impl AgentRoster {
         }))
     }
 
-    /// From now on instances have doors.
+    /// From now on instances have agent sockets.
     pub(crate) fn open_doors(&self, doors: Arc<dyn Doors>) {
         let _ = self.doors.set(doors);
     }

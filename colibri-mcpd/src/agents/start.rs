@@ -283,7 +283,7 @@ impl AgentRoster {
             .ok()
     }
 
-    /// Opens the ways out of an instance: its door, and the relay to its model if it has one.
+    /// Opens the ways out of an instance: its agent socket, and the relay to its model if it has one.
     fn open_ways(
         &self,
         door: &Arc<AgentSocket>,

@@ -75,7 +75,7 @@ impl Spawner for Scripted {
     }
 }
 
-/// Doors that nobody comes through.
+/// Agent sockets that nobody comes through.
 struct Closed;
 
 struct Opened;

@@ -10,7 +10,7 @@ use crate::store::{DEFERRED, PRIORITY_DEFAULT};
 /// The most characters of a tool's name.
 const MAX_NAME: usize = 200;
 /// The most open tasks of one person that calls left, so that one that calls on and on does not bury the others, and how
-/// many there may be for a call through an agent's door to add one: the rest is the person's own.
+/// many there may be for a call through an agent socket to add one: the rest is the person's own.
 const MAX_OPEN: i64 = 32;
 const MAX_OPEN_AT_DOORS: i64 = 16;
 

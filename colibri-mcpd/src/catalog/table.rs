@@ -32,7 +32,7 @@ struct FeatureList {
     /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told
     /// why.
     exposed: BTreeMap<String, Arc<Item>>,
-    /// By server and its own name or URI; with what would collide there, which its server's own door shows.
+    /// By server and its own name or URI; with what would collide there, which its server shows where it stands alone.
     origins: HashMap<(Arc<str>, String), Arc<Item>>,
 }
 

@@ -127,8 +127,8 @@ impl From<ExitStatus> for ServerExit {
     }
 }
 
-/// The reason for which a server was not started. Messages of keeper and helper are included with control characters
-/// escaped.
+/// The reason for which a server was not started. Messages of supervisor and helper are included with control
+/// characters escaped.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// A host server's program is not there, or cannot be executed.

@@ -78,8 +78,8 @@ pub struct SystemSpawner {
 }
 
 impl SystemSpawner {
-    /// A spawner whose keeper is this very executable, which must call [`supervisor::main`] when its first argument is
-    /// [`supervisor::ARGUMENT`].
+    /// A spawner whose supervisor is this very executable, which must call [`supervisor::main`] when its first argument
+    /// is [`supervisor::ARGUMENT`].
     ///
     /// # Errors
     /// The executable's path is unknown.

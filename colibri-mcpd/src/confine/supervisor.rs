@@ -34,8 +34,8 @@ pub const ARGUMENT: &str = "keeper";
 /// The line that the supervisor writes on stderr once the server's program has been executed.
 pub const STARTED: &str = "keeper: started";
 
-/// Variables of the server's environment travel to the keeper under their name with this before it, so that none of
-/// them (`LD_PRELOAD`, say) works on the keeper itself.
+/// Variables of the server's environment travel to the supervisor under their name with this before it, so that none of
+/// them (`LD_PRELOAD`, say) works on the supervisor itself.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
 
 /// Time from the end of the input to TERM, and from TERM to KILL, when the daemon is gone: together well below the two
@@ -46,16 +46,16 @@ const GRACE_WITHOUT_DAEMON: Duration = Duration::from_millis(500);
 /// the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Exit status of the keeper when it was not started as it must be (EX_USAGE of sysexits(3)).
+/// Exit status of the supervisor when it was not started as it must be (EX_USAGE of sysexits(3)).
 const EXIT_USAGE: u8 = 64;
 
-/// Exit status when the system refused something the keeper needs (EX_OSERR).
+/// Exit status when the system refused something the supervisor needs (EX_OSERR).
 const EXIT_SYSTEM: u8 = 71;
 
 /// Exit status when the server's program could not be executed, as shells have it.
 const EXIT_NOT_STARTED: u8 = 127;
 
-/// Runs the keeper and returns the server's exit status, or 128 and its signal. `arguments` are those after
+/// Runs the supervisor and returns the server's exit status, or 128 and its signal. `arguments` are those after
 /// [`ARGUMENT`].
 ///
 /// Must be called first thing in `main`, before any thread, runtime or open file: it closes every descriptor above 2.
@@ -74,7 +74,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = Command::new(&task.program);
     command.args(&task.arguments).env_clear().envs(environment());
     if task.stdin == Stdin::Null {
-        // The keeper alone has the lifeline then.
+        // The supervisor alone has the lifeline then.
         command.stdin(std::process::Stdio::null());
     }
     sys::lead_session_and_die_with_parent(&mut command);
@@ -161,7 +161,7 @@ fn prepare() -> io::Result<()> {
             "standard input must be a pipe: its end is the order to end",
         ));
     }
-    // Before the server exists, so that it never sees a keeper that it could trace or read the environment of.
+    // Before the server exists, so that it never sees a supervisor that it could trace or read the environment of.
     sys::not_traceable()?;
     sys::no_new_privileges()?;
     sys::become_reaper()?;
@@ -281,7 +281,7 @@ fn reap(server: Pid, status: &mut Option<u8>) -> io::Result<bool> {
     }
 }
 
-/// A standard input, as the keeper's command line says it.
+/// A standard input, as the supervisor's command line says it.
 pub(super) fn stdin_word(stdin: Stdin) -> &'static str {
     match stdin {
         Stdin::Null => "null",
@@ -289,7 +289,7 @@ pub(super) fn stdin_word(stdin: Stdin) -> &'static str {
     }
 }
 
-/// The name under which a variable of the server travels to the keeper.
+/// The name under which a variable of the server travels to the supervisor.
 pub(super) fn carried(name: &OsStr) -> OsString {
     let mut carried = OsString::from(ENVIRONMENT_PREFIX);
     carried.push(name);

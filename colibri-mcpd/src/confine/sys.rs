@@ -20,7 +20,7 @@ pub(super) struct ProcessIdentity {
     pub groups: Vec<nix::unistd::Gid>,
 }
 
-/// Set by [`note_termination`] when the keeper is told to end.
+/// Set by [`note_termination`] when the supervisor is told to end.
 static TERMINATION: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note_termination(_: libc::c_int) {
@@ -74,7 +74,7 @@ pub(super) fn take_signals() -> io::Result<()> {
 /// close_range(2) failed (Linux before 5.9).
 pub(super) fn close_above_standard() -> io::Result<()> {
     // SAFETY: plain system call on numbers. The caller runs before anything else in the process owns a descriptor
-    // above 2 (`keeper::main` is called first thing), so no owner is left with a closed one.
+    // above 2 (`supervisor::main` is called first thing), so no owner is left with a closed one.
     let done = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     if done == 0 {
         Ok(())

@@ -1,5 +1,5 @@
-//! Agents' doors: for each instance of an agent a directory of its own with a socket in it. Which socket a connection
-//! came in on says whose it is, which no peer can say otherwise; what it may do there, the relay knows.
+//! Agent sockets: for each instance of an agent a directory of its own with a socket in it. Which socket a
+//! connection came in on says whose it is, which no peer can say otherwise; what it may do there, the relay knows.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -24,18 +24,18 @@ use crate::relay::AgentSocket;
 
 /// The directory of the agents' sockets, beside the daemon's own socket.
 const DIRECTORY: &str = "doors";
-/// The socket for MCP in a door's directory.
+/// The socket for MCP in an agent socket's directory.
 const SOCKET: &str = "colibri.sock";
-/// The connections that one door takes at a time.
+/// The connections that one agent socket takes at a time.
 const MAX_CONNECTIONS: usize = 16;
 /// The reason for which connections are closed with their agent socket.
 const CLOSED: &str = "its agent's door is closed";
 
-/// Makes the doors of agents.
+/// Makes agent sockets.
 pub struct AgentDoors {
     daemon: Weak<Daemon>,
     directory: PathBuf,
-    /// The directory, locked: it is this daemon's for as long as it runs. Made when the first door is.
+    /// The directory, locked: it is this daemon's for as long as it runs. Made when the first agent socket is.
     own: Mutex<Option<Flock<File>>>,
 }
 
@@ -97,7 +97,7 @@ impl AgentDoors {
     }
 }
 
-/// Removes a door's directory: sockets, and nothing else that should stand in it.
+/// Removes an agent socket's directory: sockets, and nothing else that should stand in it.
 fn remove(directory: &Path) -> io::Result<()> {
     if fs::symlink_metadata(directory)?.is_dir() {
         for entry in fs::read_dir(directory)? {

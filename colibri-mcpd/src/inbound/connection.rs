@@ -22,7 +22,7 @@ impl InboundConnection {
         InboundConnection::of(daemon, client)
     }
 
-    /// The same through an agent's door, for a person, as some process.
+    /// The same through an agent socket, for a person, as some process.
     pub(super) fn through(
         daemon: &Arc<Daemon>,
         door: &Arc<AgentSocket>,

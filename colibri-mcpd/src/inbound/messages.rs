@@ -408,7 +408,7 @@ impl ClientMessages {
                 let asked = protocol::read_initialize(params)?;
                 let askable = match &self.client.door {
                     None => Askable::read(asked.version, asked.capabilities),
-                    // There is no person at an agent's door.
+                    // There is no person at an agent socket.
                     Some(_) => Askable::NOTHING,
                 };
                 self.client.session.agree(asked.version, askable);

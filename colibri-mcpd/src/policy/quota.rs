@@ -74,10 +74,10 @@ pub enum Full {
     /// The user has as many as one user may have.
     #[error("this user has {0} clients connected already (--max-clients-per-user)")]
     User(usize),
-    /// The agent's door has as many as one may have.
+    /// The agent socket has as many as one may have.
     #[error("this agent's door has {0} connections already, which is the most that one takes")]
     Door(usize),
-    /// All agents' doors have as many as they may have together.
+    /// All agent sockets have as many as they may have together.
     #[error("agents have {0} connections already, and what is left is for people (--max-clients)")]
     Doors(usize),
 }
@@ -87,7 +87,7 @@ pub enum Full {
 pub struct UserQuotas {
     limits: UserQuota,
     clients: AtomicUsize,
-    /// Those of them that came through agents' doors.
+    /// Those of them that came through agent sockets.
     agents: AtomicUsize,
     /// The usage of each user, for as long as the daemon runs: a user who comes back finds it again.
     users: Mutex<HashMap<u32, Arc<UserUsage>>>,
@@ -195,7 +195,8 @@ impl UserQuotas {
         some
     }
 
-    /// A place for a connection to an agent's door, which takes so many. All doors leave half of the places to people.
+    /// A place for a connection to an agent socket, which takes so many. All agent sockets leave half of the places to
+    /// people.
     ///
     /// # Errors
     /// Which limit is reached.

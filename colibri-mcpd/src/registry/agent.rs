@@ -50,7 +50,7 @@ pub struct AgentSpec {
 /// The budget of one instance; `None`: any amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AgentBudget {
-    /// Bytes of answers through its door.
+    /// Bytes of answers through its agent socket.
     pub session_bytes: Option<u64>,
     /// Tokens of its model, in and out.
     pub tokens: Option<u64>,

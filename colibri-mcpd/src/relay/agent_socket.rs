@@ -30,11 +30,11 @@ pub struct AgentSocket {
 pub struct AgentUsage {
     /// The task that it has claimed; 0: none.
     pub task: AtomicU64,
-    /// Calls through its door.
+    /// Calls through its agent socket.
     pub calls: AtomicU64,
     /// Calls of it that wait for a person now.
     pub waiting: AtomicU64,
-    /// Bytes of answers through its door.
+    /// Bytes of answers through its agent socket.
     pub bytes: AtomicU64,
     /// The time of its person's last choice of a cost mode, and the bytes by then.
     pub at_choice: Mutex<(u64, u64)>,

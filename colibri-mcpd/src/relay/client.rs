@@ -29,7 +29,7 @@ pub struct Client {
     pub caller: Caller,
     /// The peer, as the kernel says.
     pub peer: Caller,
-    /// The agent's door that it came through, if it did.
+    /// The agent socket that it came through, if it did.
     pub door: Option<Arc<AgentSocket>>,
     /// The agent's part of the person's rights.
     rights: ReducedRights,
@@ -158,7 +158,7 @@ impl Client {
         self
     }
 
-    /// The same, come through an agent's door for the caller, as this process.
+    /// The same, come through an agent socket for the caller, as this process.
     pub fn through(mut self, door: Arc<AgentSocket>, peer: Caller) -> Client {
         self.peer = peer;
         self.door = Some(door);

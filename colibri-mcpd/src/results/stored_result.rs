@@ -23,7 +23,7 @@ pub struct ResultLimits {
 pub struct ResultOwner {
     /// The person.
     pub uid: u32,
-    /// The instance, by its door.
+    /// The instance, by its agent socket.
     pub session: Option<Arc<str>>,
 }
 

@@ -28,7 +28,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 impl ServerSession {
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
-    /// answered, the process is gone when this returns, and `keeper` is told.
+    /// answered, the process is gone when this returns, and `observer` is told.
     pub(super) async fn run(
         self: Arc<Self>,
         spawned: SpawnedServer,

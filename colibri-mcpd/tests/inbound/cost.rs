@@ -1,4 +1,4 @@
-//! What answers may cost: of an agent's instance at its door, and of the person, at the daemon's own socket.
+//! What answers may cost: of an agent's instance at its agent socket, and of the person, at the daemon's own socket.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What calls at an agent's door leave to the board: its person's tasks, in its name, and never all that there may be.
+//! What calls at an agent socket leave to the board: its person's tasks, in its name, and never all that there may be.
 
 use serde_json::{Value, json};
 

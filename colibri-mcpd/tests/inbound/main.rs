@@ -1,4 +1,5 @@
-//! Agents' doors, over real sockets and servers in memory: who comes in there, what they may do, and what is left.
+//! Agent sockets, over real sockets and servers in memory: who comes in there, what they may do, and what is
+//! left.
 
 // Tests may stop where something is wrong.
 #![allow(clippy::unwrap_used)]
@@ -164,7 +165,7 @@ async fn a_door_takes_sixteen_connections_and_says_so_to_the_next() {
         "{answer}"
     );
     assert_eq!(late.line().await, None);
-    // Another's door, and the person's own way in, are not full.
+    // Another's agent socket, and the person's own way in, are not full.
     other.connect().await;
     world.operator().await;
     peers.pop();

@@ -1,4 +1,5 @@
-//! What an agent may do at its door: never more than the person for whom it runs, and of that what its entry says.
+//! What an agent may do at its agent socket: never more than the person for whom it runs, and of that what its entry
+//! says.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! A daemon in this process with servers in memory, and agents' doors at real sockets.
+//! A daemon in this process with servers in memory, and agent sockets at real sockets.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -400,7 +400,7 @@ impl Agent {
         self.directory.join("colibri.sock")
     }
 
-    /// A connection to its door that has shaken hands.
+    /// A connection to its agent socket that has shaken hands.
     pub(crate) async fn connect(&self) -> Peer {
         Peer::connect(&self.socket()).await
     }

@@ -57,11 +57,11 @@ pub struct AgentInstance {
     pub events: u64,
     /// Lines that it wrote and that are no events.
     pub skipped_lines: u64,
-    /// Calls through its door.
+    /// Calls through its agent socket.
     pub calls: u64,
     /// Calls of it that wait for a person.
     pub approvals: u64,
-    /// Bytes of answers through its door.
+    /// Bytes of answers through its agent socket.
     pub bytes: u64,
     /// Tokens that its model read.
     pub tokens_in: u64,

@@ -166,7 +166,7 @@ pub struct TrailRow {
     /// The number of the record that the call began with; not of that one.
     #[serde(default)]
     pub enter: Option<u64>,
-    /// Of the record that a call began with: the agent through whose door it came.
+    /// Of the record that a call began with: the agent through whose agent socket it came.
     #[serde(default)]
     pub agent: Option<String>,
     /// That agent's instance.

@@ -1,4 +1,4 @@
-//! An agent: a program that talks to a model, in a jail whose one door is the daemon's.
+//! An agent: a program that talks to a model, in a jail whose one agent socket is the daemon's.
 
 use colibri_json::{DocumentError, Object, ValueCursor};
 

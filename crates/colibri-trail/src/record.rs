@@ -82,7 +82,7 @@ pub struct Enter<'a> {
     pub tracestate: Option<&'a str>,
     /// The outcome of the check of the arguments against the tool's schema.
     pub validated: Validation,
-    /// The agent through whose door it came; `None` for a call on the socket.
+    /// The agent through whose agent socket it came; `None` for a call on the socket.
     pub through: Option<Through<'a>>,
     /// The number of the task for which it is made: one that the caller has claimed.
     pub task: Option<u64>,

@@ -60,7 +60,7 @@ pub struct RecordFields {
     pub server: String,
     /// Of an enter record: the tool.
     pub tool: String,
-    /// Of an enter record: the agent through whose door the call came.
+    /// Of an enter record: the agent through whose agent socket the call came.
     pub agent: Option<String>,
     /// Of an enter record: that agent's instance.
     pub session: Option<String>,

@@ -135,7 +135,7 @@ pub(in crate::inbound) async fn turn_away(stream: UnixStream, why: String) {
     finish(stream, Some(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
 }
 
-/// Answers the one who speaks HTTP at an agent's door.
+/// Answers the one who speaks HTTP at an agent socket.
 pub(in crate::inbound) async fn refuse_at_door(stream: UnixStream) {
     let why = "an agent's door takes JSON-RPC, one message a line, and no HTTP: connect as colibri-mcp does";
     finish(stream, Some(HttpRefusal::new(StatusCode::FORBIDDEN, why))).await;

@@ -26,7 +26,7 @@ use crate::failure::CommandError;
 const MAX_CONNECTIONS: usize = 64;
 /// The path of the relay's socket in a jail.
 const SOCKET: &str = "/var/run/colibri/model.sock";
-/// Its name beside the door's.
+/// Its name beside the agent socket's.
 const NAME: &str = "model.sock";
 /// The variables that name a program's model, and the path that it expects there.
 const TOLD: [(&str, &str); 3] = [

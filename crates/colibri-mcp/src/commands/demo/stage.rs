@@ -220,7 +220,7 @@ impl Stage {
             }
         };
         let with_agents = agents.as_object().is_some_and(|agents| !agents.is_empty());
-        // An agent's jail is shown its door from where the service has it, and if it is the service's user's.
+        // An agent's jail is shown its agent socket from where the service has it, and if it is the service's user's.
         let service = match self.place {
             DemoPlace::Jail if with_agents => Some(service_user()?),
             _ => None,

@@ -228,7 +228,7 @@ pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
 /// The directory where the helper mounts an agent's socket.
 const DOOR: &str = "var/run/colibri";
 
-/// True if the roots of agents have a place for their doors.
+/// True if the roots of agents have a place for their agent sockets.
 pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
     let registry = read_registry(host)?;
     each_jail(host, "an agent's", |id, _, jail| {
@@ -507,7 +507,7 @@ mod tests {
                 listed.bounded && policy.users[id].uids == Uids::Shared(listed.owner),
                 "{id}: it can write its work"
             );
-            // Its bridge is told the door: what is not installed in the root would be a daemon of its own.
+            // Its bridge is told the agent socket: what is not installed in the root would be a daemon of its own.
             assert!(
                 text.contains("/var/run/colibri/colibri.sock") || id == "gemini",
                 "{id}: {text}"

@@ -67,7 +67,7 @@ fn work(context: &CommandContext) -> Result<String, CommandError> {
     )))
 }
 
-/// Calls a tool through the door. What is wrong with a call is the model's to read.
+/// Calls a tool through the agent socket. What is wrong with a call is the model's to read.
 fn call(connection: &mut DaemonConnection, asked: &Value) -> Result<Value, CommandError> {
     let arguments = to_raw_value(&asked["input"]).map_err(|error| CommandError::Machine(error.to_string()))?;
     let result = connection.call_tool(asked["name"].as_str().unwrap_or_default(), &arguments, &mut |_| {})?;
