@@ -71,10 +71,10 @@ impl Item {
             feature,
             own: own.to_owned(),
             exposed: exposed.to_owned(),
-            changed: is_name && exposed != format!("{}__{own}", server.id),
+            changed: is_name && exposed != format!("{}__{own}", server.spec.id),
             raw: raw.clone(),
             version,
-            verdict: server.rules.judge(feature, own, raw),
+            verdict: server.spec.rules.judge(feature, own, raw),
             mirrored: mirrored(raw),
             standing,
             by_hand,
@@ -121,8 +121,8 @@ impl Item {
         self.feature != Feature::Tool
             || match mode {
                 ListMode::All => true,
-                ListMode::Pinned => self.by_hand || self.server.rules.always(&self.own),
-                ListMode::Search => self.server.rules.always(&self.own),
+                ListMode::Pinned => self.by_hand || self.server.spec.rules.always(&self.own),
+                ListMode::Search => self.server.spec.rules.always(&self.own),
             }
     }
 
@@ -135,11 +135,17 @@ impl Item {
 
     fn compile(&self) -> ToolCheck {
         let server = &self.server;
-        let mode = server.entry.validate;
-        let check = ToolCheck::new(&server.id, &self.own, &self.raw, mode, server.contract.clone());
+        let mode = server.spec.entry.validate;
+        let check = ToolCheck::new(
+            &server.spec.id,
+            &self.own,
+            &self.raw,
+            mode,
+            server.spec.contract.clone(),
+        );
         if let Some(why) = check.unchecked().filter(|_| mode != SchemaCheck::Contract) {
             info!(
-                server = &*self.server.id,
+                server = &*self.server.spec.id,
                 tool = self.own,
                 "arguments are not checked against its schema: {why}"
             );
@@ -165,13 +171,13 @@ impl Item {
             return self.raw.clone();
         };
         let exposure = Exposure {
-            server: &self.server.id,
+            server: &self.server.spec.id,
             name: &self.exposed,
             original: &self.own,
             changed: self.changed,
             state,
         };
-        let exposure = self.server.entry.prefix.then_some(&exposure);
+        let exposure = self.server.spec.entry.prefix.then_some(&exposure);
         self.edited(definition, client, exposure)
     }
 
@@ -196,7 +202,7 @@ impl Item {
 impl CallTarget for Item {
     fn describe(&self) -> TargetDescription<'_> {
         TargetDescription {
-            server: &self.server.id,
+            server: &self.server.spec.id,
             feature: self.feature,
             operation: &self.own,
             gate: Gate::External,
@@ -221,31 +227,37 @@ impl CallTarget for Item {
     }
 
     fn is_idempotent(&self) -> bool {
-        self.feature != Feature::Tool || self.server.rules.idempotent(&self.own)
+        self.feature != Feature::Tool || self.server.spec.rules.idempotent(&self.own)
     }
 
     fn answers(&self) -> Option<&AnswerContract> {
-        let contract = self.server.contract.as_ref().filter(|_| self.feature == Feature::Tool);
+        let contract = self
+            .server
+            .spec
+            .contract
+            .as_ref()
+            .filter(|_| self.feature == Feature::Tool);
         contract?.answers(&self.own)
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
         // First, so that what is denied has one answer, whatever else stands against the call.
-        if let Some(failure) = self.verdict.failure(&self.server.id, self.feature) {
+        if let Some(failure) = self.verdict.failure(&self.server.spec.id, self.feature) {
             return Err(failure);
         }
-        refuse_task(call, &self.server.id)?;
-        if let Some(failure) = self.standing.failure(&self.server.id, self.feature, &self.own) {
+        refuse_task(call, &self.server.spec.id)?;
+        if let Some(failure) = self.standing.failure(&self.server.spec.id, self.feature, &self.own) {
             return Err(failure);
         }
         if self.feature != Feature::Tool {
             if let Some(contract) = self
                 .server
+                .spec
                 .contract
                 .as_ref()
                 .filter(|_| call.method == Some(Method::PromptsGet))
             {
-                contract.check_prompt(&self.server.id, &self.own, call.arguments())?;
+                contract.check_prompt(&self.server.spec.id, &self.own, call.arguments())?;
             }
             return not_completed(call, &self.server);
         }
@@ -280,9 +292,9 @@ pub(super) fn not_completed(call: &Call, server: &HostedServer) -> Result<(), Fa
     }
     let why = format!(
         "server {} declares no completions, so it is not asked for any",
-        server.id
+        server.spec.id
     );
-    Err(Failure::new(Code::NotOffered, why).of_server(&*server.id))
+    Err(Failure::new(Code::NotOffered, why).of_server(&*server.spec.id))
 }
 
 /// Refuses a call that is to become a task: nobody could ask for its result.

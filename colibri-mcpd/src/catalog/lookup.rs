@@ -131,7 +131,7 @@ impl ServerHost {
                 let found = target.describe();
                 rights.sees(found.server, found.feature, found.operation)
             }
-            Look::Seek(UnseenServers::At(server, own)) => rights.sees(&server.id, wanted.feature(), own),
+            Look::Seek(UnseenServers::At(server, own)) => rights.sees(&server.spec.id, wanted.feature(), own),
             Look::Seek(UnseenServers::Among(_)) | Look::Missing(_) => true,
         };
         if sees { look } else { Look::Missing(None) }
@@ -187,7 +187,7 @@ impl ServerHost {
     fn look_by_own_name(&self, own: &str, rights: &Rights) -> Look {
         let table = self.table();
         let seen = |item: &&Arc<super::item::Item>| {
-            item.standing.is_approved() && rights.sees(&item.server.id, Feature::Tool, own)
+            item.standing.is_approved() && rights.sees(&item.server.spec.id, Feature::Tool, own)
         };
         let mut tools = table.tools_called(own).iter().filter(seen);
         match (tools.next(), tools.next()) {
@@ -202,18 +202,21 @@ impl ServerHost {
     /// The servers that may have what clients would see under this name, and that were never seen.
     fn look_among_unseen(&self, exposed: &str, rights: &Rights) -> Look {
         let servers = self.servers();
-        let wanted = |server: &&Arc<HostedServer>| rights.sees_any(&server.id) && !server.offer.is_in_table();
+        let wanted = |server: &&Arc<HostedServer>| rights.sees_any(&server.spec.id) && !server.offer.is_in_table();
         // An id has no underscore, so the first two end it.
         let named = exposed
             .split_once("__")
             .and_then(|(id, name)| Some((servers.get(id)?, name)));
-        if let Some((server, name)) = named.filter(|(server, _)| server.entry.prefix) {
+        if let Some((server, name)) = named.filter(|(server, _)| server.spec.entry.prefix) {
             return match Some(server).filter(wanted) {
                 Some(server) => Look::Seek(UnseenServers::At(server.clone(), name.to_owned())),
                 None => Look::Missing(None),
             };
         }
-        let bare = servers.values().filter(|server| !server.entry.prefix).filter(wanted);
+        let bare = servers
+            .values()
+            .filter(|server| !server.spec.entry.prefix)
+            .filter(wanted);
         UnseenServers::among(bare.cloned().collect(), exposed).map_or(Look::Missing(None), Look::Seek)
     }
 }
@@ -240,7 +243,7 @@ impl DiscoveryLookup {
 impl CallTarget for DiscoveryLookup {
     fn describe(&self) -> TargetDescription<'_> {
         let (server, operation) = match (&self.place, &self.wanted) {
-            (UnseenServers::At(server, name), _) => (&*server.id, name),
+            (UnseenServers::At(server, name), _) => (&*server.spec.id, name),
             (
                 UnseenServers::Among(_),
                 LookupKey::Exposed(_, name)

@@ -20,7 +20,7 @@ pub struct HostMethod {
 impl CallTarget for HostMethod {
     fn describe(&self) -> TargetDescription<'_> {
         TargetDescription {
-            server: &self.server.id,
+            server: &self.server.spec.id,
             feature: Feature::Tool,
             operation: &self.method,
             gate: Gate::External,
@@ -51,16 +51,16 @@ pub(super) fn offered(
     let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
     let mut collisions = Vec::new();
     for server in servers.values() {
-        for method in &server.entry.methods {
+        for method in &server.spec.entry.methods {
             if let Some(first) = methods.get(method) {
-                let first = &first.server.id;
+                let first = &first.server.spec.id;
                 collisions.push(NameConflict {
-                    server: server.id.clone(),
+                    server: server.spec.id.clone(),
                     what: None,
                     holder: Some(first.to_string()),
                     text: format!(
                         "method {method} of {}: {first} lists it too and has it; take it out of one of the two entries",
-                        server.id
+                        server.spec.id
                     ),
                 });
                 continue;

@@ -118,7 +118,11 @@ impl ServerHost {
             let executable = executable(entry);
             match before.get(id) {
                 // A contract is a file of its own, which may have changed.
-                Some(old) if is_same(&old.entry, entry) && old.executable == executable && entry.contract.is_none() => {
+                Some(old)
+                    if is_same(&old.spec.entry, entry)
+                        && old.spec.executable == executable
+                        && entry.contract.is_none() =>
+                {
                     old.set_digest(&entry.digest);
                     old.block(found.refusal.clone());
                     old.reset();
@@ -126,12 +130,7 @@ impl ServerHost {
                 }
                 old => {
                     let known = self.context.recall(id, entry, &executable);
-                    let server = HostedServer::new(id, found, executable, known, &self.context);
-                    // Who watches a server watches what its id stands for.
-                    let server = match old {
-                        Some(old) => server.tapped_as(old).subscribed_as(old),
-                        None => server,
-                    };
+                    let server = HostedServer::new(id, found, executable, known, old.map(|old| &**old), &self.context);
                     servers.insert(id.clone(), Arc::new(server));
                 }
             }
@@ -147,7 +146,7 @@ impl ServerHost {
             if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
                 info!(server = id, "server removed or changed: it ends after its calls");
                 if !servers.contains_key(id) {
-                    old.taps.close("the server was removed from the registry");
+                    old.spec.taps.close("the server was removed from the registry");
                 }
                 old.retire();
                 let mut leaving = self.leaving.lock();

@@ -32,7 +32,7 @@ pub(super) struct ResourceTarget {
 impl ResourceTarget {
     fn of(server: &Arc<HostedServer>, feature: Feature, own: &str) -> Arc<ResourceTarget> {
         Arc::new(ResourceTarget {
-            verdict: server.rules.judge(feature, own, b""),
+            verdict: server.spec.rules.judge(feature, own, b""),
             standing: standing(&server.offer.definitions().1, feature, own),
             server: server.clone(),
             feature,
@@ -80,21 +80,24 @@ impl ServerHost {
     /// that it could be of, or is the only one with resources.
     pub(super) fn look_for_uri(&self, feature: Feature, wanted: &str, rights: &Rights) -> Look {
         let servers = self.servers();
-        let visible = |server: &&Arc<HostedServer>| rights.sees_any(&server.id);
+        let visible = |server: &&Arc<HostedServer>| rights.sees_any(&server.spec.id);
         if let Some((id, own)) = uri::original(wanted)
-            && let Some(server) = servers.get(id).filter(|server| server.entry.prefix).filter(visible)
+            && let Some(server) = servers
+                .get(id)
+                .filter(|server| server.spec.entry.prefix)
+                .filter(visible)
         {
             return self.look_at(server, feature, &own);
         }
         let table = self.table();
         let listed = [feature, Feature::Template, Feature::Resource].map(|feature| table.by_name(feature, wanted));
         let listed = listed.into_iter().flatten().map(|item| &item.server);
-        if let Some(server) = listed.filter(|server| !server.entry.prefix).find(visible) {
+        if let Some(server) = listed.filter(|server| !server.spec.entry.prefix).find(visible) {
             return Look::Here(ResourceTarget::of(server, feature, wanted));
         }
         let bare: Vec<_> = servers
             .values()
-            .filter(|server| !server.entry.prefix)
+            .filter(|server| !server.spec.entry.prefix)
             .filter(visible)
             .collect();
         let has_one = |server: &&&Arc<HostedServer>| {
@@ -136,7 +139,7 @@ impl ServerHost {
 impl CallTarget for ResourceTarget {
     fn describe(&self) -> TargetDescription<'_> {
         TargetDescription {
-            server: &self.server.id,
+            server: &self.server.spec.id,
             feature: self.feature,
             operation: &self.own,
             gate: Gate::External,
@@ -156,9 +159,9 @@ impl CallTarget for ResourceTarget {
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
-        let denied = self.verdict.failure(&self.server.id, self.feature);
+        let denied = self.verdict.failure(&self.server.spec.id, self.feature);
         denied
-            .or_else(|| self.standing.failure(&self.server.id, self.feature, &self.own))
+            .or_else(|| self.standing.failure(&self.server.spec.id, self.feature, &self.own))
             .map_or_else(|| not_completed(call, &self.server), Err)
     }
 

@@ -69,16 +69,16 @@ impl CatalogTable {
                 .iter()
                 .map(|(server, (catalogue, _))| {
                     let names = catalogue.of(feature).iter().map(|definition| definition.name.clone());
-                    (server.id.to_string(), names.collect())
+                    (server.spec.id.to_string(), names.collect())
                 })
                 .collect();
             let offers: Vec<ServerItems<'_>> = servers
                 .values()
                 .filter_map(|server| {
                     Some(ServerItems {
-                        server: &server.id,
-                        prefix: server.entry.prefix,
-                        names: own_names.get(&*server.id)?,
+                        server: &server.spec.id,
+                        prefix: server.spec.entry.prefix,
+                        names: own_names.get(&*server.spec.id)?,
                     })
                 })
                 .collect();
@@ -92,11 +92,11 @@ impl CatalogTable {
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
                 for ServerDefinition { name, raw } in catalogue.of(feature) {
-                    let found = names.exposed(&server.id, name);
+                    let found = names.exposed(&server.spec.id, name);
                     let exposed = found.unwrap_or(name);
                     let standing = judgement.of(feature, name);
                     let by_hand = feature == Feature::Tool && judgement.by_hand.contains(name);
-                    let origin = (server.id.clone(), name.clone());
+                    let origin = (server.spec.id.clone(), name.clone());
                     let kept = old
                         .origins
                         .get(&origin)
@@ -174,7 +174,7 @@ impl CatalogTable {
             let now = self.offered_alone(feature);
             let come = now.filter(|item| !old.contains(&Arc::as_ptr(item)));
             for item in gone.chain(come) {
-                *changed.entry(item.server.id.clone()).or_default() |= feature.into();
+                *changed.entry(item.server.spec.id.clone()).or_default() |= feature.into();
             }
         }
         changed

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ServerHost;
 use crate::policy::{Gate, Rights};
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream};
-use crate::servers::{HostedServer, ServerSession};
+use crate::servers::{HostedServer, ServerSession, TaskOwner};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.
@@ -19,14 +19,29 @@ struct HostTask {
 }
 
 impl ServerHost {
-    /// The process that has a task of a user with these rights, and its server's own id of it.
-    pub(crate) fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
+    /// The task of a user with these rights, and its process. Without a process: the task went with it.
+    fn find_task(
+        &self,
+        uid: u32,
+        id: &str,
+        rights: &Rights,
+    ) -> Option<(TaskOwner, Option<(Arc<HostedServer>, Arc<ServerSession>)>)> {
         let found = self.context.tasks().find(uid, id)?;
         if !sees(rights, &found.server, &found.tool) {
             return None;
         }
-        let process = found.process.filter(|process| !process.has_ended())?;
-        Some((process, found.own.into()))
+        let server = self.servers().get(&*found.server).cloned();
+        let process = server.and_then(|server| {
+            let process = server.session(found.process)?;
+            Some((server, process))
+        });
+        Some((found, process.filter(|(_, process)| !process.has_ended())))
+    }
+
+    /// The process that has a task of a user with these rights, and its server's own id of it.
+    pub(crate) fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
+        let (task, process) = self.find_task(uid, id, rights)?;
+        Some((process?.1, task.own.into()))
     }
 
     /// The target that answers the request of a user with these rights about a task.
@@ -34,24 +49,21 @@ impl ServerHost {
     /// # Errors
     /// There is no such task, or it went with its process.
     pub fn task(&self, uid: u32, id: &str, rights: &Rights) -> Result<Arc<dyn CallTarget>, RpcError> {
-        let found = self.context.tasks().find(uid, id);
-        let Some(found) = found.filter(|found| sees(rights, &found.server, &found.tool)) else {
+        let Some((task, process)) = self.find_task(uid, id, rights) else {
             return Err(RpcError::invalid_params(
                 "no such task: it is not known here, or its time is over; call the tool again",
             ));
         };
-        let server = self.servers().get(&*found.server).cloned();
-        let process = found.process.filter(|process| !process.has_ended());
-        let (Some(process), Some(server)) = (process, server) else {
+        let Some((server, process)) = process else {
             return Err(RpcError::invalid_params(format!(
                 "the task is lost: the process of {} that had it has ended; call {} again",
-                found.server, found.tool
+                task.server, task.tool
             )));
         };
         Ok(Arc::new(HostTask {
             server,
-            tool: found.tool,
-            own: found.own,
+            tool: task.tool,
+            own: task.own,
             process,
         }))
     }
@@ -65,7 +77,7 @@ fn sees(rights: &Rights, server: &str, tool: &str) -> bool {
 impl CallTarget for HostTask {
     fn describe(&self) -> TargetDescription<'_> {
         TargetDescription {
-            server: &self.server.id,
+            server: &self.server.spec.id,
             feature: Feature::Tool,
             operation: &self.tool,
             gate: Gate::External,
@@ -87,7 +99,7 @@ impl CallTarget for HostTask {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         if let Err(call) = self.process.send(call) {
             let message = "the task is lost: the process that had it has ended; call the tool again";
-            let failure = Failure::new(Code::ServerDied, message).of_server(&*self.server.id);
+            let failure = Failure::new(Code::ServerDied, message).of_server(&*self.server.spec.id);
             chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
     }

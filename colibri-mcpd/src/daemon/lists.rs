@@ -53,7 +53,7 @@ impl ListQuery {
         let mut listed: Vec<(String, Bytes, Option<&Arc<Item>>)> = own.collect();
         if self.external {
             let sees = |item: &&Arc<Item>| {
-                item.is_listed(self.rights.list) && self.rights.sees(&item.server.id, self.feature, &item.own)
+                item.is_listed(self.rights.list) && self.rights.sees(&item.server.spec.id, self.feature, &item.own)
             };
             if self.rights.is_narrowed() {
                 let seen = self.table.offered_alone(self.feature).filter(sees);
@@ -83,7 +83,7 @@ impl ListQuery {
         );
         let tools = listed[in_it].iter().filter(|_| self.feature == Feature::Tool);
         let tools = tools.map(|(name, raw, item)| ListedToolCost {
-            server: item.map_or_else(|| COLIBRI.into(), |item| item.server.id.clone()),
+            server: item.map_or_else(|| COLIBRI.into(), |item| item.server.spec.id.clone()),
             tool: item.map_or(name.as_str(), |item| &item.own).into(),
             bytes: raw.len() as u64,
         });

@@ -213,7 +213,7 @@ impl Daemon {
     fn unseen_by(&self, client: &Client) -> Vec<Arc<HostedServer>> {
         let rights = self.chain.rules.rights(client);
         let mut unseen = self.host.unseen();
-        unseen.retain(|server| rights.sees_any(&server.id));
+        unseen.retain(|server| rights.sees_any(&server.spec.id));
         unseen
     }
 

@@ -190,7 +190,7 @@ fn resources(
         };
         let own = own_uri(&*call.target, shown);
         // What a person has to confirm is not told of by the way: nobody is asked for a part of a request.
-        let verdict = server.rules.judge(Feature::Resource, &own, b"");
+        let verdict = server.spec.rules.judge(Feature::Resource, &own, b"");
         if verdict != RuleVerdict::Allow || call.confirm_rule(&verdict).is_some() {
             continue;
         }

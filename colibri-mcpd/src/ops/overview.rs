@@ -34,7 +34,7 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
         let (catalogue, judgement) = server.offer.definitions();
         let (blocked, others_blocked) = judgement.blocked_counts();
         servers.push(OverviewServer {
-            id: server.id.to_string(),
+            id: server.spec.id.to_string(),
             state: Some(state),
             reason,
             since: milliseconds(since),
@@ -48,7 +48,7 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
             processes: sessions.len() as u64,
             in_flight: sessions.iter().map(|(_, session)| session.in_flight() as u64).sum(),
             queued: sessions.iter().map(|(_, session)| session.queued() as u64).sum(),
-            calls: counted(&server.metrics.counted()),
+            calls: counted(&server.spec.metrics.counted()),
         });
     }
     Overview {

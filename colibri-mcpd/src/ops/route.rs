@@ -69,7 +69,7 @@ pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc
     let table = daemon.host.table();
     let method = table.method(name)?;
     let rights = daemon.chain.rules.rights(client);
-    let is_hidden = rights.is_agents() && !rights.sees(&method.server.id, Feature::Tool, name);
+    let is_hidden = rights.is_agents() && !rights.sees(&method.server.spec.id, Feature::Tool, name);
     (!is_hidden).then(|| method.clone() as Arc<dyn CallTarget>)
 }
 

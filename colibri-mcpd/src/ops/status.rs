@@ -142,13 +142,13 @@ impl CallerFacts {
         let tools = self
             .table
             .offered(Feature::Tool)
-            .filter(|tool| self.rights.sees(&tool.server.id, Feature::Tool, &tool.own));
+            .filter(|tool| self.rights.sees(&tool.server.spec.id, Feature::Tool, &tool.own));
         AdvertisedTools {
             servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
             tools: tools
                 .map(|tool| ExternalTool {
                     name: tool.exposed.clone(),
-                    server: tool.server.id.to_string(),
+                    server: tool.server.spec.id.to_string(),
                     tool: tool.own.clone(),
                     definition: tool.raw.clone(),
                 })
@@ -169,10 +169,10 @@ impl CallerFacts {
         let mut usable = found
             .tools
             .iter()
-            .filter(|item| is_asked(&item.server.id) && self.is_usable(item));
+            .filter(|item| is_asked(&item.server.spec.id) && self.is_usable(item));
         let tools = usable.by_ref().take(limit).map(|item| FoundTool {
             name: item.exposed.clone(),
-            server: item.server.id.to_string(),
+            server: item.server.spec.id.to_string(),
             description: match summaries.of(item) {
                 Some(summary) => summary.to_string(),
                 None => first_sentence(&item.description()),
@@ -191,11 +191,11 @@ impl CallerFacts {
     /// The servers whose tools are not known.
     fn unseen(&self) -> Vec<UnseenServer> {
         let unseen = self.daemon.host.unseen().into_iter();
-        let seen = unseen.filter(|server| self.rights.sees_any(&server.id));
+        let seen = unseen.filter(|server| self.rights.sees_any(&server.spec.id));
         let told = seen.map(|server| {
             let (state, reason, _) = server.state(self.viewer());
             UnseenServer {
-                server: server.id.to_string(),
+                server: server.spec.id.to_string(),
                 state,
                 reason,
             }
@@ -217,8 +217,8 @@ impl CallerFacts {
     /// True if nothing stands against a call of a tool whatever its arguments are.
     fn is_usable(&self, item: &Item) -> bool {
         item.standing.is_approved()
-            && item.verdict.failure(&item.server.id, item.feature).is_none()
-            && self.rights.sees(&item.server.id, item.feature, &item.own)
+            && item.verdict.failure(&item.server.spec.id, item.feature).is_none()
+            && self.rights.sees(&item.server.spec.id, item.feature, &item.own)
     }
 
     fn viewer(&self) -> Viewer {
@@ -232,7 +232,7 @@ impl CallerFacts {
 
     fn servers(&self) -> Vec<ServerFacts> {
         let servers = self.daemon.host.servers();
-        let seen = |server: &&Arc<HostedServer>| self.rights.sees_any(&server.id);
+        let seen = |server: &&Arc<HostedServer>| self.rights.sees_any(&server.spec.id);
         let processes = Processes::look();
         let viewer = self.viewer();
         servers
@@ -299,15 +299,15 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
     let (state, reason, since) = server.state(viewer);
     let (catalogue, judgement) = server.offer.definitions();
     let reason = reason.or_else(|| left_out(&catalogue));
-    let jail = match &server.entry.transport {
+    let jail = match &server.spec.entry.transport {
         EntryTransport::Stdio(command) => command.jail.as_ref(),
         EntryTransport::Http { .. } => None,
     };
     let count = |feature| catalogue.of(feature).len() as u64;
     let (tools_blocked, others_blocked) = judgement.blocked_counts();
     ServerFacts {
-        id: server.id.to_string(),
-        transport: match (&server.entry.transport, jail) {
+        id: server.spec.id.to_string(),
+        transport: match (&server.spec.entry.transport, jail) {
             (EntryTransport::Http { .. }, _) => ServerTransport::Url,
             (_, Some(_)) => ServerTransport::Jail,
             (_, None) => ServerTransport::Host,
@@ -315,7 +315,7 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
         state,
         reason,
         since: milliseconds(since),
-        isolation: server.isolation,
+        isolation: server.spec.isolation,
         tools: count(Feature::Tool),
         prompts: count(Feature::Prompt),
         resources: count(Feature::Resource),
@@ -332,7 +332,7 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
                 in_flight: session.in_flight() as u64,
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),
-                count: match server.entry.transport {
+                count: match server.spec.entry.transport {
                     EntryTransport::Http { .. } => None,
                     EntryTransport::Stdio(_) => all.count(session.pid, jail.is_some()).map(|count| count as u64),
                 },

@@ -95,7 +95,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
                 let stream = AnswerStream::begin(daemon, chain, call);
                 let begun = Tapping {
                     tap: stream.id(),
-                    server: server.id.to_string(),
+                    server: server.spec.id.to_string(),
                     state: server.state(Viewer::Operator(None)).0,
                     processes: server.sessions().len() as u64,
                 };
@@ -140,7 +140,7 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Hoste
     ];
     let recorded = daemon.chain.recorder.event(EventName::Tap, &details);
     recorded.map_err(|error| CallOutcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
-    match server.taps.open() {
+    match server.spec.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),
         None => Err(wrong(format!("{MAX_TAPS} taps watch {id} already: end one of them"))),
     }

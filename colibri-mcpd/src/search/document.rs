@@ -25,7 +25,7 @@ pub(super) fn fields(item: &Item, summary: Option<&str>) -> [String; FIELDS] {
         add_parameters(schema, MAX_DEPTH, &mut parameters);
     }
     [
-        split(&item.server.id),
+        split(&item.server.spec.id),
         split(&item.own),
         split(&text("title").unwrap_or_default()),
         split(&item.description()),

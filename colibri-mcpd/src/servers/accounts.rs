@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::context::ServerContext;
+use super::specification::ServerSpecification;
 use crate::oauth::{self, OauthAccount, TokenOwner};
-use crate::registry::{EntryTransport, ServerSpec};
+use crate::registry::EntryTransport;
 use colibri_http::HttpClient;
 use parking_lot::Mutex;
 
@@ -17,23 +17,23 @@ pub(super) struct ServerAccounts {
 
 impl ServerAccounts {
     /// Those at a server; `None` if nobody logs in there.
-    pub(super) fn at(id: &str, entry: &ServerSpec, context: &ServerContext) -> Option<ServerAccounts> {
+    pub(super) fn at(spec: &ServerSpecification) -> Option<ServerAccounts> {
         let EntryTransport::Http {
             url,
             rules,
             oauth: Some(settings),
             ..
-        } = &entry.transport
+        } = &spec.entry.transport
         else {
             return None;
         };
         let server = oauth::OauthServer {
-            id: id.to_owned(),
+            id: spec.id.to_string(),
             url: url.parse().ok()?,
             settings: (**settings).clone(),
             client: HttpClient::new(rules.clone()),
-            store: context.parts.tokens.clone(),
-            vault: context.parts.secrets.clone(),
+            store: spec.context.parts.tokens.clone(),
+            vault: spec.context.parts.secrets.clone(),
         };
         Some(ServerAccounts {
             server: Arc::new(server),

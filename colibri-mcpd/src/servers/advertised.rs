@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_text::brief;
 use parking_lot::Mutex;
@@ -15,6 +14,7 @@ use tracing::{info, warn};
 use super::context::ServerContext;
 use super::listing::Catalogue;
 use super::session::ServerSession;
+use super::specification::ServerSpecification;
 use crate::policy::PinCheck;
 use colibri_protocol::{Code, Failure, Feature};
 use colibri_trail::{Detail, EventName};
@@ -28,11 +28,7 @@ const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
 /// The items that one server advertises.
 pub(crate) struct AdvertisedItems {
-    server: Arc<str>,
-    executable: String,
-    /// SHA-256 of the server's entry as it is written now.
-    digest: Arc<ArcSwap<String>>,
-    context: Arc<ServerContext>,
+    spec: Arc<ServerSpecification>,
     inner: Mutex<AdvertisedItemsInner>,
     /// Locked while definitions are checked: the last check is also the one that counts.
     judging: Arc<tokio::sync::Mutex<()>>,
@@ -54,23 +50,15 @@ struct AdvertisedItemsInner {
 
 impl AdvertisedItems {
     /// The advertised items of a server with this report.
-    pub(super) fn new(
-        server: &Arc<str>,
-        executable: &str,
-        digest: &Arc<ArcSwap<String>>,
-        known: Arc<Catalogue>,
-        context: &Arc<ServerContext>,
-    ) -> Arc<AdvertisedItems> {
+    pub(super) fn new(spec: &Arc<ServerSpecification>, known: Arc<Catalogue>) -> Arc<AdvertisedItems> {
+        let (context, server) = (&spec.context, &spec.id);
         let judgement = context.judge(server, &known);
         if let Some(blocked) = newly_blocked((&Catalogue::default(), &PinCheck::NOTHING), (&known, &judgement)) {
             note_blocked(context, server, blocked);
         }
         let asks = known.asks;
         Arc::new(AdvertisedItems {
-            server: server.clone(),
-            executable: executable.to_owned(),
-            digest: digest.clone(),
-            context: context.clone(),
+            spec: spec.clone(),
             inner: Mutex::new(AdvertisedItemsInner {
                 catalogue: known,
                 judgement: Arc::new(judgement),
@@ -113,7 +101,7 @@ impl AdvertisedItems {
     pub(super) fn seen_to_ask(&self) {
         if !self.asks.swap(true, Ordering::AcqRel) {
             info!(
-                server = &*self.server,
+                server = &*self.spec.id,
                 "it asks people for something: clients share none of its processes at once"
             );
             self.keep();
@@ -134,12 +122,14 @@ impl AdvertisedItems {
     }
 
     fn remember(&self, said: &Arc<Catalogue>) {
-        let digest = self.digest.load_full();
+        let digest = self.spec.digest.load_full();
         let said = Arc::new(Catalogue {
             asks: self.asks(),
             ..(**said).clone()
         });
-        self.context.remember(&self.server, &digest, &self.executable, &said);
+        self.spec
+            .context
+            .remember(&self.spec.id, &digest, &self.spec.executable, &said);
     }
 
     /// Takes over what one of the server's processes says of its tools. It is judged first: nobody is shown what is not
@@ -159,7 +149,7 @@ impl AdvertisedItems {
             let _one_at_a_time = one_at_a_time;
             offer.take_over(&session, said);
         };
-        if self.context.pins().is_none() {
+        if self.spec.context.pins().is_none() {
             take_over();
             return Ok(());
         }
@@ -179,7 +169,7 @@ impl AdvertisedItems {
             ..said
         };
         let said = if *known == said { known } else { Arc::new(said) };
-        let judgement = Arc::new(self.context.judge(&self.server, &said));
+        let judgement = Arc::new(self.spec.context.judge(&self.spec.id, &said));
         session.definitions.judged(said.clone(), judgement.clone());
         self.offer(said, judgement);
     }
@@ -195,11 +185,11 @@ impl AdvertisedItems {
             (!Arc::ptr_eq(&said, &known)).then_some((session, said))
         });
         for (session, said) in others {
-            let judgement = Arc::new(self.context.judge(&self.server, &said));
+            let judgement = Arc::new(self.spec.context.judge(&self.spec.id, &said));
             session.definitions.judged(said, judgement);
         }
         // Last: what waits to be accepted is what is shown.
-        let judgement = Arc::new(self.context.judge(&self.server, &known));
+        let judgement = Arc::new(self.spec.context.judge(&self.spec.id, &known));
         for session in &sessions {
             if session
                 .definitions
@@ -242,7 +232,7 @@ impl AdvertisedItems {
             self.remember(&said);
             if may_note {
                 info!(
-                    server = &*self.server,
+                    server = &*self.spec.id,
                     tools = said.of(Feature::Tool).len(),
                     prompts = said.of(Feature::Prompt).len(),
                     resources = said.of(Feature::Resource).len(),
@@ -252,9 +242,9 @@ impl AdvertisedItems {
             }
         }
         if let Some(blocked) = blocked.filter(|_| may_note) {
-            note_blocked(&self.context, &self.server, blocked);
+            note_blocked(&self.spec.context, &self.spec.id, blocked);
         }
-        self.context.learned(changed || *judged_before != *judgement);
+        self.spec.context.learned(changed || *judged_before != *judgement);
     }
 }
 

@@ -26,6 +26,7 @@ impl HostedServer {
         }
         match self.held_off(&call) {
             Some(failure) => self
+                .spec
                 .context
                 .parts
                 .chain
@@ -60,17 +61,14 @@ impl HostedServer {
 
     /// The kinds of requests that its entry allows.
     pub(super) fn may_ask(&self) -> Askable {
-        Askable::named(self.entry.may_ask.iter().map(String::as_str))
+        Askable::named(self.spec.entry.may_ask.iter().map(String::as_str))
     }
 
     /// True if it matters who else has calls in the process of a call: nothing else says which call a legacy server's
     /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients
     /// always, for others once the server was seen to ask.
     fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<SlotHolder> {
-        let is_modern = || {
-            let version = self.version.lock();
-            version.is_some_and(Version::is_modern)
-        };
+        let is_modern = || self.spec.version().is_some_and(Version::is_modern);
         let whose = SlotHolder::of(call, self.may_ask());
         let matters = match (key, whose) {
             (ProcessKey::Uid(_) | ProcessKey::Connection(..), SlotHolder::Call) => true,
@@ -83,7 +81,7 @@ impl HostedServer {
     /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it
     /// goes to one that is for all of these: there nobody is asked if it matters.
     fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: SlotHolder, mut call: Box<Call>) {
-        let most = self.context.shares().limits().processes_per_user.max(1);
+        let most = self.spec.context.shares().limits().processes_per_user.max(1);
         let take = || self.turns.take(key, most - 1, whose);
         let turn = take().or_else(|| {
             self.give_up_oldest(key);
@@ -109,7 +107,7 @@ impl HostedServer {
             let (since, ticket) = session.oldest_held()?;
             Some((since, ticket, session))
         });
-        let patience = self.limits.call;
+        let patience = self.spec.limits.call;
         let oldest = held.min_by_key(|(since, ..)| *since);
         let Some((_, ticket, session)) = oldest.filter(|(since, ..)| since.elapsed() >= patience) else {
             return;
@@ -119,7 +117,7 @@ impl HostedServer {
              (--max-processes-per-user); call again",
             patience.as_millis()
         );
-        let failure = Failure::new(Code::AskFailed, message).of_server(&*self.id);
+        let failure = Failure::new(Code::AskFailed, message).of_server(&*self.spec.id);
         session.give_up(
             &ticket,
             "nobody answered, and another call needs the process",
@@ -149,7 +147,7 @@ impl HostedServer {
             call.method,
             Some(Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
         );
-        let against = || session.definitions.against(&self.id, feature, name);
+        let against = || session.definitions.against(&self.spec.id, feature, name);
         let Some(failure) = is_defined.then(against).flatten() else {
             return session.send(call);
         };
@@ -160,7 +158,8 @@ impl HostedServer {
         if self.offer.definitions().1.of(feature, name).is_approved() {
             session.drain();
         }
-        self.context
+        self.spec
+            .context
             .parts
             .chain
             .finish(vec![(call, CallOutcome::Failed(failure))]);
@@ -183,8 +182,8 @@ impl HostedServer {
         mut call: Box<Call>,
         then: impl Fn(&Arc<ServerSession>, Box<Call>) -> Result<(), Box<Call>>,
     ) {
-        let chain = &self.context.parts.chain;
-        let until = Instant::now() + self.limits.start;
+        let chain = &self.spec.context.parts.chain;
+        let until = Instant::now() + self.spec.limits.start;
         let is_half_open = call.attempt == 1 && self.inner().health.contains_key(&key.uid());
         loop {
             if call.client.is_cancelled(&call.id) {
@@ -209,11 +208,11 @@ impl HostedServer {
             };
             // No attempt comes to anything while the server is left alone.
             let pause = self.inner().health.get(&key.uid()).and_then(Health::backing_off);
-            let wait = retry::wait_after(call.attempt, self.context.next_retry()).max(pause.unwrap_or_default());
+            let wait = retry::wait_after(call.attempt, self.spec.context.next_retry()).max(pause.unwrap_or_default());
             if is_half_open
                 || Instant::now() + wait >= until
                 || self.is_over()
-                || !retry::goes_on(&call, FailureCause::Ours(failure.code), self.entry.attempts)
+                || !retry::goes_on(&call, FailureCause::Ours(failure.code), self.spec.entry.attempts)
             {
                 return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
             }
@@ -229,9 +228,9 @@ impl HostedServer {
     fn late(&self) -> Failure {
         let message = format!(
             "{} was not started: the call waited {} ms for it (start_timeout_ms), and it is not ready",
-            self.id,
-            self.limits.start.as_millis()
+            self.spec.id,
+            self.spec.limits.start.as_millis()
         );
-        Failure::new(Code::TimeoutStart, message).of_server(&*self.id)
+        Failure::new(Code::TimeoutStart, message).of_server(&*self.spec.id)
     }
 }

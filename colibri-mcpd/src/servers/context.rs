@@ -8,7 +8,6 @@ use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use super::listing::Catalogue;
-use super::session::{ServerLimits, ServerSession};
 use super::tasks::ServerTasks;
 use crate::confine::Spawner;
 use crate::oauth;
@@ -52,7 +51,7 @@ type DiscoveryObserver = Box<dyn Fn(bool) + Send + Sync>;
 /// The parts that all servers share.
 pub struct ServerContext {
     pub(super) parts: ServerDependencies,
-    tasks: Arc<ServerTasks<ServerSession>>,
+    tasks: Arc<ServerTasks>,
     processes: watch::Sender<usize>,
     /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
     freed: Notify,
@@ -88,7 +87,7 @@ impl ServerContext {
     }
 
     /// The tasks that servers have.
-    pub fn tasks(&self) -> &Arc<ServerTasks<ServerSession>> {
+    pub fn tasks(&self) -> &Arc<ServerTasks> {
         &self.tasks
     }
 
@@ -164,23 +163,8 @@ impl ServerContext {
         }
     }
 
-    /// The limits of an entry, defaults filled in.
-    pub(super) fn limits(&self, entry: &ServerSpec) -> ServerLimits {
-        ServerLimits {
-            start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
-            call: entry.limits.call.unwrap_or(self.parts.call_timeout),
-            idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),
-            total: entry.limits.total.unwrap_or(Duration::from_secs(3600)),
-        }
-    }
-
     /// Removes the values of secrets from text.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
         self.parts.secrets.redactor()
-    }
-
-    /// The text without the values of secrets.
-    pub(super) fn redact(&self, text: &str) -> String {
-        self.parts.secrets.redactor().redact(text).into_owned()
     }
 }

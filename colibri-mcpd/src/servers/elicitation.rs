@@ -188,7 +188,7 @@ impl ServerSession {
         Ok(ElicitationTarget {
             number: 0,
             call: None,
-            until: Instant::now() + self.limits.total,
+            until: Instant::now() + self.spec.limits.total,
             version,
             can: client.session.askable(),
             is_held: false,
@@ -223,14 +223,14 @@ impl ServerSession {
             // What could not be recorded then goes nowhere either.
             let _ = self
                 .record_of(ask, &whom, whom.number)
-                .ends(&self.chain.recorder, "not asked", None);
+                .ends(&self.spec.chain().recorder, "not asked", None);
         })
     }
 
     /// The wording of a request for the person, under this number.
     fn wording(&self, whom: &ElicitationTarget, number: u64) -> protocol::Wording<'_> {
         protocol::Wording {
-            server: &self.server,
+            server: &self.spec.id,
             client: whom.version,
             can: whom.can,
             number,
@@ -240,7 +240,7 @@ impl ServerSession {
 
     fn record_of(&self, ask: ElicitationKind, whom: &ElicitationTarget, request: u64) -> Record {
         Record {
-            server: self.server.clone(),
+            server: self.spec.id.clone(),
             method: ask.method(),
             client: whom.client.clone(),
             call: whom.call.map_or(0, |(number, _)| number),
@@ -299,10 +299,10 @@ impl ServerSession {
     /// # Errors
     /// The rule that says no.
     pub(super) fn policy_lets(&self, record: &Record, ask: ElicitationKind) -> Result<(), Failure> {
-        let rights = self.chain.rules.rights(&record.client);
-        let allowed = rights.may_be_asked(&self.server, ask);
+        let rights = self.spec.chain().rules.rights(&record.client);
+        let allowed = rights.may_be_asked(&self.spec.id, ask);
         if allowed.is_err() {
-            record.ends(&self.chain.recorder, "denied", None)?;
+            record.ends(&self.spec.chain().recorder, "denied", None)?;
         }
         allowed
     }
@@ -312,8 +312,8 @@ impl ServerSession {
     /// # Errors
     /// It may not be.
     pub(super) fn begin_record(&self, record: &Record, params: &[u8]) -> Result<(), Failure> {
-        record.begins(&self.chain.recorder, params)?;
-        self.metrics.count_asked();
+        record.begins(&self.spec.chain().recorder, params)?;
+        self.spec.metrics.count_asked();
         Ok(())
     }
 
@@ -355,7 +355,7 @@ impl ServerSession {
             (Ok(Ok(response)), Ok(_)) => response.outcome.as_ref().ok().map(|span| &response.frame[span.clone()]),
             _ => None,
         };
-        let recorded = record.ends(&self.chain.recorder, outcome, bytes);
+        let recorded = record.ends(&self.spec.chain().recorder, outcome, bytes);
         {
             let mut state = self.state();
             state.asks.close(&key, count);
@@ -380,7 +380,7 @@ impl ServerSession {
             }
             (_, Err(error)) => {
                 debug!(
-                    server = &*self.server,
+                    server = &*self.spec.id,
                     pid = self.pid,
                     "{}: {}",
                     ask.method(),
@@ -439,7 +439,7 @@ impl ServerSession {
         if state.asks.waits_for(session) {
             return;
         }
-        let again = Instant::now() + self.limits.call;
+        let again = Instant::now() + self.spec.limits.call;
         for pending in state.pending.values_mut() {
             if let PendingReply::Call { call, deadline, .. } = pending
                 && call.client.session.number == session

@@ -43,11 +43,11 @@ impl ServerSession {
             input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
         let (asked, required) = match asked {
             Ok(asked) => asked,
-            Err(failure) => return Err((call, failure.of_server(&*self.server))),
+            Err(failure) => return Err((call, failure.of_server(&*self.spec.id))),
         };
         let state = required.state.map(|state| state.text().to_owned()).unwrap_or_default();
-        let until = call.entered + self.limits.total;
-        let held = SuspendedCall::hold(&self.chain, call);
+        let until = call.entered + self.spec.limits.total;
+        let held = SuspendedCall::hold(&self.spec.chain(), call);
         let (session, observer) = (self.clone(), observer.clone());
         tokio::spawn(async move {
             let responses = session.answers(asked, &held, until).await;
@@ -55,12 +55,12 @@ impl ServerSession {
             let responses = match responses {
                 Ok(responses) => responses,
                 Err(failure) => {
-                    let outcome = CallOutcome::Failed(failure.of_server(&*session.server));
-                    return session.chain.finish(vec![(call, outcome)]);
+                    let outcome = CallOutcome::Failed(failure.of_server(&*session.spec.id));
+                    return session.spec.chain().finish(vec![(call, outcome)]);
                 }
             };
             if !call.client.unsent(&call.id) {
-                return session.chain.finish(vec![(call, CallOutcome::Cancelled)]);
+                return session.spec.chain().finish(vec![(call, CallOutcome::Cancelled)]);
             }
             let rounds = call.resumes.as_ref().map_or(0, |resumed| resumed.rounds) + 1;
             call.resumes = Some(Box::new(ResumedCall {
@@ -83,7 +83,7 @@ impl ServerSession {
     ) -> Result<Vec<(TranslatedRequest, ClientRequest)>, Failure> {
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";
-            return Err(self.failure(Code::ServerAnswerInvalid, message));
+            return Err(self.spec.failure(Code::ServerAnswerInvalid, message));
         }
         if call
             .resumes
@@ -91,16 +91,16 @@ impl ServerSession {
             .is_some_and(|resumed| resumed.rounds >= MAX_ROUNDS)
         {
             let message = format!("the server asked back {MAX_ROUNDS} times, and again");
-            return Err(self.failure(Code::AskFailed, message));
+            return Err(self.spec.failure(Code::AskFailed, message));
         }
         let can = call.askable();
         let mut asked = Vec::new();
         for request in &required.requests {
             self.may_be_asked(call, request.ask)?;
-            let asking =
-                ClientRequest::begin(&call.client).map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
+            let asking = ClientRequest::begin(&call.client)
+                .map_err(|why| self.spec.failure(Code::AskFailed, why.to_string()))?;
             let wording = protocol::Wording {
-                server: &self.server,
+                server: &self.spec.id,
                 client: call.version,
                 can,
                 number: asking.number(),
@@ -108,10 +108,13 @@ impl ServerSession {
             };
             let params = request.params.map_or("{}", |params| params.text());
             let object = Json::part(params.as_bytes(), 0..params.len());
-            let object = object.ok_or_else(|| self.failure(Code::ServerAnswerInvalid, "a request without a value"))?;
+            let object = object.ok_or_else(|| {
+                self.spec
+                    .failure(Code::ServerAnswerInvalid, "a request without a value")
+            })?;
             let edits = wording
                 .edits(request.ask, object)
-                .map_err(|error| self.failure(Code::AskFailed, error.message))?;
+                .map_err(|error| self.spec.failure(Code::AskFailed, error.message))?;
             let message = format!(
                 "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{}\",\"params\":{}}}",
                 asking.number(),
@@ -119,7 +122,7 @@ impl ServerSession {
                 String::from_utf8_lossy(&edits.apply(params.as_bytes()))
             );
             let record = ClientRequestRecord {
-                server: self.server.clone(),
+                server: self.spec.id.clone(),
                 method: request.ask.method(),
                 client: call.client.clone(),
                 call: call.number,
@@ -139,7 +142,7 @@ impl ServerSession {
         let mut sent = Vec::new();
         for (question, mut asking, message, _) in asked {
             let is_sent = asking.send(&message, &Edits::new(), None);
-            is_sent.map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
+            is_sent.map_err(|why| self.spec.failure(Code::AskFailed, why.to_string()))?;
             sent.push((question, asking));
         }
         Ok(sent)
@@ -162,7 +165,7 @@ impl ServerSession {
         let outcome = loop {
             let next = tokio::select! {
                 biased;
-                () = held.over() => break Err(self.failure(Code::AskFailed, "the call is over")),
+                () = held.over() => break Err(self.spec.failure(Code::AskFailed, "the call is over")),
                 next = waiting.join_next() => next,
             };
             let Some(Ok((index, answer))) = next else {
@@ -178,7 +181,7 @@ impl ServerSession {
         drop(waiting);
         for question in questions.iter().filter(|question| !question.is_over) {
             // The call ends with a failure anyway.
-            let _ = question.record.ends(&self.chain.recorder, "call over", None);
+            let _ = question.record.ends(&self.spec.chain().recorder, "call over", None);
         }
         outcome.map(|()| format!("{{{}}}", answers.join(",")))
     }
@@ -191,7 +194,7 @@ impl ServerSession {
     ) -> Result<String, Failure> {
         question.is_over = true;
         let method = question.ask.method();
-        let failed = |why: String| self.failure(Code::AskFailed, format!("{method}: {why}"));
+        let failed = |why: String| self.spec.failure(Code::AskFailed, format!("{method}: {why}"));
         let read = match &answer {
             Err(why) => Err((why.word(), failed(why.to_string()))),
             Ok(response) => match &response.outcome {
@@ -209,7 +212,7 @@ impl ServerSession {
             Ok((outcome, text)) => (*outcome, Some(text.as_bytes())),
             Err((outcome, _)) => (*outcome, None),
         };
-        question.record.ends(&self.chain.recorder, outcome, bytes)?;
+        question.record.ends(&self.spec.chain().recorder, outcome, bytes)?;
         match read {
             Ok((_, text)) => Ok(format!("{}:{text}", question.key)),
             Err((_, failure)) => Err(failure),

@@ -22,16 +22,18 @@ impl ServerSession {
         let text = self.redact(&fault.message);
         let failure = match fault.kind {
             SendErrorKind::Unsent | SendErrorKind::Forgotten | SendErrorKind::Busy(_) => {
-                self.failure(Code::IntegrationUnavailable, text)
+                self.spec.failure(Code::IntegrationUnavailable, text)
             }
-            SendErrorKind::Impossible => self.failure(Code::ServerUnstartable, text),
-            SendErrorKind::Denied => self.failure(Code::ServerDenied, text),
-            SendErrorKind::Failed => self.failure(Code::ServerFailed, text),
+            SendErrorKind::Impossible => self.spec.failure(Code::ServerUnstartable, text),
+            SendErrorKind::Denied => self.spec.failure(Code::ServerDenied, text),
+            SendErrorKind::Failed => self.spec.failure(Code::ServerFailed, text),
             SendErrorKind::Status | SendErrorKind::Mismatched | SendErrorKind::Invalid => {
-                self.failure(Code::ServerAnswerInvalid, text)
+                self.spec.failure(Code::ServerAnswerInvalid, text)
             }
-            SendErrorKind::Lost => self.failure(Code::ServerDied, format!("the call was lost: {text}")),
-            SendErrorKind::TooLong => self.failure(Code::FrameTooLong, text),
+            SendErrorKind::Lost => self
+                .spec
+                .failure(Code::ServerDied, format!("the call was lost: {text}")),
+            SendErrorKind::TooLong => self.spec.failure(Code::FrameTooLong, text),
         };
         let mut state = self.state();
         let Some(pending) = state.pending.remove(number) else {
@@ -53,10 +55,10 @@ impl ServerSession {
                 SendErrorKind::Mismatched => observer.mismatched(self, call, failure),
                 SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => {
                     if let Err(call) = observer.spoiled(call, FailureCause::Ours(failure.code)) {
-                        self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
+                        self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
                 }
-                _ => self.chain.finish(vec![(call, CallOutcome::Failed(failure))]),
+                _ => self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]),
             },
         }
     }

@@ -33,27 +33,27 @@ const MAX_LEFT_OUT: usize = 10;
 pub(super) async fn start(launch: &Launch, known: &Catalogue) -> Result<(Opening, Catalogue), NotStarted> {
     let opening = open(launch).await?;
     opening.session.listen_first();
-    let said = read_first(&opening.session, known, launch.limits.start).await?;
+    let said = read_first(&opening.session, known, launch.spec.limits.start).await?;
     Ok((opening, said))
 }
 
 /// Opens a process in the era that its server speaks.
 async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
-    if let Some(version) = launch.version() {
+    if let Some(version) = launch.spec.version() {
         let opening = launch.process(version).await?;
         match greet(launch, &opening.session, version).await {
             Ok(()) => return Ok(opening),
             Err(failure) => {
                 info!(
-                    server = &*launch.server,
+                    server = &*launch.spec.id,
                     "what was known of its era does not hold: {}", failure.message
                 );
-                launch.set_version(None);
+                launch.spec.set_version(None);
             }
         }
     }
     if matches!(
-        &launch.entry.transport,
+        &launch.spec.entry.transport,
         EntryTransport::Http {
             spoken: Spoken::Events,
             ..
@@ -69,7 +69,7 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     let opening = launch.process(Version::LATEST).await?;
     // Behind a URL silence is a slow network, and no legacy server's way to answer.
     let patience = match opening.session.is_remote {
-        true => launch.limits.start / 2,
+        true => launch.spec.limits.start / 2,
         false => PROBE,
     };
     let ask = || opening.session.ask(upstream::discover, patience, Code::TimeoutStart);
@@ -81,10 +81,10 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     let legacy = match &probe {
         Ok(answered) => {
             let outcome = match answered.outcome() {
-                Ok(result) => Ok(result.ok_or_else(|| launch.broken("an empty answer"))?),
-                Err(error) => Err(error.ok_or_else(|| launch.broken("an empty answer"))?),
+                Ok(result) => Ok(result.ok_or_else(|| launch.spec.server_failure("an empty answer"))?),
+                Err(error) => Err(error.ok_or_else(|| launch.spec.server_failure("an empty answer"))?),
             };
-            match upstream::read_probe(outcome).map_err(|error| launch.broken(&error.to_string()))? {
+            match upstream::read_probe(outcome).map_err(|error| launch.spec.server_failure(&error.to_string()))? {
                 Probe::Modern(says) => {
                     learn(launch, &opening.session, &says);
                     false
@@ -103,7 +103,7 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
             return Err(failure.clone().into());
         }
         Err(failure) => {
-            debug!(server = &*launch.server, "no answer to the probe: {}", failure.message);
+            debug!(server = &*launch.spec.id, "no answer to the probe: {}", failure.message);
             true
         }
     };
@@ -133,25 +133,30 @@ async fn greet(launch: &Launch, session: &ServerSession, version: Version) -> Re
         true => upstream::discover(number),
         false => upstream::initialize(number, may_ask),
     };
-    let answered = session.ask(message, launch.limits.start, Code::TimeoutStart).await?;
+    let answered = session
+        .ask(message, launch.spec.limits.start, Code::TimeoutStart)
+        .await?;
     match answered.outcome() {
         Ok(Some(result)) if version.is_modern() => {
-            match upstream::read_probe(Ok(result)).map_err(|error| launch.broken(&error.to_string()))? {
+            match upstream::read_probe(Ok(result)).map_err(|error| launch.spec.server_failure(&error.to_string()))? {
                 Probe::Modern(says) => learn(launch, session, &says),
-                Probe::Legacy => return Err(launch.broken("it is not modern any more")),
+                Probe::Legacy => return Err(launch.spec.server_failure("it is not modern any more")),
             }
         }
         Ok(Some(result)) => {
-            let says = upstream::read_initialize_result(result).map_err(|error| launch.broken(&error.to_string()))?;
+            let says = upstream::read_initialize_result(result)
+                .map_err(|error| launch.spec.server_failure(&error.to_string()))?;
             learn(launch, session, &says);
-            session.tell(&upstream::initialized());
+            session.push(&upstream::initialized());
         }
         Err(Some(error)) => {
             // Before it is cut: half a secret is not recognised.
-            let text: String = launch.context.redact(error.text()).chars().take(300).collect();
-            return Err(launch.broken(&format!("it refused the handshake: {}", visible(&text))));
+            let text: String = launch.spec.redact(error.text()).chars().take(300).collect();
+            return Err(launch
+                .spec
+                .server_failure(&format!("it refused the handshake: {}", visible(&text))));
         }
-        Ok(None) | Err(None) => return Err(launch.broken("an empty answer")),
+        Ok(None) | Err(None) => return Err(launch.spec.server_failure("an empty answer")),
     }
     Ok(())
 }
@@ -168,9 +173,9 @@ fn learn(launch: &Launch, session: &ServerSession, says: &ServerSays<'_>) {
             .map(|json| Bytes::copy_from_slice(json.text().as_bytes())),
         instructions: says.instructions.as_deref().map(str::to_owned),
     });
-    launch.set_version(Some(says.version));
+    launch.spec.set_version(Some(says.version));
     info!(
-        server = &*launch.server,
+        server = &*launch.spec.id,
         pid = session.pid,
         version = says.version.as_str(),
         peer = says.label(),
@@ -241,7 +246,7 @@ pub(super) async fn read_again(session: &ServerSession, features: Features, limi
 fn warn_of(session: &ServerSession, feature: Feature, failure: &Failure) {
     let noun = feature.noun();
     warn!(
-        server = &*session.server,
+        server = &*session.spec.id,
         "could not read the list of its {noun}s: {failure}"
     );
 }
@@ -265,11 +270,15 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
             Err(Some(error)) if feature == Feature::Template && is_not_found(error) => return Ok(list),
             Err(Some(error)) => {
                 let text: String = error.text().chars().take(300).collect();
-                return Err(broken(session, &format!("{method}: {}", visible(&text))));
+                return Err(session.spec.server_failure(&format!("{method}: {}", visible(&text))));
             }
-            Ok(None) | Err(None) => return Err(broken(session, &format!("{method}: an empty answer"))),
+            Ok(None) | Err(None) => {
+                return Err(session.spec.server_failure(&format!("{method}: an empty answer")));
+            }
         };
-        let mut page = walk.read(result).map_err(|error| broken(session, &error.to_string()))?;
+        let mut page = walk
+            .read(result)
+            .map_err(|error| session.spec.server_failure(&error.to_string()))?;
         if feature == Feature::Tool {
             if session.is_remote && version.is_modern() {
                 leave_out(&mut page, MirroredArgument::check_tool);
@@ -280,7 +289,7 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
         if page.left_out > 0 {
             let (reasons, noun) = (page.reasons.join("; "), feature.noun());
             warn!(
-                server = &*session.server,
+                server = &*session.spec.id,
                 left_out = page.left_out,
                 "{noun}s that cannot be offered: {reasons}"
             );
@@ -332,10 +341,4 @@ fn leave_out(page: &mut ListPage<'_>, check: impl Fn(Json<'_>) -> Result<(), Str
 fn is_not_found(error: Json<'_>) -> bool {
     let code = error.get("code").and_then(|code| code.text().parse::<i64>().ok());
     code == Some(METHOD_NOT_FOUND)
-}
-
-fn broken(session: &ServerSession, what: &str) -> Failure {
-    // What a server says of itself may hold what it was given.
-    let what = session.redact(what);
-    Failure::new(Code::IntegrationUnavailable, what).of_server(&*session.server)
 }

@@ -34,7 +34,7 @@ impl ServerSession {
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_about_task = call.method.is_some_and(Method::is_about_task);
         if let Err(failure) = self.record_responses(&call) {
-            self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
+            self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
             return Ok(());
         }
         let mut state = self.state();
@@ -51,8 +51,9 @@ impl ServerSession {
         if let Some(against) = against {
             drop(state);
             let failure = Failure::new(Code::IntegrationUnavailable, against);
-            self.chain
-                .finish(vec![(call, CallOutcome::Failed(failure.of_server(&*self.server)))]);
+            self.spec
+                .chain()
+                .finish(vec![(call, CallOutcome::Failed(failure.of_server(&*self.spec.id)))]);
             return Ok(());
         }
         let Some(number) = state.pending.reserve() else {
@@ -63,7 +64,7 @@ impl ServerSession {
         if !call.client.sent(&call.id, self.clone(), number) {
             state.pending.give_back(number);
             drop(state);
-            self.chain.finish(vec![(call, CallOutcome::Cancelled)]);
+            self.spec.chain().finish(vec![(call, CallOutcome::Cancelled)]);
             return Ok(());
         }
         self.level_for(&mut state, &call);
@@ -81,10 +82,10 @@ impl ServerSession {
             call.client.unsent(&call.id);
             return Err(call);
         }
-        let deadline = now + self.limits.call;
+        let deadline = now + self.spec.limits.call;
         // The time of a call that is made again, for what its server asked, began with its first time.
         let again = call.resumes.as_ref().is_some_and(|resumed| resumed.rounds > 0);
-        let total = if again { call.entered } else { now } + self.limits.total;
+        let total = if again { call.entered } else { now } + self.spec.limits.total;
         state.pending.put(number, PendingReply::Call { call, deadline, total });
         Ok(())
     }
@@ -106,7 +107,7 @@ impl ServerSession {
                 return Err(self.unavailable(end));
             }
             let Some(number) = state.pending.reserve() else {
-                return Err(self.failure(Code::IntegrationUnavailable, "too much is in flight"));
+                return Err(self.spec.failure(Code::IntegrationUnavailable, "too much is in flight"));
             };
             self.push(&message(number));
             state.pending.put(
@@ -125,7 +126,7 @@ impl ServerSession {
                 ..failure
             }),
             Ok(outcome) => outcome,
-            Err(_) => Err(self.failure(Code::ServerDied, "the server's process ended")),
+            Err(_) => Err(self.spec.failure(Code::ServerDied, "the server's process ended")),
         }
     }
 
@@ -176,20 +177,20 @@ impl ServerSession {
             match self.leave(&mut state, number) {
                 Some(PendingReply::Call { call, total, .. }) => {
                     let (code, limit, name) = if total <= now {
-                        (Code::TimeoutTotal, self.limits.total, "total_timeout_ms")
+                        (Code::TimeoutTotal, self.spec.limits.total, "total_timeout_ms")
                     } else {
-                        (Code::TimeoutCall, self.limits.call, "timeout_ms")
+                        (Code::TimeoutCall, self.spec.limits.call, "timeout_ms")
                     };
                     let message = format!("no answer within {} ms ({name})", limit.as_millis());
                     self.push(&upstream::cancelled(number, &message));
-                    over.push((call, self.failure(code, message)));
+                    over.push((call, self.spec.failure(code, message)));
                 }
                 Some(PendingReply::Held(held)) => {
                     self.push(&upstream::cancelled(number, EXPIRED));
                     given_up.push(held);
                 }
                 Some(PendingReply::Internal { answer, .. }) => {
-                    let _ = answer.send(Err(self.failure(Code::TimeoutCall, "no answer in time")));
+                    let _ = answer.send(Err(self.spec.failure(Code::TimeoutCall, "no answer in time")));
                 }
                 None => {}
             }
@@ -201,7 +202,7 @@ impl ServerSession {
             let call = observer.spoiled(call, FailureCause::Ours(failure.code)).err()?;
             Some((call, CallOutcome::Failed(failure)))
         });
-        self.chain.finish(over.collect());
+        self.spec.chain().finish(over.collect());
         given_up
             .into_iter()
             .for_each(|held| self.end_held(*held, EXPIRED, None));
@@ -215,19 +216,19 @@ impl ServerSession {
         state.asks.end();
         drop(state);
         for pending in pending {
-            let failure = |message: String| self.failure(Code::ServerDied, message);
+            let failure = |message: String| self.spec.failure(Code::ServerDied, message);
             match pending {
                 PendingReply::Call { call, .. } => {
                     if let Err(call) = observer.spoiled(call, FailureCause::Ours(Code::ServerDied)) {
                         let failure = failure(format!("the call was lost: {reason}"));
-                        self.chain.finish(vec![(call, CallOutcome::Failed(failure))]);
+                        self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
                 }
                 PendingReply::Held(held) => {
                     let lost = failure(format!("the call was lost while its client was asked: {reason}"));
                     self.end_held(*held, reason, Some(&lost));
                 }
-                PendingReply::Internal { answer, .. } => drop(answer.send(Err(self.failure(ours, reason)))),
+                PendingReply::Internal { answer, .. } => drop(answer.send(Err(self.spec.failure(ours, reason)))),
             }
         }
     }
@@ -241,7 +242,7 @@ impl ServerSession {
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let Some((id, number)) = number else {
-            self.metrics.count_stray();
+            self.spec.metrics.count_stray();
             self.complain("answered under an id that is not ours");
             return;
         };
@@ -258,7 +259,7 @@ impl ServerSession {
             let given = state.pending.was_given(number);
             state.left.remove(&number);
             drop(state);
-            self.metrics.count_stray();
+            self.spec.metrics.count_stray();
             if !given {
                 self.complain("answered under an id that was never asked");
             }
@@ -316,7 +317,7 @@ impl ServerSession {
                     match self.asked_back(&call, result) {
                         Ok(edits) => inspected.edits.append_at(0, edits),
                         Err(failure) => {
-                            return finished.push((call, CallOutcome::Failed(failure.of_server(&*self.server))));
+                            return finished.push((call, CallOutcome::Failed(failure.of_server(&*self.spec.id))));
                         }
                     }
                 }
@@ -361,7 +362,7 @@ impl ServerSession {
     /// # Errors
     /// What is answered instead of the task.
     fn task_edits(self: &Arc<Self>, call: &Call, result: Json<'_>, is_new: bool) -> Result<Edits, Failure> {
-        let invalid = |why: String| self.failure(Code::ServerAnswerInvalid, why);
+        let invalid = |why: String| self.spec.failure(Code::ServerAnswerInvalid, why);
         let task = UpstreamTask::read(result).map_err(|error| invalid(error.to_string()))?;
         if is_new {
             let params = call.parts.params.clone();
@@ -374,12 +375,14 @@ impl ServerSession {
             }
             if let Some(answers) = call.target.answers().filter(|answers| answers.checks_results()) {
                 self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
-                return Err(answers.refuse_task().of_server(&*self.server));
+                return Err(answers.refuse_task().of_server(&*self.spec.id));
             }
         }
-        let process = (self, self.number, &self.server);
+        let process = (self.number, &self.spec.id);
         match self
-            .tasks
+            .spec
+            .context
+            .tasks()
             .seen(process, call.client.caller.uid, call.target.describe().operation, &task)
         {
             Ok(ours) => {
@@ -393,7 +396,7 @@ impl ServerSession {
             Err(most) => {
                 self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
                 let why = format!("{most} tasks of this user are open, which is the most; this one was cancelled");
-                Err(self.failure(Code::LimitUser, why))
+                Err(self.spec.failure(Code::LimitUser, why))
             }
         }
     }
@@ -408,7 +411,7 @@ impl ServerSession {
     ) {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(number) else {
-            return self.metrics.count_stray();
+            return self.spec.metrics.count_stray();
         };
         self.rest(&mut state);
         drop(state);
@@ -468,7 +471,7 @@ impl ServerSession {
             return;
         };
         // Where a person is asked meanwhile, it has more time than that.
-        *deadline = (*deadline).max(Instant::now() + self.limits.call);
+        *deadline = (*deadline).max(Instant::now() + self.spec.limits.call);
         // Progress is worth nothing to a client that does not read; an answer would be.
         if call.client.outbox.over_since().is_some() {
             return;
@@ -508,7 +511,7 @@ impl CancelReason for ServerSession {
         self.rest(&mut state);
         drop(state);
         match pending {
-            PendingReply::Call { call, .. } => self.chain.finish(vec![(call, CallOutcome::Cancelled)]),
+            PendingReply::Call { call, .. } => self.spec.chain().finish(vec![(call, CallOutcome::Cancelled)]),
             // Cancelled as it was about to be held.
             PendingReply::Held(held) => self.end_held(*held, "the call was cancelled", None),
             PendingReply::Internal { .. } => {}

@@ -22,19 +22,20 @@ impl ServerSession {
         let required = input::read_input_required(result)?;
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";
-            return Err(self.failure(Code::ServerAnswerInvalid, message));
+            return Err(self.spec.failure(Code::ServerAnswerInvalid, message));
         }
         let questions = self.questions(call, &required.requests)?;
         let inner = required.state.map(|state| state.text()).unwrap_or_default().as_bytes();
         let until = SystemTime::now() + request_state::TTL;
         let state = if call.confirmed {
             // What a person allowed is one call, and not one for each time that its retry is sent.
-            let ticket = self.chain.confirmed(call);
-            let ticket = ticket.map_err(|why| self.failure(Code::LimitUser, why.to_string()))?;
-            self.chain
+            let ticket = self.spec.chain().confirmed(call);
+            let ticket = ticket.map_err(|why| self.spec.failure(Code::LimitUser, why.to_string()))?;
+            self.spec
+                .chain()
                 .seal(RetryPurpose::Confirmed, call, &[&ticket, inner].concat(), until)
         } else {
-            self.chain.seal(RetryPurpose::Server, call, inner, until)
+            self.spec.chain().seal(RetryPurpose::Server, call, inner, until)
         };
         let mut edits = input::wrapped_state_edits(result, &state);
         edits.append_at(0, questions);
@@ -59,7 +60,7 @@ impl ServerSession {
         for request in requests {
             if let Some(params) = request.params {
                 let named = wording.edits(request.ask, params.detached());
-                let named = named.map_err(|error| self.failure(Code::ServerAnswerInvalid, error.message))?;
+                let named = named.map_err(|error| self.spec.failure(Code::ServerAnswerInvalid, error.message))?;
                 edits.append_at(params.span().start, named);
             }
         }
@@ -69,7 +70,7 @@ impl ServerSession {
     /// The name of the server for the person behind a modern client, in an answer.
     fn wording_of_answer(&self, call: &Call) -> protocol::Wording<'_> {
         protocol::Wording {
-            server: &self.server,
+            server: &self.spec.id,
             client: call.version,
             can: call.askable(),
             number: 0,
@@ -113,7 +114,7 @@ impl ServerSession {
         let wording = self.wording_of_answer(call);
         let invalid = |why: String| {
             let message = format!("the server's error {URL_ELICITATION_REQUIRED} cannot be passed on: {why}");
-            self.failure(Code::ServerAnswerInvalid, message)
+            self.spec.failure(Code::ServerAnswerInvalid, message)
         };
         let elicitations = error.get("data").and_then(|data| data.get("elicitations"));
         let mut worded = Vec::new();
@@ -144,10 +145,10 @@ impl ServerSession {
             })
             .collect();
         let until = SystemTime::now() + request_state::TTL;
-        let state = self.chain.seal(RetryPurpose::Again, call, b"", until);
+        let state = self.spec.chain().seal(RetryPurpose::Again, call, b"", until);
         Ok(input::input_required_result(
             call.version,
-            &self.server,
+            &self.spec.id,
             &questions,
             &state,
         ))
@@ -159,8 +160,8 @@ impl ServerSession {
             return self.policy_lets(&record, ask);
         }
         let message = format!("the server may not ask for {}", ask.method());
-        let rule = format!("may_ask of the entry of {}", self.server);
-        Err(self.failure(Code::PolicyDenied, message).by_rule(rule))
+        let rule = format!("may_ask of the entry of {}", self.spec.id);
+        Err(self.spec.failure(Code::PolicyDenied, message).by_rule(rule))
     }
 
     /// True if the client of a call may and can be asked for this.
@@ -175,7 +176,7 @@ impl ServerSession {
                 ask.method(),
                 ask.required()
             );
-            return Err(self.failure(Code::AskFailed, message));
+            return Err(self.spec.failure(Code::AskFailed, message));
         }
         Ok(())
     }
@@ -203,14 +204,18 @@ impl ServerSession {
                 None => (ElicitationKind::Sampling, "answer"),
             };
             let record = self.record_of_question(call, method.method());
-            record.ends(&self.chain.recorder, outcome, Some(response.value.text().as_bytes()))?;
+            record.ends(
+                &self.spec.chain().recorder,
+                outcome,
+                Some(response.value.text().as_bytes()),
+            )?;
         }
         Ok(())
     }
 
     fn record_of_question(&self, call: &Call, method: &'static str) -> Record {
         Record {
-            server: Arc::clone(&self.server),
+            server: Arc::clone(&self.spec.id),
             method,
             client: call.client.clone(),
             call: call.number,

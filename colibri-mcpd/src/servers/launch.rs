@@ -2,25 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::context::ServerContext;
 use super::open_elicitations::ElicitationRights;
 use super::remote::{self, Faults, RemoteAccess};
-use super::session::{self, ServerLimits, ServerSession, SessionObserver};
+use super::session::{self, ServerSession, SessionObserver};
+use super::specification::ServerSpecification;
 use super::stderr::Allowance;
-use super::tap::Taps;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
 use crate::oauth::OauthAccount;
 use crate::outbound::{Anonymous, EndpointTransport as Spoken};
 use crate::peer::{Outbox, Tenant};
-use crate::registry::{EntryTransport, ServerSpec};
-use crate::relay::{CallMetrics, Client};
+use crate::registry::EntryTransport;
+use crate::relay::Client;
 use colibri_http::ConnectionRules;
 use colibri_protocol::{Code, Failure, Version};
 use colibri_registry::{EntryValue, Stdin, StdioCommand};
@@ -82,45 +79,11 @@ impl Drop for Opening {
     }
 }
 
-/// The queue of a server's starts, in the order in which they came.
-#[derive(Default)]
-pub(super) struct StartQueue {
-    turn: tokio::sync::Mutex<()>,
-    waiting: AtomicUsize,
-}
-
-/// One that waits, until it is dropped.
-struct QueuedStart<'a>(&'a StartQueue);
-
-impl<'a> QueuedStart<'a> {
-    fn new(queue: &'a StartQueue) -> QueuedStart<'a> {
-        queue.waiting.fetch_add(1, Ordering::AcqRel);
-        QueuedStart(queue)
-    }
-}
-
-impl Drop for QueuedStart<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// One start of a server: as many processes as it takes to find out how to speak to it.
 pub(super) struct Launch {
-    pub context: Arc<ServerContext>,
-    /// The server's id.
-    pub server: Arc<str>,
-    pub entry: Arc<ServerSpec>,
-    /// SHA-256 of the entry as it is written now.
-    pub digest: Arc<ArcSwap<String>>,
-    pub limits: ServerLimits,
-    pub taps: Arc<Taps>,
+    pub spec: Arc<ServerSpecification>,
+    /// The part of the standard error of these processes that may be logged.
     pub allowance: Arc<Allowance>,
-    /// The counts of answers that nobody waits for.
-    pub metrics: Arc<CallMetrics>,
-    pub queue: Arc<StartQueue>,
-    /// The version that the server speaks, once it is known.
-    pub version: Arc<Mutex<Option<Version>>>,
     /// The persons and kinds of the process's requests.
     pub may_ask: ElicitationRights,
     /// The user whose process it is; `None`: all share it.
@@ -135,42 +98,21 @@ pub(super) struct Launch {
     pub waits_for: Mutex<Option<String>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl Launch {
-    /// The version that the server's processes speak, if it is known.
-    pub(super) fn version(&self) -> Option<Version> {
-        *lock(&self.version)
-    }
-
-    /// Remembers it, or forgets it.
-    pub(super) fn set_version(&self, version: Option<Version>) {
-        *lock(&self.version) = version;
-    }
-
-    /// A failure of the server, of which `what` is the cause.
-    pub(super) fn broken(&self, what: &str) -> Failure {
-        // What a server says of itself may hold what it was given.
-        let what = self.context.redact(what);
-        Failure::new(Code::IntegrationUnavailable, what).of_server(&*self.server)
-    }
-
     /// The work of the start, within its limit.
     ///
     /// # Errors
     /// Why there is no process.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T, NotStarted>>) -> Result<T, NotStarted> {
-        let limit = self.limits.start.as_millis();
-        let late = |message: String| Failure::new(Code::TimeoutStart, message).of_server(&*self.server);
-        match timeout_at(Instant::now() + self.limits.start, work).await {
+        let limit = self.spec.limits.start.as_millis();
+        let late = |message: String| self.spec.failure(Code::TimeoutStart, message);
+        match timeout_at(Instant::now() + self.spec.limits.start, work).await {
             // No call is lost with a process that has none yet.
             Ok(Err(NotStarted::Failed(failure))) if matches!(failure.code, Code::ServerDied | Code::ServerFailed) => {
-                Err(self.broken(&failure.message).into())
+                Err(self.spec.server_failure(&failure.message).into())
             }
             Ok(result) => result,
-            Err(_) => Err(match &*lock(&self.waits_for) {
+            Err(_) => Err(match &*self.waits_for.lock() {
                 Some(why) => NotStarted::NotNow(late(format!(
                     "its turn did not come within {limit} ms (start_timeout_ms): {why}"
                 ))),
@@ -184,7 +126,7 @@ impl Launch {
     /// # Errors
     /// Why there is none.
     pub(super) async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
-        let (spawned, faults) = match &self.entry.transport {
+        let (spawned, faults) = match &self.spec.entry.transport {
             EntryTransport::Http {
                 url,
                 headers,
@@ -195,61 +137,60 @@ impl Launch {
             EntryTransport::Stdio(command) => (self.spawned(command).await?, None),
         };
         let tenant = Tenant::Server {
-            id: self.server.clone(),
+            id: self.spec.id.clone(),
             person: self.person,
         };
-        let outbox = Outbox::charged(session::MAX_UNREAD, &self.context.parts.budget, tenant);
-        let of = session::ProcessOwner {
-            server: self.server.clone(),
-            limits: self.limits,
-            taps: self.taps.clone(),
-            secrets: self.context.parts.secrets.clone(),
-            allowance: self.allowance.clone(),
-            metrics: self.metrics.clone(),
-            tasks: self.context.tasks().clone(),
-            may_ask: self.may_ask,
-            is_remote: faults.is_some(),
-        };
-        let number = self.context.next_process();
-        let chain = self.context.parts.chain.clone();
-        let session = ServerSession::new(of, number, &*spawned.process, version, outbox, chain);
-        session.used_by(&self.client);
-        self.context.process_started();
-        tokio::spawn(
-            session
-                .clone()
-                .run(spawned, faults, self.context.parts.max_frame, self.observer.clone()),
+        let outbox = Outbox::charged(session::MAX_UNREAD, &self.spec.context.parts.budget, tenant);
+        let number = self.spec.context.next_process();
+        let session = ServerSession::new(
+            self.spec.clone(),
+            (number, version),
+            (&*spawned.process, faults.is_some()),
+            outbox,
+            (self.allowance.clone(), self.may_ask),
         );
+        session.used_by(&self.client);
+        self.spec.context.process_started();
+        tokio::spawn(session.clone().run(
+            spawned,
+            faults,
+            self.spec.context.parts.max_frame,
+            self.observer.clone(),
+        ));
         Ok(Opening { session, kept: false })
     }
 
-    /// Has a process started. What is over a limit waits its turn: behind those who wait already, and one asks for all.
+    /// Has a process started. A start that is over a limit waits for its place behind those that wait already; the first
+    /// of them asks for all.
     async fn spawned(&self, command: &StdioCommand) -> Result<SpawnedServer, NotStarted> {
-        let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
-        if self.queue.waiting.load(Ordering::Acquire) == 0 {
-            match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
-                Err(error @ SpawnError::Limit { .. }) => waits_for(Some(error.to_string())),
-                other => return other.map_err(|error| self.not_started(&error)),
+        let spec = &self.spec;
+        let waits_for = |why: Option<String>| *self.waits_for.lock() = why;
+        let spawn = async || match spec.context.parts.spawner.spawn(self.launch_spec(command)?).await {
+            Err(error @ SpawnError::Limit { .. }) => {
+                waits_for(Some(error.to_string()));
+                Ok(None)
+            }
+            other => other.map(Some).map_err(|error| self.not_started(&error)),
+        };
+        if spec.queue.is_empty() {
+            if let Some(spawned) = spawn().await? {
+                return Ok(spawned);
             }
         } else {
             waits_for(Some("others wait for theirs".to_owned()));
         }
-        let _waiting = QueuedStart::new(&self.queue);
-        let _turn = self.queue.turn.lock().await;
-        loop {
-            match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
-                Err(error @ SpawnError::Limit { .. }) => {
-                    waits_for(Some(error.to_string()));
-                    self.observer.makes_place();
-                }
-                other => {
+        let as_first = async {
+            loop {
+                if let Some(spawned) = spawn().await? {
                     waits_for(None);
-                    return other.map_err(|error| self.not_started(&error));
+                    return Ok(spawned);
                 }
+                self.observer.makes_place();
+                sleep(MIN_BETWEEN_TRIES).await;
+                let _ = timeout(BETWEEN_TRIES, spec.context.freed()).await;
             }
-            sleep(MIN_BETWEEN_TRIES).await;
-            let _ = timeout(BETWEEN_TRIES, self.context.freed()).await;
-        }
+        };
+        spec.queue.as_first(as_first).await
     }
 
     fn not_started(&self, error: &SpawnError) -> NotStarted {
@@ -258,8 +199,8 @@ impl Launch {
         } else {
             Code::ServerUnstartable
         };
-        let cause = self.context.redact(&error.to_string());
-        let failure = Failure::new(code, cause).of_server(&*self.server);
+        let cause = self.spec.redact(&error.to_string());
+        let failure = self.spec.failure(code, cause);
         match error {
             SpawnError::Limit { .. } | SpawnError::TryLater { .. } => NotStarted::NotNow(failure),
             _ => NotStarted::Failed(failure),
@@ -267,7 +208,7 @@ impl Launch {
     }
 
     fn unstartable(&self, why: String) -> Failure {
-        Failure::new(Code::ServerUnstartable, why).of_server(&*self.server)
+        self.spec.failure(Code::ServerUnstartable, why)
     }
 
     /// Begins a session with a server behind a URL.
@@ -278,7 +219,7 @@ impl Launch {
         spoken: Spoken,
         rules: &ConnectionRules,
     ) -> Result<(SpawnedServer, Faults), Failure> {
-        let headers = self.context.parts.secrets.resolve(headers);
+        let headers = self.spec.context.parts.secrets.resolve(headers);
         let reached = RemoteAccess {
             url,
             headers: headers.map_err(|error| self.unstartable(error.to_string()))?,
@@ -288,8 +229,8 @@ impl Launch {
                 Some(account) => account.clone(),
                 None => Arc::new(Anonymous),
             },
-            max_frame: self.context.parts.max_frame,
-            silence: self.limits.total,
+            max_frame: self.spec.context.parts.max_frame,
+            silence: self.spec.limits.total,
         };
         remote::connect(reached).map_err(|why| self.unstartable(why))
     }
@@ -300,16 +241,16 @@ impl Launch {
             let session = session_id().map_err(|error| self.unstartable(format!("no session id: {error}")))?;
             return Ok(LaunchSpec::Jailed(JailConfig {
                 session,
-                server: self.server.to_string(),
-                digest: self.digest.load().to_string(),
+                server: self.spec.id.to_string(),
+                digest: self.spec.digest.load().to_string(),
             }));
         }
-        let environment = match self.context.parts.secrets.resolve(&command.env) {
+        let environment = match self.spec.context.parts.secrets.resolve(&command.env) {
             Ok(environment) => environment,
             Err(error) => return Err(self.unstartable(error.to_string())),
         };
         Ok(LaunchSpec::Host {
-            server: self.server.to_string(),
+            server: self.spec.id.to_string(),
             program: command.program.clone(),
             arguments: command.args.clone(),
             environment,

@@ -43,9 +43,9 @@ impl ServerSession {
             mut process,
         } = spawned;
         let log = Stderr {
-            server: self.server.clone(),
+            server: self.spec.id.clone(),
             pid: self.pid,
-            secrets: self.secrets.clone(),
+            secrets: self.spec.context.parts.secrets.clone(),
             allowance: self.allowance.clone(),
             excerpt: self.excerpt.clone(),
         };
@@ -178,7 +178,7 @@ impl ServerSession {
         if !log.is_finished() {
             let _ = log.await;
         }
-        info!(server = &*self.server, pid = self.pid, reason = told, "server ended");
+        info!(server = &*self.spec.id, pid = self.pid, reason = told, "server ended");
         observer.ended(&self, crashed.then_some(Crash { reason, wrote }));
     }
 
@@ -189,10 +189,13 @@ impl ServerSession {
             // Who is subscribed uses it.
             state.idle_since = Instant::now();
         }
-        if state.ending.is_none() && state.pending.is_empty() && self.tasks.open_until(self.number).is_none() {
+        if state.ending.is_none()
+            && state.pending.is_empty()
+            && self.spec.context.tasks().open_until(self.number).is_none()
+        {
             if state.draining {
                 state.ending = Some(SessionEnd::Wanted("it is not needed any more"));
-            } else if state.idle_since + self.limits.idle <= Instant::now() {
+            } else if state.idle_since + self.spec.limits.idle <= Instant::now() {
                 state.ending = Some(SessionEnd::Wanted("idle"));
             }
         }
@@ -205,11 +208,17 @@ impl ServerSession {
         const LEAST: Duration = Duration::from_millis(100);
         let state = self.state();
         let now = Instant::now();
-        let limits = &self.limits;
+        let limits = &self.spec.limits;
         let latest = now + limits.call.min(limits.total).min(limits.idle).max(LEAST);
         if state.pending.is_empty() {
             let rest = state.idle_since + limits.idle;
-            return latest.min(self.tasks.open_until(self.number).map_or(rest, |until| until.max(rest)));
+            return latest.min(
+                self.spec
+                    .context
+                    .tasks()
+                    .open_until(self.number)
+                    .map_or(rest, |until| until.max(rest)),
+            );
         }
         // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit
         // is kept to a tenth of a second.
@@ -256,7 +265,7 @@ impl ServerSession {
                         let message = format!("the server's answer has {length} bytes, over the frame limit");
                         self.refuse_answer(
                             id,
-                            self.failure(Code::FrameTooLong, message),
+                            self.spec.failure(Code::FrameTooLong, message),
                             &**observer,
                             &mut finished,
                         );
@@ -284,7 +293,7 @@ impl ServerSession {
         if relayed.peek().is_some() {
             observer.answered(relayed.all(|(call, _)| call.given_up));
         }
-        self.chain.finish(std::mem::take(finished));
+        self.spec.chain().finish(std::mem::take(finished));
     }
 
     fn line(
@@ -326,7 +335,7 @@ impl ServerSession {
                     let message = format!("the server's answer cannot be relayed: {refusal}");
                     self.refuse_answer(
                         number,
-                        self.failure(Code::ServerAnswerInvalid, message),
+                        self.spec.failure(Code::ServerAnswerInvalid, message),
                         &**observer,
                         finished,
                     );
@@ -362,7 +371,7 @@ impl ServerSession {
                         observer.logged(self, &frame, level);
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
-                            server = &*self.server,
+                            server = &*self.spec.id,
                             pid = self.pid,
                             "log message: {}",
                             self.shown(text)
@@ -385,7 +394,7 @@ impl ServerSession {
                     }
                     None if self.notify_of_extension(&frame) => {}
                     None => debug!(
-                        server = &*self.server,
+                        server = &*self.spec.id,
                         "notification not relayed: {}",
                         self.shown(&method)
                     ),
@@ -425,13 +434,19 @@ mod tests {
     use arc_swap::ArcSwap;
 
     use super::super::open_elicitations::ElicitationRights;
-    use super::super::session::{ProcessOwner, ServerLimits};
+    use super::super::specification::ServerSpecification;
     use super::*;
-    use crate::confine::{BoxFuture, ServerProcess};
+    use crate::confine::{BoxFuture, ServerProcess, SystemSpawner};
+    use crate::oauth::TokenStore;
     use crate::peer::{ByteBudget, Outbox};
-    use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates};
+    use crate::policy::quota::UserQuota;
+    use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
     use crate::registry::secrets::SecretStore;
+    use crate::registry::{RegisteredServer, parse};
     use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
+    use crate::servers::{ServerContext, ServerDependencies};
+    use crate::store::Database;
+    use colibri_api::PrivMode;
     use colibri_protocol::logging::Level;
     use colibri_protocol::{Askable, AttemptFailure, Failure, FailureCause, Version};
 
@@ -481,30 +496,8 @@ mod tests {
         }
     }
 
-    fn session() -> (Arc<ServerSession>, Arc<CallMetrics>) {
-        let metrics: Arc<CallMetrics> = Arc::default();
-        let long = Duration::from_secs(60);
-        let owner = ProcessOwner {
-            server: "s".into(),
-            limits: ServerLimits {
-                start: long,
-                call: long,
-                idle: long,
-                total: long,
-            },
-            taps: Arc::default(),
-            secrets: Arc::new(SecretStore::beside(&PathBuf::new())),
-            allowance: Arc::default(),
-            metrics: metrics.clone(),
-            tasks: Arc::default(),
-            may_ask: ElicitationRights {
-                what: Askable::NOTHING,
-                in_answer: Askable::NOTHING,
-                one_client: false,
-                is_exposed: true,
-            },
-            is_remote: false,
-        };
+    fn session() -> (Arc<ServerSession>, Arc<ServerSpecification>) {
+        let directory = tempfile::tempdir().unwrap();
         let chain = Arc::new(Chain {
             recorder: Recorder::Off,
             rules: CallRules {
@@ -519,9 +512,39 @@ mod tests {
             results: Default::default(),
             board: Default::default(),
         });
-        let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::default()));
-        let version = Version::LATEST_LEGACY;
-        (ServerSession::new(owner, 1, &Forever, version, outbox, chain), metrics)
+        let context = ServerContext::new(ServerDependencies {
+            spawner: Arc::new(SystemSpawner::new(PrivMode::Helper).unwrap()),
+            store: Arc::new(Database::open(directory.path()).unwrap()),
+            chain,
+            budget: Arc::default(),
+            max_frame: 1 << 20,
+            secrets: Arc::new(SecretStore::beside(&PathBuf::new())),
+            tokens: Arc::new(TokenStore::below(directory.path())),
+            registry: "test".to_owned(),
+            call_timeout: Duration::from_secs(60),
+            pins: None,
+            shares: Arc::new(UserQuotas::new(UserQuota::NONE)),
+        });
+        let registry = parse(br#"{"servers":{"s":{"command":"/s"}}}"#, "test").unwrap();
+        let entry = registry.servers.into_values().next().unwrap().into();
+        let registered = RegisteredServer { entry, refusal: None };
+        let known = (None, Arc::default());
+        let (spec, _) = ServerSpecification::new("s", &registered, String::new(), known, &context);
+        let spec = Arc::new(spec);
+        let may_ask = ElicitationRights {
+            what: Askable::NOTHING,
+            in_answer: Askable::NOTHING,
+            one_client: false,
+            is_exposed: true,
+        };
+        let session = ServerSession::new(
+            spec.clone(),
+            (1, Version::LATEST_LEGACY),
+            (&Forever, false),
+            Outbox::new(1 << 20, Arc::new(ByteBudget::default())),
+            (Arc::default(), may_ask),
+        );
+        (session, spec)
     }
 
     /// Has a session ask, and tells under which id.
@@ -553,7 +576,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_integer_that_it_was_asked_under_answers_and_once() {
-        let ((session, metrics), (other, _)) = (session(), session());
+        let ((session, spec), (other, _)) = (session(), session());
         // Another process is asked under ids of its own, and has had more.
         let ids: Vec<u64> = (0..3).map(|_| ask(&other).0).collect();
         let (id, asked) = ask(&session);
@@ -572,21 +595,21 @@ mod tests {
         for (count, id) in strange.iter().enumerate() {
             answer(&session, id);
             assert_eq!(
-                (session.state().pending.len(), metrics.counted().strays),
+                (session.state().pending.len(), spec.metrics.counted().strays),
                 (1, count as u64 + 1),
                 "{id}"
             );
         }
         answer(&session, &id.to_string());
         assert!(asked.await.unwrap());
-        let strays = metrics.counted().strays;
+        let strays = spec.metrics.counted().strays;
         // A second answer, and one that comes when its slot serves another question.
         answer(&session, &id.to_string());
         let (next, asked) = ask(&session);
         assert!(next != id);
         answer(&session, &id.to_string());
         assert_eq!(
-            (session.state().pending.len(), metrics.counted().strays),
+            (session.state().pending.len(), spec.metrics.counted().strays),
             (1, strays + 2)
         );
         answer(&session, &next.to_string());
@@ -595,10 +618,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_answer_is_counted_and_dropped() {
-        let (session, metrics) = session();
+        let (session, spec) = session();
         let (id, _) = ask(&session);
         drop(session.state().pending.remove(id));
         answer(&session, &id.to_string());
-        assert_eq!((session.state().pending.len(), metrics.counted().strays), (0, 1));
+        assert_eq!((session.state().pending.len(), spec.metrics.counted().strays), (0, 1));
     }
 }

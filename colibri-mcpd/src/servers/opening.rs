@@ -31,9 +31,9 @@ impl HostedServer {
         {
             let mut inner = self.inner();
             if let Some(reason) = &inner.blocked {
-                let message = format!("{} is blocked: {reason}", self.id);
+                let message = format!("{} is blocked: {reason}", self.spec.id);
                 return Err(Failure::new(Code::ServerUnstartable, message)
-                    .of_server(&*self.id)
+                    .of_server(&*self.spec.id)
                     .into());
             }
             if inner.retired {
@@ -70,7 +70,7 @@ impl HostedServer {
 
     /// The user to whom a caller's failures are charged.
     pub(super) fn holder(&self, caller: &Caller) -> Option<u32> {
-        ProcessKey::holder(self.isolation, caller.uid)
+        ProcessKey::holder(self.spec.isolation, caller.uid)
     }
 
     /// Begins to start a process.
@@ -114,10 +114,10 @@ impl HostedServer {
                 // It ended right after its handshake.
                 Ok(_) => {}
                 Err(NotStarted::NotNow(failure)) => {
-                    info!(server = &*self.id, "could not be started now: {}", failure.message);
+                    info!(server = &*self.spec.id, "could not be started now: {}", failure.message);
                 }
                 Err(NotStarted::Failed(failure)) => {
-                    warn!(server = &*self.id, "could not be started: {}", failure.message);
+                    warn!(server = &*self.spec.id, "could not be started: {}", failure.message);
                     let health = inner.health.entry(key.uid()).or_default();
                     health.failed(&failure.message, None, FailureCause::Ours(failure.code));
                     inner.discovery.failed();
@@ -141,9 +141,9 @@ impl HostedServer {
                 self.read_lists(session.clone());
                 self.resume_telling(key, session);
             }
-            Err(_) => self.context.learned(false),
+            Err(_) => self.spec.context.learned(false),
         }
-        let opened = result.map_err(|error| error.saying(|why| format!("{} was not started: {why}", self.id)));
+        let opened = result.map_err(|error| error.saying(|why| format!("{} was not started: {why}", self.spec.id)));
         for waiting in waiting {
             // Who does not wait any more needs no answer.
             let _ = waiting.send(opened.clone());
@@ -153,18 +153,18 @@ impl HostedServer {
     /// Waits until it is the turn of a user to have another process: the helper, which bounds the processes of jailed
     /// servers and their starts, does not know for whom they are.
     async fn turn(&self, key: ProcessKey, client: &Client) -> Result<(), Failure> {
-        let Some(uid) = key.uid().filter(|_| self.entry.is_jailed()) else {
+        let Some(uid) = key.uid().filter(|_| self.spec.entry.is_jailed()) else {
             return Ok(());
         };
-        let limits = self.context.shares().limits();
+        let limits = self.spec.context.shares().limits();
         // An agent has starts of its own, and leaves a process to the person for whom it runs.
         let agents = client.share().filter(|_| client.door.is_some()).cloned();
         let most = match &agents {
             Some(_) => limits.processes_per_user.saturating_sub(1).max(1),
             None => limits.processes_per_user,
         };
-        let share = agents.unwrap_or_else(|| self.context.shares().of(uid));
-        let until = Instant::now() + self.limits.start;
+        let share = agents.unwrap_or_else(|| self.spec.context.shares().of(uid));
+        let until = Instant::now() + self.spec.limits.start;
         loop {
             let freed = self.freed.notified();
             let begun = self.inner().begin(uid, key, most);
@@ -187,7 +187,7 @@ impl HostedServer {
             };
             if is_over {
                 let message = format!("its turn did not come within its start limit: {limit}");
-                return Err(Failure::new(Code::LimitUser, message).of_server(&*self.id));
+                return Err(Failure::new(Code::LimitUser, message).of_server(&*self.spec.id));
             }
         }
     }
@@ -195,14 +195,8 @@ impl HostedServer {
     /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
     async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<ServerSession>, NotStarted> {
         let launch = Launch {
-            context: self.context.clone(),
-            server: self.id.clone(),
-            entry: self.entry.clone(),
-            digest: self.digest.clone(),
-            limits: self.limits,
-            taps: self.taps.clone(),
+            spec: self.spec.clone(),
             allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
-            metrics: self.metrics.clone(),
             may_ask: ElicitationRights {
                 what: match key {
                     ProcessKey::All => Askable::NOTHING,
@@ -210,10 +204,8 @@ impl HostedServer {
                 },
                 in_answer: self.may_ask(),
                 one_client: key.connection().is_some(),
-                is_exposed: self.entry.prefix,
+                is_exposed: self.spec.entry.prefix,
             },
-            queue: self.queue.clone(),
-            version: self.version.clone(),
             account: self.account(client.caller.uid),
             person: key.uid(),
             client,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
@@ -15,50 +14,25 @@ use super::accounts::ServerAccounts;
 use super::advertised::AdvertisedItems;
 use super::context::ServerContext;
 use super::exclusive_slots::ExclusiveSlots;
-use super::launch::StartQueue;
 use super::listing::Catalogue;
 use super::retry::Discovery;
-use super::session::{ServerLimits, ServerSession};
+use super::session::ServerSession;
 use super::slots::{ProcessSlot, Slots};
+use super::specification::ServerSpecification;
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
-use super::tap::Taps;
 use crate::oauth::{OauthAccount, TokenOwner};
-use crate::policy::{Caller, Contract, ServerRules};
-use crate::registry;
-use crate::registry::{Isolation, ServerSpec};
+use crate::policy::Caller;
+use crate::registry::{Isolation, RegisteredServer};
 use crate::relay::{CallMetrics, Client, Upstream};
-use colibri_protocol::{Code, Failure, Version};
+use colibri_protocol::{Code, Failure};
 
 /// One server of the registry.
 pub struct HostedServer {
-    /// Its id.
-    pub id: Arc<str>,
-    /// Its entry.
-    pub entry: Arc<ServerSpec>,
-    /// The rules on its tools.
-    pub rules: ServerRules,
-    /// The contract that narrows their arguments.
-    pub contract: Option<Arc<Contract>>,
-    /// Its time limits.
-    pub limits: ServerLimits,
-    /// The callers that share its processes.
-    pub isolation: Isolation,
-    /// The executable's identity: path, size, time of change.
-    pub executable: String,
-    /// The counts of its calls; they begin anew where its entry changes.
-    pub metrics: Arc<CallMetrics>,
-    /// The watchers of its messages.
-    pub taps: Arc<Taps>,
-    pub(super) context: Arc<ServerContext>,
+    /// The facts about it.
+    pub spec: Arc<ServerSpecification>,
     /// The advertised items.
     pub(crate) offer: Arc<AdvertisedItems>,
-    /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
-    pub(super) digest: Arc<ArcSwap<String>>,
-    /// Starts that wait for their turn.
-    pub(super) queue: Arc<StartQueue>,
-    /// The version that its processes speak, once it is known.
-    pub(super) version: Arc<Mutex<Option<Version>>>,
     inner: Mutex<Slots>,
     /// True if it failed since it last worked; looked at on each answer without a lock.
     pub(super) ailing: AtomicBool,
@@ -74,56 +48,30 @@ pub struct HostedServer {
 }
 
 impl HostedServer {
-    /// A server without a process.
+    /// A server without a process. `old` is the server in whose place it comes: its watchers and subscribers stay.
     pub fn new(
         id: &str,
-        loaded: &registry::RegisteredServer,
+        registered: &RegisteredServer,
         executable: String,
         known: Option<Arc<Catalogue>>,
+        old: Option<&HostedServer>,
         context: &Arc<ServerContext>,
     ) -> HostedServer {
-        let id: Arc<str> = id.into();
         let known = known.unwrap_or_default();
-        let version = known.version;
-        let entry = loaded.entry.clone();
-        let digest = Arc::new(ArcSwap::from_pointee(entry.digest.clone()));
-        let (contract, blocked) = match loaded.contract() {
-            Ok(contract) => (contract.map(Arc::new), loaded.refusal.clone()),
-            Err(why) => (None, Some(why)),
-        };
+        let taps = old.map(|old| old.spec.taps.clone()).unwrap_or_default();
+        let (spec, blocked) = ServerSpecification::new(id, registered, executable, (known.version, taps), context);
+        let spec = Arc::new(spec);
         HostedServer {
-            rules: ServerRules::new(
-                [&entry.tools, &entry.prompts, &entry.resources],
-                &context.parts.registry,
-                &id,
-            ),
-            contract,
-            limits: context.limits(&entry),
-            isolation: loaded.isolation(),
-            metrics: Arc::default(),
-            taps: Arc::default(),
-            context: context.clone(),
-            offer: AdvertisedItems::new(&id, &executable, &digest, known, context),
-            digest,
-            queue: Arc::default(),
-            version: Arc::new(Mutex::new(version)),
+            offer: AdvertisedItems::new(&spec, known),
             inner: Mutex::new(Slots::new(blocked)),
             ailing: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             turns: Arc::default(),
             freed: Notify::new(),
-            subscriptions: Subscriptions::new(),
-            accounts: ServerAccounts::at(&id, &entry, context),
-            id,
-            entry,
-            executable,
+            subscriptions: old.map_or_else(Subscriptions::new, |old| old.subscriptions.clone()),
+            accounts: ServerAccounts::at(&spec),
+            spec,
         }
-    }
-
-    /// The same, watched by whoever watches `old`, in whose place it comes.
-    pub(crate) fn tapped_as(mut self, old: &HostedServer) -> HostedServer {
-        self.taps = old.taps.clone();
-        self
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, Slots> {
@@ -150,7 +98,7 @@ impl HostedServer {
     /// The process for a caller.
     pub fn key(&self, caller: &Caller, session: Option<u64>) -> ProcessKey {
         let number = || self.calls.fetch_add(1, Ordering::Relaxed);
-        ProcessKey::of(self.isolation, caller.uid, session, number)
+        ProcessKey::of(self.spec.isolation, caller.uid, session, number)
     }
 
     /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
@@ -162,8 +110,8 @@ impl HostedServer {
 
     /// Its entry says the same as before, in other words perhaps.
     pub(crate) fn set_digest(&self, digest: &str) {
-        if **self.digest.load() != *digest {
-            self.digest.store(Arc::new(digest.to_owned()));
+        if **self.spec.digest.load() != *digest {
+            self.spec.digest.store(Arc::new(digest.to_owned()));
             self.offer.keep();
         }
     }
@@ -190,8 +138,8 @@ impl HostedServer {
     }
 
     pub(super) fn unavailable(&self, why: impl Into<String>) -> Failure {
-        let message = format!("{} is not available: {}", self.id, why.into());
-        Failure::new(Code::IntegrationUnavailable, message).of_server(&*self.id)
+        let message = format!("{} is not available: {}", self.spec.id, why.into());
+        Failure::new(Code::IntegrationUnavailable, message).of_server(&*self.spec.id)
     }
 
     /// True if it is in the registry no more.
@@ -232,7 +180,7 @@ impl HostedServer {
     /// A connection is gone: a process that was its alone ends.
     pub fn disconnected(&self, connection: u64) {
         self.forget_level(connection);
-        if self.isolation != Isolation::Client {
+        if self.spec.isolation != Isolation::Client {
             return;
         }
         let is_its = |key: &ProcessKey| key.connection() == Some(connection);
@@ -257,9 +205,11 @@ impl HostedServer {
         self.inner().is_starting()
     }
 
-    /// Text without the values of secrets.
-    pub fn redact(&self, text: &str) -> String {
-        self.context.redact(text)
+    /// The running process with this number of the daemon's.
+    pub fn session(&self, number: u64) -> Option<Arc<ServerSession>> {
+        let inner = self.inner();
+        let process = inner.running().find(|(_, session)| session.number == number);
+        process.map(|(_, session)| session.clone())
     }
 
     /// Its processes.
@@ -280,40 +230,40 @@ impl HostedServer {
 
     /// Its state, the reason for it, and since when: as an operator sees it, or a user.
     pub fn state(&self, viewer: Viewer) -> (State, Option<String>, SystemTime) {
-        self.inner().look(viewer, self.isolation)
+        self.inner().look(viewer, self.spec.isolation)
     }
 }
 
 impl Upstream for HostedServer {
     fn prefix(&self) -> Option<&str> {
-        self.entry.prefix.then_some(&*self.id)
+        self.spec.entry.prefix.then_some(&*self.spec.id)
     }
 
     fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
-        if !self.entry.record_full {
+        if !self.spec.entry.record_full {
             return None;
         }
         let text = std::str::from_utf8(json).ok()?;
-        RawValue::from_string(self.redact(text)).ok()
+        RawValue::from_string(self.spec.redact(text)).ok()
     }
 
     fn redact(&self, text: &str) -> String {
-        HostedServer::redact(self, text)
+        self.spec.redact(text)
     }
 
     fn result_limit(&self) -> Option<u64> {
-        self.entry.result_limit
+        self.spec.entry.result_limit
     }
 
     fn relays_whole(&self) -> bool {
-        self.entry.whole
+        self.spec.entry.whole
     }
 
     fn is_integration(&self) -> bool {
-        self.entry.is_integration()
+        self.spec.entry.is_integration()
     }
 
     fn metrics(&self) -> &CallMetrics {
-        &self.metrics
+        &self.spec.metrics
     }
 }

@@ -16,14 +16,13 @@ use super::exclusive_slots::SlotHolder;
 use super::open_elicitations::{ElicitationRights, OpenElicitations};
 use super::pin_check::Definitions;
 use super::process_subscriptions::ProcessSubscriptions;
+use super::specification::ServerSpecification;
 use super::stderr::{Allowance, StderrExcerpt};
 use super::suspended_call::SuspendedServerCall;
-use super::tap::{Direction, TapCaller, TappedFrame, Taps};
-use super::tasks::ServerTasks;
+use super::tap::{Direction, TapCaller, TappedFrame};
 use crate::confine::ServerProcess;
 use crate::peer::{Outbox, Slab};
-use crate::registry::secrets::SecretStore;
-use crate::relay::{Call, CallMetrics, Chain};
+use crate::relay::Call;
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream::Capabilities;
 use colibri_protocol::{AttemptFailure, Code, Failure, FailureCause, Features, Version};
@@ -33,19 +32,6 @@ use colibri_wire::Json;
 pub(super) const MAX_UNREAD: usize = 20 * 1024 * 1024;
 /// Oddities of one process (stray lines, answers to nothing) that are logged; later ones are only counted.
 const MAX_COMPLAINTS: u32 = 20;
-
-/// The time limits of one server, defaults filled in.
-#[derive(Debug, Clone, Copy)]
-pub struct ServerLimits {
-    /// From starting the process to the end of its handshake.
-    pub start: Duration,
-    /// From sending a call, or its last progress, to the answer.
-    pub call: Duration,
-    /// Without a call in flight.
-    pub idle: Duration,
-    /// Of one call in all.
-    pub total: Duration,
-}
 
 /// The unwanted end of a process.
 pub(super) struct Crash {
@@ -119,32 +105,10 @@ pub struct PeerInfo {
     pub instructions: Option<String>,
 }
 
-/// The owner of a process, as far as it matters to the session.
-pub(super) struct ProcessOwner {
-    /// The server's id.
-    pub server: Arc<str>,
-    /// Its time limits.
-    pub limits: ServerLimits,
-    /// Its watchers.
-    pub taps: Arc<Taps>,
-    /// The secrets that are removed from its output.
-    pub secrets: Arc<SecretStore>,
-    /// The part of its standard error that may be logged.
-    pub allowance: Arc<Allowance>,
-    /// The counts of answers that nobody waits for.
-    pub metrics: Arc<CallMetrics>,
-    /// The tasks of all processes.
-    pub tasks: Arc<ServerTasks<ServerSession>>,
-    /// The persons and kinds of its requests.
-    pub may_ask: ElicitationRights,
-    /// It is behind a URL.
-    pub is_remote: bool,
-}
-
 /// One running server process.
 pub struct ServerSession {
-    /// The server's id.
-    pub server: Arc<str>,
+    /// The facts about its server.
+    pub spec: Arc<ServerSpecification>,
     /// The daemon's number of the process.
     pub number: u64,
     /// The process id, of the server or of the one that watches it.
@@ -159,19 +123,16 @@ pub struct ServerSession {
     pub started: SystemTime,
     /// The definitions that it advertises.
     pub definitions: Definitions,
-    pub(super) limits: ServerLimits,
     pub(super) outbox: Arc<Outbox>,
-    pub(super) taps: Arc<Taps>,
     pub(super) state: Mutex<ServerSessionState>,
-    pub(super) secrets: Arc<SecretStore>,
+    /// The part of its standard error that may be logged.
     pub(super) allowance: Arc<Allowance>,
-    pub(super) metrics: Arc<CallMetrics>,
-    pub(super) tasks: Arc<ServerTasks<ServerSession>>,
     pub(super) excerpt: Arc<StderrExcerpt>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     pub(super) attention: Notify,
-    pub(super) chain: Arc<Chain>,
+    /// The persons and kinds of its requests.
     pub(super) may_ask: ElicitationRights,
+    /// True if it is behind a URL.
     pub(super) is_remote: bool,
 }
 
@@ -242,18 +203,14 @@ impl OwnReply {
 impl ServerSession {
     /// A session over a process that was just started. [`ServerSession::run`] must be spawned for it to live.
     pub(super) fn new(
-        of: ProcessOwner,
-        number: u64,
-        process: &dyn ServerProcess,
-        version: Version,
+        spec: Arc<ServerSpecification>,
+        (number, version): (u64, Version),
+        (process, is_remote): (&dyn ServerProcess, bool),
         outbox: Arc<Outbox>,
-        chain: Arc<Chain>,
+        (allowance, may_ask): (Arc<Allowance>, ElicitationRights),
     ) -> Arc<ServerSession> {
         Arc::new(ServerSession {
-            server: of.server,
-            limits: of.limits,
-            taps: of.taps,
-            secrets: of.secrets,
+            spec,
             number,
             pid: process.pid(),
             jid: process.jid(),
@@ -274,20 +231,17 @@ impl ServerSession {
                 asks: OpenElicitations::default(),
                 watching: ProcessSubscriptions::default(),
             }),
-            allowance: of.allowance,
-            metrics: of.metrics,
-            tasks: of.tasks,
+            allowance,
             excerpt: Arc::default(),
             attention: Notify::new(),
-            chain,
-            may_ask: of.may_ask,
-            is_remote: of.is_remote,
+            may_ask,
+            is_remote,
         })
     }
 
     /// Text without the values of secrets.
     pub(super) fn redact(&self, text: &str) -> String {
-        self.secrets.redactor().redact(text).into_owned()
+        self.spec.redact(text)
     }
 
     /// Calls of several users come from now on: what it writes on its standard error is for the log alone.
@@ -345,7 +299,7 @@ impl ServerSession {
 
     /// Shows a frame to those who tap the server.
     pub(super) fn show(&self, direction: Direction, frame: impl FnOnce() -> Bytes, call: Option<(u64, &Call)>) {
-        if self.taps.is_watched() {
+        if self.spec.taps.is_watched() {
             let frame = frame();
             let length = frame.len() as u64;
             self.see(direction, frame, length, call);
@@ -353,7 +307,7 @@ impl ServerSession {
     }
 
     pub(super) fn see(&self, direction: Direction, frame: Bytes, length: u64, call: Option<(u64, &Call)>) {
-        self.taps.see(TappedFrame {
+        self.spec.taps.see(TappedFrame {
             time: SystemTime::now(),
             direction,
             process: self.number,
@@ -381,21 +335,12 @@ impl ServerSession {
         !state.draining && state.ending.is_none()
     }
 
-    /// Sends the server a notification.
-    pub fn tell(&self, message: &[u8]) {
-        self.push(message);
-    }
-
-    pub(super) fn failure(&self, code: Code, message: impl Into<String>) -> Failure {
-        Failure::new(code, message).of_server(&*self.server)
-    }
-
     pub(super) fn unavailable(&self, end: &SessionEnd) -> Failure {
         let why = match end {
             SessionEnd::Wanted(why) => (*why).to_owned(),
             SessionEnd::Broken(why) => why.clone(),
         };
-        self.failure(Code::IntegrationUnavailable, why)
+        self.spec.failure(Code::IntegrationUnavailable, why)
     }
 
     /// No further calls; the process is ended when none is in flight.
@@ -414,7 +359,7 @@ impl ServerSession {
 
     pub(super) fn broken(&self, reason: String) {
         warn!(
-            server = &*self.server,
+            server = &*self.spec.id,
             pid = self.pid,
             reason,
             "ending a server that broke the rules"
@@ -440,7 +385,7 @@ impl ServerSession {
             } else {
                 ""
             };
-            warn!(server = &*self.server, pid = self.pid, "{what}{last}");
+            warn!(server = &*self.spec.id, pid = self.pid, "{what}{last}");
         }
     }
 

@@ -85,12 +85,6 @@ impl ServerSession {
 }
 
 impl HostedServer {
-    /// Takes over who is subscribed to something of `old`, in whose place it comes.
-    pub(crate) fn subscribed_as(mut self, old: &HostedServer) -> HostedServer {
-        self.subscriptions = old.subscriptions.clone();
-        self
-    }
-
     /// It is the one that tells now. What was subscribed to is subscribed to again.
     pub fn tells(self: &Arc<Self>) {
         let server: Weak<HostedServer> = Arc::downgrade(self);
@@ -111,7 +105,8 @@ impl HostedServer {
         subscriber: Arc<Subscriber>,
     ) -> Result<SubscriptionGuard, SubscriptionRefusal> {
         let cannot = |why: &str| {
-            let failure = Failure::new(Code::NotSupportedYet, format!("{} {why}", self.id)).of_server(&*self.id);
+            let failure =
+                Failure::new(Code::NotSupportedYet, format!("{} {why}", self.spec.id)).of_server(&*self.spec.id);
             Err(SubscriptionRefusal::Failed(
                 failure.advising("read the resource again when it is needed"),
             ))
@@ -167,7 +162,7 @@ impl HostedServer {
             let ask = |number| upstream::subscribe(number, Method::ResourcesSubscribe, uri);
             // From now on: an update may come before the answer, and is not idle either.
             session.state().watching.uris.insert(uri.clone());
-            let why = match session.ask(ask, self.limits.call, Code::TimeoutCall).await {
+            let why = match session.ask(ask, self.spec.limits.call, Code::TimeoutCall).await {
                 Ok(answered) => match answered.outcome() {
                     Ok(_) => continue,
                     Err(error) => {
@@ -200,11 +195,11 @@ impl HostedServer {
             return BTreeMap::new();
         }
         let unavailable = |why: &str| {
-            let failure = Failure::new(Code::IntegrationUnavailable, format!("{}: {why}", self.id));
-            failure.of_server(&*self.id)
+            let failure = Failure::new(Code::IntegrationUnavailable, format!("{}: {why}", self.spec.id));
+            failure.of_server(&*self.spec.id)
         };
         let acknowledged = match session.listen(filter) {
-            Some(acknowledged) => timeout(self.limits.call, acknowledged).await.map(Result::ok),
+            Some(acknowledged) => timeout(self.spec.limits.call, acknowledged).await.map(Result::ok),
             None => Ok(None),
         };
         let (honoured, why) = match acknowledged {
@@ -242,7 +237,11 @@ impl HostedServer {
         let (server, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
             for (uri, _) in server.bring_in_line(key, &session).await {
-                warn!(server = &*server.id, uri = &*uri, "could not be subscribed to again");
+                warn!(
+                    server = &*server.spec.id,
+                    uri = &*uri,
+                    "could not be subscribed to again"
+                );
             }
             let subscribers = server.subscriptions.all(key);
             subscribers.iter().for_each(|subscriber| subscriber.tell(None));
@@ -294,7 +293,7 @@ impl HostedServer {
 
     /// Answers a legacy client's `resources/subscribe` or `resources/unsubscribe`.
     pub(super) fn subscription(self: &Arc<Self>, call: Box<Call>) {
-        let chain = self.context.parts.chain.clone();
+        let chain = self.spec.context.parts.chain.clone();
         let session = call.client.session.clone();
         let shown = call.parts.name.clone().and_then(|at| Json::part(&call.frame, at));
         let shown = shown
@@ -320,7 +319,10 @@ impl HostedServer {
         tokio::spawn(async move {
             let subscribed = server.subscribe(key, &own, subscriber).await;
             let Some(call) = held.take() else {
-                return debug!(server = &*server.id, "a subscription was cancelled before it was there");
+                return debug!(
+                    server = &*server.spec.id,
+                    "a subscription was cancelled before it was there"
+                );
             };
             let outcome = match subscribed {
                 Ok(lasting) => {

@@ -34,7 +34,7 @@ impl HostedServer {
         let server = self.clone();
         tokio::spawn(async move {
             while !features.is_empty() && session.is_open() {
-                let said = handshake::read_again(&session, features, server.limits.start).await;
+                let said = handshake::read_again(&session, features, server.spec.limits.start).await;
                 if server.offer.learned(&session, said).await.is_err() {
                     return;
                 }
@@ -69,7 +69,7 @@ impl Supervision {
         after: impl Future<Output = ()> + Send + 'static,
     ) {
         let (server, key) = (self.server.clone(), self.key);
-        let chain = server.context.parts.chain.clone();
+        let chain = server.spec.context.parts.chain.clone();
         if !call.client.unsent(&call.id) {
             return chain.finish(vec![(call, CallOutcome::Cancelled)]);
         }
@@ -147,8 +147,8 @@ impl SessionObserver for Supervision {
         drop(inner);
         self.server.freed.notify_waiters();
         self.server.note_state();
-        debug!(server = &*self.server.id, process = session.number, "process gone");
-        self.server.context.process_gone();
+        debug!(server = &*self.server.spec.id, process = session.number, "process gone");
+        self.server.spec.context.process_gone();
         if !self.server.is_over() {
             self.server.tell_again(self.key);
         }
@@ -174,10 +174,10 @@ impl SessionObserver for Supervision {
 
     fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
         let server = &self.server;
-        let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
-        let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
+        let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.spec.context.next_retry()));
+        let left = (call.entered + server.spec.limits.call).saturating_duration_since(Instant::now());
         let failed = FailureCause::Ours(failure.code).attempt();
-        let has_attempts = call.attempt < server.entry.attempts && wait < left;
+        let has_attempts = call.attempt < server.spec.entry.attempts && wait < left;
         // A session that the server forgot is no failure of it: the next attempt opens another.
         let is_forgotten = has_attempts && wait.is_zero();
         if server.is_over() || !is_forgotten && self.gives_up(&mut call, has_attempts, &failed) {
@@ -185,7 +185,7 @@ impl SessionObserver for Supervision {
                 Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
                 None => failure,
             };
-            let chain = &server.context.parts.chain;
+            let chain = &server.spec.context.parts.chain;
             return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         self.call_later(call, failed, wait);
@@ -193,8 +193,8 @@ impl SessionObserver for Supervision {
 
     fn mismatched(&self, session: &Arc<ServerSession>, call: Box<Call>, failure: Failure) {
         let server = self.server.clone();
-        if call.attempt > 1 || call.attempt >= server.entry.attempts || server.is_over() {
-            let chain = &server.context.parts.chain;
+        if call.attempt > 1 || call.attempt >= server.spec.entry.attempts || server.is_over() {
+            let chain = &server.spec.context.parts.chain;
             return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         let session = session.clone();
@@ -205,7 +205,7 @@ impl SessionObserver for Supervision {
                 return tokio::time::sleep(SETTLE).await;
             }
             let features = session.definitions.to_read();
-            let said = handshake::read_again(&session, features, server.limits.start).await;
+            let said = handshake::read_again(&session, features, server.spec.limits.start).await;
             if server.offer.learned(&session, said).await.is_ok() {
                 server.read_lists(session);
             }
@@ -223,13 +223,13 @@ impl SessionObserver for Supervision {
         if is_said || !call.target.is_idempotent() || server.is_over() {
             return Err(call);
         }
-        let goes_on = retry::goes_on(&call, cause, server.entry.attempts);
+        let goes_on = retry::goes_on(&call, cause, server.spec.entry.attempts);
         // What a server answers, be it an error, shows that it works.
         let may_pass = matches!(cause, FailureCause::Ours(_)) && cause.class() == FailureClass::Transient;
         if !goes_on && !may_pass || may_pass && self.gives_up(&mut call, goes_on, &cause.attempt()) {
             return Err(call);
         }
-        let wait = retry::wait_after(call.attempt, server.context.next_retry());
+        let wait = retry::wait_after(call.attempt, server.spec.context.next_retry());
         self.call_later(call, cause.attempt(), wait);
         Ok(())
     }

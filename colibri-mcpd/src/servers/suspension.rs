@@ -80,7 +80,7 @@ impl ServerSession {
         if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(number) {
             return held.has_room();
         }
-        match self.chain.tickets.of(client.caller.uid) {
+        match self.spec.chain().tickets.of(client.caller.uid) {
             MAX_OF_ONE.. => Err(failed(TooMany.to_string())),
             _ => Ok(()),
         }
@@ -97,7 +97,7 @@ impl ServerSession {
             Some(PendingReply::Internal { .. }) | None => return Err(over()),
         };
         let ticket = ticket(number);
-        let id = self.chain.ticket(&client, self.retry(&ticket));
+        let id = self.spec.chain().ticket(&client, self.retry(&ticket));
         let id = id.map_err(|why| failed(why.to_string()))?;
         let mut state = self.state();
         let now = Instant::now();
@@ -125,7 +125,7 @@ impl ServerSession {
             Ok(held) => held,
             Err(error) => {
                 drop(state);
-                self.chain.tickets.take(&id);
+                self.spec.chain().tickets.take(&id);
                 return Err(error);
             }
         };
@@ -141,9 +141,9 @@ impl ServerSession {
 
     /// Answers a call, or a retry of it, with what is asked about it.
     fn ask_in_answer(&self, call: Box<Call>, number: u64, id: &[u8; TICKET]) {
-        let state = self.chain.seal(State::Held, &call, id, SystemTime::now() + WAIT);
+        let state = self.spec.chain().seal(State::Held, &call, id, SystemTime::now() + WAIT);
         let result = match self.state().pending.get_mut(number) {
-            Some(PendingReply::Held(held)) => Some(held.result(&self.server, &state)),
+            Some(PendingReply::Held(held)) => Some(held.result(&self.spec.id, &state)),
             _ => None,
         };
         let outcome = match result {
@@ -151,7 +151,7 @@ impl ServerSession {
             // It was cancelled just now.
             None => CallOutcome::Cancelled,
         };
-        self.chain.finish(vec![(call, outcome)]);
+        self.spec.chain().finish(vec![(call, outcome)]);
     }
 
     /// Resumes a suspended call with its retry.
@@ -161,13 +161,13 @@ impl ServerSession {
         let Some(PendingReply::Held(held)) = state.pending.get_mut(of.number).filter(|pending| is_of(pending, of))
         else {
             drop(state);
-            return is_lost(of, &self.chain, retry);
+            return is_lost(of, &self.spec.chain(), retry);
         };
         held.id = None;
         if !retry.client.sent(&retry.id, self.clone(), of.number) {
             drop(state);
             self.give_up(of, "its retry was cancelled", None);
-            return self.chain.finish(vec![(retry, CallOutcome::Cancelled)]);
+            return self.spec.chain().finish(vec![(retry, CallOutcome::Cancelled)]);
         }
         held.can = retry.askable();
         let (mut told, mut mute) = (Vec::new(), Vec::new());
@@ -220,12 +220,12 @@ impl ServerSession {
 
     /// Repeats the input requests that a client's retry did not answer.
     fn ask_again(self: &Arc<Self>, retry: Box<Call>, ticket: &Arc<Ticket>) {
-        let id = match self.chain.ticket(&retry.client, self.retry(ticket)) {
+        let id = match self.spec.chain().ticket(&retry.client, self.retry(ticket)) {
             Ok(id) => id,
             Err(why) => {
                 self.give_up(ticket, "the client cannot be asked again", None);
-                let failure = self.failure(Code::LimitUser, why.to_string());
-                return self.chain.finish(vec![(retry, CallOutcome::Failed(failure))]);
+                let failure = self.spec.failure(Code::LimitUser, why.to_string());
+                return self.spec.chain().finish(vec![(retry, CallOutcome::Failed(failure))]);
             }
         };
         if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(ticket.number)
@@ -240,7 +240,10 @@ impl ServerSession {
     /// Sends the server the answers to its requests.
     fn tell_answers(&self, told: Vec<(SuspendedElicitation, ClientReply, Vec<u8>)>) {
         for (asked, said, result) in told {
-            let answer = match asked.record.ends(&self.chain.recorder, said.name(), Some(&result)) {
+            let answer = match asked
+                .record
+                .ends(&self.spec.chain().recorder, said.name(), Some(&result))
+            {
                 Ok(()) => AnswerBody::Result(result),
                 Err(failure) => AnswerBody::Error(failed(failure.message)),
             };
@@ -252,7 +255,7 @@ impl ServerSession {
     fn tell_nothing(&self, asked: impl IntoIterator<Item = SuspendedElicitation>, why: &str) {
         for asked in asked {
             // Where that cannot be recorded, there is no answer that may not be told.
-            let _ = asked.record.ends(&self.chain.recorder, "given up", None);
+            let _ = asked.record.ends(&self.spec.chain().recorder, "given up", None);
             self.push(&AnswerBody::Error(failed(why.to_owned())).to_message(Some(&asked.id)));
         }
     }
@@ -275,7 +278,7 @@ impl ServerSession {
             let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
             self.answer(frame.clone(), number, outcome, None, &mut finished);
         }
-        self.chain.finish(finished);
+        self.spec.chain().finish(finished);
     }
 
     /// Since when the call is held that is held longest, and what its retry finds.
@@ -313,7 +316,7 @@ impl ServerSession {
         self.tell_nothing(held.asked.into_iter().map(|(_, asked)| asked), why);
         match lost {
             Some(failure) => drop(held.ticket.lost.set(failure.clone())),
-            None => drop(held.id.and_then(|id| self.chain.tickets.take(&id))),
+            None => drop(held.id.and_then(|id| self.spec.chain().tickets.take(&id))),
         }
     }
 
@@ -330,7 +333,7 @@ impl ServerSession {
         }
         drop(state);
         if let Some(asked) = &taken {
-            let _ = asked.record.ends(&self.chain.recorder, "taken back", None);
+            let _ = asked.record.ends(&self.spec.chain().recorder, "taken back", None);
         }
         taken.is_some()
     }

@@ -5,8 +5,8 @@
 //! counts as in flight: its process is not ended for being idle.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use colibri_text::hex;
@@ -22,50 +22,50 @@ const MAX_TASKS: usize = 10_000;
 /// The time for which a task is remembered whose server reports a longer life, or none.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The tasks of all servers, whose processes are `P`s.
-pub struct ServerTasks<P> {
-    known: Mutex<KnownTask<P>>,
+/// The tasks of all servers.
+pub struct ServerTasks {
+    known: Mutex<KnownTask>,
     /// The number of remembered tasks, to be read without a lock.
     count: AtomicUsize,
 }
 
-struct KnownTask<P> {
+struct KnownTask {
     /// By our ids.
-    tasks: HashMap<Box<str>, ServerTask<P>>,
+    tasks: HashMap<Box<str>, ServerTask>,
     /// Our ids by process, user and the server's own id.
     ours: HashMap<(u64, u32, Box<str>), Box<str>>,
 }
 
-struct ServerTask<P> {
+struct ServerTask {
     uid: u32,
     server: Arc<str>,
     tool: Box<str>,
-    process: (u64, Weak<P>),
+    process: u64,
     own: Box<str>,
     until: Instant,
     is_over: bool,
 }
 
 /// A task that a client asks for.
-pub struct TaskOwner<P> {
+pub struct TaskOwner {
     /// The id of the server that has it.
     pub server: Arc<str>,
     /// The server's own name of the tool that was called.
     pub tool: Box<str>,
     /// The server's own id of the task.
     pub own: Box<str>,
-    /// The process that has it. `None`: it is gone, and the task with it.
-    pub process: Option<Arc<P>>,
+    /// The daemon's number of the process that has it.
+    pub process: u64,
 }
 
-impl<P> KnownTask<P> {
-    fn forget(&mut self, goes: impl Fn(&ServerTask<P>) -> bool) {
+impl KnownTask {
+    fn forget(&mut self, goes: impl Fn(&ServerTask) -> bool) {
         let ours = &mut self.ours;
         self.tasks.retain(|_, task| {
             if !goes(task) {
                 return true;
             }
-            ours.remove(&(task.process.0, task.uid, task.own.clone()));
+            ours.remove(&(task.process, task.uid, task.own.clone()));
             false
         });
     }
@@ -76,8 +76,8 @@ impl<P> KnownTask<P> {
     }
 }
 
-impl<P> Default for ServerTasks<P> {
-    fn default() -> ServerTasks<P> {
+impl Default for ServerTasks {
+    fn default() -> ServerTasks {
         let known = KnownTask {
             tasks: HashMap::new(),
             ours: HashMap::new(),
@@ -89,15 +89,14 @@ impl<P> Default for ServerTasks<P> {
     }
 }
 
-impl<P> ServerTasks<P> {
-    /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of
-    /// it. A new one is remembered.
+impl ServerTasks {
+    /// Our id of a task that a process of a server tells a user of, who called this tool of it. A new one is remembered.
     ///
     /// # Errors
     /// As many are remembered as may be: how many.
     pub(super) fn seen(
         &self,
-        (process, number, server): (&Arc<P>, u64, &Arc<str>),
+        (process, server): (u64, &Arc<str>),
         uid: u32,
         tool: &str,
         task: &tasks::UpstreamTask<'_>,
@@ -105,7 +104,7 @@ impl<P> ServerTasks<P> {
         let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
         let until = Instant::now() + life;
         let mut known = self.known.lock();
-        let key = (number, uid, Box::from(&*task.id));
+        let key = (process, uid, Box::from(&*task.id));
         if let Some(ours) = known.ours.get(&key).cloned() {
             if let Some(seen) = known.tasks.get_mut(&ours) {
                 seen.is_over |= task.is_over;
@@ -128,7 +127,7 @@ impl<P> ServerTasks<P> {
             uid,
             server: server.clone(),
             tool: tool.into(),
-            process: (number, Arc::downgrade(process)),
+            process: process,
             own: key.2.clone(),
             until,
             is_over: task.is_over,
@@ -150,14 +149,14 @@ impl<P> ServerTasks<P> {
     }
 
     /// The task with this id of ours, if it is this user's.
-    pub fn find(&self, uid: u32, ours: &str) -> Option<TaskOwner<P>> {
+    pub fn find(&self, uid: u32, ours: &str) -> Option<TaskOwner> {
         let known = self.known.lock();
         let task = known.tasks.get(ours).filter(|task| task.uid == uid)?;
         Some(TaskOwner {
             server: task.server.clone(),
             tool: task.tool.clone(),
             own: task.own.clone(),
-            process: task.process.1.upgrade(),
+            process: task.process,
         })
     }
 
@@ -170,7 +169,7 @@ impl<P> ServerTasks<P> {
         let open = known
             .tasks
             .values()
-            .filter(|task| task.process.0 == process && !task.is_over);
+            .filter(|task| task.process == process && !task.is_over);
         open.map(|task| task.until)
             .max()
             .filter(|until| *until > Instant::now())

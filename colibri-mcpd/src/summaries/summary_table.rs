@@ -27,7 +27,7 @@ impl SummaryKey {
     pub(super) fn of(item: &Item) -> SummaryKey {
         let sums = item.sums();
         SummaryKey {
-            name: format!("{}:{}:{}", item.server.id, item.own, sums.schema),
+            name: format!("{}:{}:{}", item.server.spec.id, item.own, sums.schema),
             pin: sums.definition.clone(),
         }
     }

@@ -38,8 +38,8 @@ pub(super) trait ToolSource: Send + Sync {
 /// True if a definition may be sent: it is approved, by who may read it as well, and somebody may call the tool.
 fn may_be_sent(item: &Item) -> bool {
     item.standing.is_approved()
-        && &*item.server.id != ADAPTER
-        && item.verdict.failure(&item.server.id, Feature::Tool).is_none()
+        && &*item.server.spec.id != ADAPTER
+        && item.verdict.failure(&item.server.spec.id, Feature::Tool).is_none()
 }
 
 impl ToolSource for ServerHost {
@@ -57,7 +57,7 @@ impl ToolSource for ServerHost {
         let approved = table.offered_alone(Feature::Tool).filter(|item| may_be_sent(item));
         approved
             .map(|item| SummarisableTool {
-                server: item.server.id.clone(),
+                server: item.server.spec.id.clone(),
                 own: item.own.clone(),
                 key: SummaryKey::of(item),
             })
