@@ -19,29 +19,23 @@ struct HostTask {
 }
 
 impl ServerHost {
-    /// The task of a user with these rights, and its process. Without a process: the task went with it.
-    fn find_task(
-        &self,
-        uid: u32,
-        id: &str,
-        rights: &Rights,
-    ) -> Option<(TaskOwner, Option<(Arc<HostedServer>, Arc<ServerSession>)>)> {
-        let found = self.context.tasks().find(uid, id)?;
-        if !sees(rights, &found.server, &found.tool) {
-            return None;
-        }
-        let server = self.servers().get(&*found.server).cloned();
-        let process = server.and_then(|server| {
-            let process = server.session(found.process)?;
-            Some((server, process))
-        });
-        Some((found, process.filter(|(_, process)| !process.has_ended())))
+    /// The task of a user with these rights.
+    fn find_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<TaskOwner> {
+        let task = self.context.tasks().find(uid, id);
+        task.filter(|task| sees(rights, &task.server, &task.tool))
+    }
+
+    /// The process that has a task, and its server; `None`: the task went with the process.
+    fn process_of(&self, task: &TaskOwner) -> Option<(Arc<HostedServer>, Arc<ServerSession>)> {
+        let server = self.servers().get(&*task.server).cloned()?;
+        let process = server.session(task.process)?;
+        (!process.has_ended()).then_some((server, process))
     }
 
     /// The process that has a task of a user with these rights, and its server's own id of it.
     pub(crate) fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
-        let (task, process) = self.find_task(uid, id, rights)?;
-        Some((process?.1, task.own.into()))
+        let task = self.find_task(uid, id, rights)?;
+        Some((self.process_of(&task)?.1, task.own.into()))
     }
 
     /// The target that answers the request of a user with these rights about a task.
@@ -49,12 +43,12 @@ impl ServerHost {
     /// # Errors
     /// There is no such task, or it went with its process.
     pub fn task(&self, uid: u32, id: &str, rights: &Rights) -> Result<Arc<dyn CallTarget>, RpcError> {
-        let Some((task, process)) = self.find_task(uid, id, rights) else {
+        let Some(task) = self.find_task(uid, id, rights) else {
             return Err(RpcError::invalid_params(
                 "no such task: it is not known here, or its time is over; call the tool again",
             ));
         };
-        let Some((server, process)) = process else {
+        let Some((server, process)) = self.process_of(&task) else {
             return Err(RpcError::invalid_params(format!(
                 "the task is lost: the process of {} that had it has ended; call {} again",
                 task.server, task.tool

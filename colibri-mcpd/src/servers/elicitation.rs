@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::exclusive_slots::SlotHolder;
 use super::open_elicitations::{ElicitationEnd, NotTaken, failed};
-use super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionObserver};
+use super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionEvent};
 use super::suspended_call::SuspendedElicitation;
 use super::tap::Direction;
 use crate::relay::record::ClientRequestRecord as Record;
@@ -56,12 +56,7 @@ const AMBIGUOUS: &str = "nothing says which of several calls in flight this is a
 
 impl ServerSession {
     /// Takes a request of the server's, which is not answered yet.
-    pub(super) fn asks_for(
-        self: &Arc<Self>,
-        frame: &Bytes,
-        (id, method, params): (Json<'_>, &str, Option<Json<'_>>),
-        observer: &Arc<dyn SessionObserver>,
-    ) {
+    pub(super) fn asks_for(self: &Arc<Self>, frame: &Bytes, (id, method, params): (Json<'_>, &str, Option<Json<'_>>)) {
         let version = self.version();
         let ask =
             ElicitationKind::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
@@ -76,7 +71,7 @@ impl ServerSession {
             return self.push(&upstream::answer_server(id.text(), method, version));
         };
         // Before anybody is: who calls meanwhile has a process of its own.
-        observer.asks();
+        self.notify(SessionEvent::ElicitationRequest);
         if let Err(error) = self.ask_person(frame, (id, ask, params)) {
             self.complain(&format!("asked for {method}, and was refused: {}", error.message));
             self.push(&AnswerBody::Error(error).to_message(Some(id.text())));

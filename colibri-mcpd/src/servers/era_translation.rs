@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::session::{ServerSession, SessionObserver};
+use super::session::{ServerSession, SessionEvent};
 use crate::relay::record::ClientRequestRecord;
 use crate::relay::request_state::{ResumedCall, RetryPurpose};
 use crate::relay::{Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall};
@@ -33,12 +33,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// The call, and why the client cannot be asked.
-    pub(super) fn bridge(
-        self: &Arc<Self>,
-        call: Box<Call>,
-        result: Json<'_>,
-        observer: &Arc<dyn SessionObserver>,
-    ) -> Result<(), (Box<Call>, Failure)> {
+    pub(super) fn bridge(self: &Arc<Self>, call: Box<Call>, result: Json<'_>) -> Result<(), (Box<Call>, Failure)> {
         let asked =
             input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
         let (asked, required) = match asked {
@@ -47,8 +42,8 @@ impl ServerSession {
         };
         let state = required.state.map(|state| state.text().to_owned()).unwrap_or_default();
         let until = call.entered + self.spec.limits.total;
-        let held = SuspendedCall::hold(&self.spec.chain(), call);
-        let (session, observer) = (self.clone(), observer.clone());
+        let held = SuspendedCall::hold(self.spec.chain(), call);
+        let session = self.clone();
         tokio::spawn(async move {
             let responses = session.answers(asked, &held, until).await;
             let Some(mut call) = held.take() else { return };
@@ -70,7 +65,7 @@ impl ServerSession {
                 responses: Some(responses.into()),
                 rounds,
             }));
-            observer.again(call);
+            session.notify(SessionEvent::InputComplete(call));
         });
         Ok(())
     }

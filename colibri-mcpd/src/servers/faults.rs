@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::session::{PendingReply, ServerSession, SessionObserver};
+use super::session::{CallFailure, PendingReply, ServerSession, SessionEvent};
 use crate::outbound::{SendError, SendErrorKind};
-use crate::relay::CallOutcome;
-use colibri_protocol::{Code, FailureCause};
+use crate::relay::{Call, CallOutcome};
+use colibri_protocol::{Code, Failure, FailureCause};
 
 /// The time for which a server is left alone that refuses a call unprocessed and does not say when to come back.
 const BUSY: Duration = Duration::from_secs(30);
 
 impl ServerSession {
     /// A request has no answer that could be relayed.
-    pub(super) fn fault(self: &Arc<Self>, fault: SendError, observer: &Arc<dyn SessionObserver>) {
+    pub(super) fn fault(self: &Arc<Self>, fault: SendError) {
         if fault.kind == SendErrorKind::Forgotten {
             // What comes next opens a session of its own.
             self.drain();
@@ -39,27 +39,42 @@ impl ServerSession {
         let Some(pending) = state.pending.remove(number) else {
             let is_over = state.watching.is_over(number, None);
             drop(state);
-            return if is_over {
-                observer.unheard(self)
-            };
+            if is_over {
+                self.notify(SessionEvent::SubscriptionEnded);
+            }
+            return;
         };
         self.rest(&mut state);
         drop(state);
         match pending {
             PendingReply::Internal { answer, .. } => drop(answer.send(Err(failure))),
             PendingReply::Held(held) => self.end_held(*held, "the server gave no answer", Some(&failure)),
-            PendingReply::Call { call, .. } => match fault.kind {
-                SendErrorKind::Unsent => observer.unsent(call, failure, None),
-                SendErrorKind::Forgotten => observer.unsent(call, failure, Some(Duration::ZERO)),
-                SendErrorKind::Busy(after) => observer.unsent(call, failure, Some(after.unwrap_or(BUSY))),
-                SendErrorKind::Mismatched => observer.mismatched(self, call, failure),
-                SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => {
-                    if let Err(call) = observer.spoiled(call, FailureCause::Ours(failure.code)) {
-                        self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
-                    }
-                }
-                _ => self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]),
-            },
+            PendingReply::Call { call, .. } => self.fault_of_call(call, failure, &fault.kind),
+        }
+    }
+
+    /// Makes another attempt at a call that failed so, or answers it.
+    fn fault_of_call(self: &Arc<Self>, call: Box<Call>, failure: Failure, kind: &SendErrorKind) {
+        let cause = FailureCause::Ours(failure.code);
+        let after = match kind {
+            SendErrorKind::Forgotten => Some(Duration::ZERO),
+            SendErrorKind::Busy(after) => Some(after.unwrap_or(BUSY)),
+            _ => None,
+        };
+        let retried = match kind {
+            SendErrorKind::Unsent | SendErrorKind::Forgotten | SendErrorKind::Busy(_) => {
+                self.retry(call, CallFailure::Unsent { cause, after })
+            }
+            SendErrorKind::Mismatched => self.retry(call, CallFailure::Mismatched(cause)),
+            SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => self.retry(call, cause),
+            _ => Err(call),
+        };
+        if let Err(call) = retried {
+            let failure = match after.filter(|after| !after.is_zero()) {
+                Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
+                None => failure,
+            };
+            self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::exclusive_slots::SlotHolder;
 use super::forward;
 use super::session::{
-    MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd, SessionObserver,
+    CallFailure, MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd, SessionEvent,
 };
 use super::suspension::EXPIRED;
 use super::tap::Direction;
@@ -160,7 +160,7 @@ impl ServerSession {
     }
 
     /// Answers the calls whose time is up.
-    pub(super) fn expire(self: &Arc<Self>, observer: &dyn SessionObserver) {
+    pub(super) fn expire(self: &Arc<Self>) {
         let now = Instant::now();
         let (mut over, mut given_up) = (Vec::new(), Vec::new());
         let mut state = self.state();
@@ -199,7 +199,7 @@ impl ServerSession {
         }
         drop(state);
         let over = over.into_iter().filter_map(|(call, failure)| {
-            let call = observer.spoiled(call, FailureCause::Ours(failure.code)).err()?;
+            let call = self.retry(call, FailureCause::Ours(failure.code)).err()?;
             Some((call, CallOutcome::Failed(failure)))
         });
         self.spec.chain().finish(over.collect());
@@ -209,7 +209,7 @@ impl ServerSession {
     }
 
     /// Answers everything in flight with the process's end; what we asked ourselves, with this code.
-    pub(super) fn fail_all(&self, reason: &str, ours: Code, observer: &dyn SessionObserver) {
+    pub(super) fn fail_all(self: &Arc<Self>, reason: &str, ours: Code) {
         let mut state = self.state();
         state.ending.get_or_insert(SessionEnd::Broken(reason.to_owned()));
         let pending = state.pending.take_all();
@@ -219,7 +219,7 @@ impl ServerSession {
             let failure = |message: String| self.spec.failure(Code::ServerDied, message);
             match pending {
                 PendingReply::Call { call, .. } => {
-                    if let Err(call) = observer.spoiled(call, FailureCause::Ours(Code::ServerDied)) {
+                    if let Err(call) = self.retry(call, FailureCause::Ours(Code::ServerDied)) {
                         let failure = failure(format!("the call was lost: {reason}"));
                         self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
@@ -233,12 +233,13 @@ impl ServerSession {
         }
     }
 
+    /// Handles an answer of the server. `is_late`: it came while its call was suspended, so no attempt follows.
     pub(super) fn answer(
         self: &Arc<Self>,
         frame: Bytes,
         number: Option<(Range<usize>, u64)>,
         outcome: Result<Json<'_>, Json<'_>>,
-        observer: Option<&Arc<dyn SessionObserver>>,
+        is_late: bool,
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let Some((id, number)) = number else {
@@ -253,7 +254,10 @@ impl ServerSession {
         let Some(pending) = state.pending.remove(number) else {
             if state.watching.is_over(number, outcome.err()) {
                 drop(state);
-                return observer.into_iter().for_each(|observer| observer.unheard(self));
+                if !is_late {
+                    self.notify(SessionEvent::SubscriptionEnded);
+                }
+                return;
             }
             // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
             let given = state.pending.was_given(number);
@@ -289,10 +293,11 @@ impl ServerSession {
                     };
                     return finished.push((call, outcome));
                 }
-                if let (Err(error), Some(observer)) = (outcome, observer)
+                if let Err(error) = outcome
+                    && !is_late
                     && let Some(code) = error.get("code").and_then(|code| code.text().parse().ok())
                 {
-                    match observer.spoiled(call, FailureCause::Servers(code)) {
+                    match self.retry(call, FailureCause::Servers(code)) {
                         Ok(()) => return,
                         Err(back) => call = back,
                     }
@@ -306,10 +311,8 @@ impl ServerSession {
                 if inspected.asks
                     && let Ok(result) = outcome
                 {
-                    if !call.version.is_modern()
-                        && let Some(observer) = observer
-                    {
-                        if let Err((call, failure)) = self.bridge(call, result, observer) {
+                    if !call.version.is_modern() && !is_late {
+                        if let Err((call, failure)) = self.bridge(call, result) {
                             finished.push((call, CallOutcome::Failed(failure)));
                         }
                         return;
@@ -322,12 +325,19 @@ impl ServerSession {
                     }
                 }
                 if inspected.says_error
-                    && let (Some(observer), Ok(result)) = (observer, outcome)
+                    && !is_late
+                    && let Ok(result) = outcome
                     && let Some(reported) = call.reported_failure(result)
                 {
                     let answers = call.target.answers();
                     let wait = answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
-                    match observer.failed(call, reported.attempt(), wait) {
+                    match self.retry(
+                        call,
+                        CallFailure::Reported {
+                            failed: reported.attempt(),
+                            wait,
+                        },
+                    ) {
                         Ok(()) => return,
                         Err(back) => call = back,
                     }
@@ -403,10 +413,9 @@ impl ServerSession {
 
     /// Answers a call whose answer cannot be relayed.
     pub(super) fn refuse_answer(
-        &self,
+        self: &Arc<Self>,
         number: u64,
         failure: Failure,
-        observer: &dyn SessionObserver,
         finished: &mut Vec<(Box<Call>, CallOutcome)>,
     ) {
         let mut state = self.state();
@@ -417,7 +426,7 @@ impl ServerSession {
         drop(state);
         match pending {
             PendingReply::Call { call, .. } => {
-                if let Err(call) = observer.spoiled(call, FailureCause::Ours(failure.code)) {
+                if let Err(call) = self.retry(call, FailureCause::Ours(failure.code)) {
                     finished.push((call, CallOutcome::Failed(failure)));
                 }
             }

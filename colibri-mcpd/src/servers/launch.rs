@@ -92,8 +92,10 @@ pub(super) struct Launch {
     pub client: Arc<Client>,
     /// Its login, where there are some.
     pub account: Option<Arc<OauthAccount>>,
-    /// The observer of the processes.
-    pub observer: Arc<dyn SessionObserver>,
+    /// Handles the events of the processes.
+    pub observer: SessionObserver,
+    /// Has users who have several processes of the server give one up: the helper has no place for this one.
+    pub make_place: Box<dyn Fn() + Send + Sync>,
     /// The limit that it waits for.
     pub waits_for: Mutex<Option<String>>,
 }
@@ -148,15 +150,12 @@ impl Launch {
             (&*spawned.process, faults.is_some()),
             outbox,
             (self.allowance.clone(), self.may_ask),
+            self.observer.clone(),
         );
         session.used_by(&self.client);
         self.spec.context.process_started();
-        tokio::spawn(session.clone().run(
-            spawned,
-            faults,
-            self.spec.context.parts.max_frame,
-            self.observer.clone(),
-        ));
+        let max_frame = self.spec.context.parts.max_frame;
+        tokio::spawn(session.clone().run(spawned, faults, max_frame));
         Ok(Opening { session, kept: false })
     }
 
@@ -185,7 +184,7 @@ impl Launch {
                     waits_for(None);
                     return Ok(spawned);
                 }
-                self.observer.makes_place();
+                (self.make_place)();
                 sleep(MIN_BETWEEN_TRIES).await;
                 let _ = timeout(BETWEEN_TRIES, spec.context.freed()).await;
             }

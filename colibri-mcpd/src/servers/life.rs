@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
 use super::remote::Faults;
-use super::session::{Crash, ServerSession, SessionEnd, SessionObserver};
+use super::session::{Crash, ServerSession, SessionEnd, SessionEvent};
 use super::stderr::Stderr;
 use super::tap::Direction;
 use crate::confine::{ServerExit, SpawnedServer};
@@ -28,14 +28,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 impl ServerSession {
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
-    /// answered, the process is gone when this returns, and `observer` is told.
-    pub(super) async fn run(
-        self: Arc<Self>,
-        spawned: SpawnedServer,
-        mut faults: Faults,
-        max_frame: usize,
-        observer: Arc<dyn SessionObserver>,
-    ) {
+    /// answered, the process is gone when this returns, and the server is notified.
+    pub(super) async fn run(self: Arc<Self>, spawned: SpawnedServer, mut faults: Faults, max_frame: usize) {
         let SpawnedServer {
             stdin,
             stdout,
@@ -73,7 +67,7 @@ impl ServerSession {
                 }
                 () = self.attention.notified() => look.as_mut().reset(self.next_look()),
                 () = &mut look => {
-                    self.expire(&*observer);
+                    self.expire();
                     look.as_mut().reset(self.next_look());
                 }
                 ended = &mut gone => {
@@ -82,7 +76,7 @@ impl ServerSession {
                 }
                 more = reader.fill() => match more {
                     Ok(true) => {
-                        self.read(&mut reader, &observer, &mut tape);
+                        self.read(&mut reader, &mut tape);
                         let now = reader.kept();
                         if now != kept && !self.outbox.keep(kept, now) {
                             let why = format!("it began a line of {now} bytes, for which the daemon has no room");
@@ -94,7 +88,7 @@ impl ServerSession {
                     Err(error) => break Some(SessionEnd::Broken(format!("reading its standard output failed: {error}"))),
                 },
                 // After what was read: progress comes before the end of its call.
-                fault = next_fault(&mut faults) => self.fault(fault, &observer),
+                fault = next_fault(&mut faults) => self.fault(fault),
             }
             if let Some(end) = self.ending() {
                 break Some(end);
@@ -106,14 +100,14 @@ impl ServerSession {
             self.state().draining = true;
             let _ = timeout(LAST_WORDS, async {
                 while reader.fill().await.unwrap_or(false) {
-                    self.read(&mut reader, &observer, &mut tape);
+                    self.read(&mut reader, &mut tape);
                 }
             })
             .await;
-            self.read(&mut reader, &observer, &mut tape);
+            self.read(&mut reader, &mut tape);
         }
         while let Some(Ok(fault)) = faults.as_mut().map(mpsc::UnboundedReceiver::try_recv) {
-            self.fault(fault, &observer);
+            self.fault(fault);
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
@@ -167,7 +161,7 @@ impl ServerSession {
             Some(ServerExit::Status(64)) => Code::ServerUnstartable,
             _ => Code::ServerDied,
         };
-        self.fail_all(&told, lost, &*observer);
+        self.fail_all(&told, lost);
         if status.is_none() {
             tokio::select! {
                 biased;
@@ -179,7 +173,7 @@ impl ServerSession {
             let _ = log.await;
         }
         info!(server = &*self.spec.id, pid = self.pid, reason = told, "server ended");
-        observer.ended(&self, crashed.then_some(Crash { reason, wrote }));
+        self.notify(SessionEvent::Ended(crashed.then_some(Crash { reason, wrote })));
     }
 
     /// The reason to end now, if there is one. From then on no call is taken.
@@ -232,29 +226,19 @@ impl ServerSession {
     }
 
     /// Handles everything that was read.
-    fn read<R: AsyncRead + Unpin>(
-        self: &Arc<Self>,
-        reader: &mut FrameReader<R>,
-        observer: &Arc<dyn SessionObserver>,
-        tape: &mut Tape,
-    ) {
+    fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, reader: &mut FrameReader<R>, tape: &mut Tape) {
         let has_much = reader.has_much();
-        let mut read = || together(|| self.read_together(reader, observer, tape));
+        let mut read = || together(|| self.read_together(reader, tape));
         if has_much { aside(read) } else { read() }
     }
 
-    fn read_together<R: AsyncRead + Unpin>(
-        self: &Arc<Self>,
-        reader: &mut FrameReader<R>,
-        observer: &Arc<dyn SessionObserver>,
-        tape: &mut Tape,
-    ) {
+    fn read_together<R: AsyncRead + Unpin>(self: &Arc<Self>, reader: &mut FrameReader<R>, tape: &mut Tape) {
         let mut finished = Vec::new();
         while let Some(frame) = reader.pop() {
             match frame {
                 Frame::Line(line) => {
                     self.show(Direction::FromServer, || line.clone(), None);
-                    self.line(line, observer, tape, &mut finished);
+                    self.line(line, tape, &mut finished);
                 }
                 Frame::TooLong { length, id, request } => {
                     self.see(Direction::FromServer, Bytes::new(), length, None);
@@ -263,12 +247,7 @@ impl ServerSession {
                     ));
                     if !request && let Some(id) = id.and_then(|id| id.parse().ok()) {
                         let message = format!("the server's answer has {length} bytes, over the frame limit");
-                        self.refuse_answer(
-                            id,
-                            self.spec.failure(Code::FrameTooLong, message),
-                            &**observer,
-                            &mut finished,
-                        );
+                        self.refuse_answer(id, self.spec.failure(Code::FrameTooLong, message), &mut finished);
                     }
                 }
                 Frame::Endless { length } => {
@@ -278,11 +257,11 @@ impl ServerSession {
                 }
             }
         }
-        self.finish(&mut finished, observer);
+        self.finish(&mut finished);
     }
 
     /// Lets the answers go that were read.
-    fn finish(&self, finished: &mut Vec<(Box<Call>, CallOutcome)>, observer: &Arc<dyn SessionObserver>) {
+    fn finish(self: &Arc<Self>, finished: &mut Vec<(Box<Call>, CallOutcome)>) {
         if finished.is_empty() {
             return;
         }
@@ -291,40 +270,29 @@ impl ServerSession {
             .filter(|(_, outcome)| matches!(outcome, CallOutcome::Relayed(_)))
             .peekable();
         if relayed.peek().is_some() {
-            observer.answered(relayed.all(|(call, _)| call.given_up));
+            let given_up = relayed.all(|(call, _)| call.given_up);
+            self.notify(SessionEvent::Answered { given_up });
         }
         self.spec.chain().finish(std::mem::take(finished));
     }
 
-    fn line(
-        self: &Arc<Self>,
-        line: Bytes,
-        observer: &Arc<dyn SessionObserver>,
-        tape: &mut Tape,
-        finished: &mut Vec<(Box<Call>, CallOutcome)>,
-    ) {
+    fn line(self: &Arc<Self>, line: Bytes, tape: &mut Tape, finished: &mut Vec<(Box<Call>, CallOutcome)>) {
         if line.first() == Some(&b'[') && self.version().has_batches() {
             match Json::parse(&line) {
                 Ok(batch) => {
                     for element in batch.elements() {
                         let part = line.slice(element.span());
-                        self.message(part, observer, tape, finished);
+                        self.message(part, tape, finished);
                     }
                 }
                 Err(error) => self.complain(&format!("wrote a batch that is {error}")),
             }
             return;
         }
-        self.message(line, observer, tape, finished);
+        self.message(line, tape, finished);
     }
 
-    fn message(
-        self: &Arc<Self>,
-        frame: Bytes,
-        observer: &Arc<dyn SessionObserver>,
-        tape: &mut Tape,
-        finished: &mut Vec<(Box<Call>, CallOutcome)>,
-    ) {
+    fn message(self: &Arc<Self>, frame: Bytes, tape: &mut Tape, finished: &mut Vec<(Box<Call>, CallOutcome)>) {
         let envelope = match Envelope::read(&frame, tape) {
             Ok(envelope) => envelope,
             Err(refusal) => {
@@ -333,12 +301,7 @@ impl ServerSession {
                     && let Some(number) = refusal.id.as_deref().and_then(|id| id.parse().ok())
                 {
                     let message = format!("the server's answer cannot be relayed: {refusal}");
-                    self.refuse_answer(
-                        number,
-                        self.spec.failure(Code::ServerAnswerInvalid, message),
-                        &**observer,
-                        finished,
-                    );
+                    self.refuse_answer(number, self.spec.failure(Code::ServerAnswerInvalid, message), finished);
                 }
                 return;
             }
@@ -346,14 +309,14 @@ impl ServerSession {
         match envelope.kind {
             EnvelopeKind::Answer { id, outcome } => {
                 let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-                self.answer(frame.clone(), number, outcome, Some(observer), finished);
+                self.answer(frame.clone(), number, outcome, false, finished);
             }
             EnvelopeKind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 let notification = upstream::read_notification(&method, params);
                 // Nothing overtakes an answer that was written before it. Progress may, being another call's.
                 if !matches!(notification, Some(ServerNotification::Progress { .. })) {
-                    self.finish(finished, observer);
+                    self.finish(finished);
                 }
                 if self.told_of_asks(&frame, &method, params) {
                     return;
@@ -365,10 +328,10 @@ impl ServerSession {
                         if feature == Feature::Resource {
                             changed |= Feature::Template.into();
                         }
-                        observer.lists_changed(self, changed);
+                        self.notify(SessionEvent::ListsChanged(changed));
                     }
                     Some(ServerNotification::Message(level)) => {
-                        observer.logged(self, &frame, level);
+                        self.notify(SessionEvent::LogMessage { frame: &frame, level });
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
                             server = &*self.spec.id,
@@ -379,7 +342,11 @@ impl ServerSession {
                     }
                     Some(ServerNotification::ResourceUpdated(uri)) => {
                         if let (Some(params), Some(uri)) = (params, uri.as_str()) {
-                            observer.updated(&frame, params, &uri);
+                            self.notify(SessionEvent::ResourceUpdated {
+                                frame: &frame,
+                                params,
+                                uri: &uri,
+                            });
                         }
                     }
                     Some(ServerNotification::Acknowledged(number, honoured)) => {
@@ -402,8 +369,8 @@ impl ServerSession {
             }
             EnvelopeKind::Request { id, method, params } => {
                 let method = method.as_str().unwrap_or_default();
-                self.finish(finished, observer);
-                self.asks_for(&frame, (id, &method, params), observer);
+                self.finish(finished);
+                self.asks_for(&frame, (id, &method, params));
             }
         }
     }
@@ -447,8 +414,8 @@ mod tests {
     use crate::servers::{ServerContext, ServerDependencies};
     use crate::store::Database;
     use colibri_api::PrivMode;
-    use colibri_protocol::logging::Level;
-    use colibri_protocol::{Askable, AttemptFailure, Failure, FailureCause, Version};
+
+    use colibri_protocol::{Askable, Version};
 
     struct Forever;
 
@@ -459,40 +426,6 @@ mod tests {
 
         fn wait(&mut self) -> BoxFuture<'_, ServerExit> {
             Box::pin(std::future::pending())
-        }
-    }
-
-    struct Nobody;
-
-    impl SessionObserver for Nobody {
-        fn lists_changed(&self, _: &Arc<ServerSession>, _: Features) {}
-
-        fn updated(&self, _: &Bytes, _: Json<'_>, _: &str) {}
-
-        fn logged(&self, _: &Arc<ServerSession>, _: &Bytes, _: Level) {}
-
-        fn asks(&self) {}
-
-        fn unheard(&self, _: &Arc<ServerSession>) {}
-
-        fn ended(&self, _: &Arc<ServerSession>, _: Option<Crash>) {}
-
-        fn answered(&self, _: bool) {}
-
-        fn makes_place(&self) {}
-
-        fn again(&self, _: Box<Call>) {}
-
-        fn failed(&self, call: Box<Call>, _: AttemptFailure, _: Option<Duration>) -> Result<(), Box<Call>> {
-            Err(call)
-        }
-
-        fn unsent(&self, _: Box<Call>, _: Failure, _: Option<Duration>) {}
-
-        fn mismatched(&self, _: &Arc<ServerSession>, _: Box<Call>, _: Failure) {}
-
-        fn spoiled(&self, call: Box<Call>, _: FailureCause) -> Result<(), Box<Call>> {
-            Err(call)
         }
     }
 
@@ -543,6 +476,10 @@ mod tests {
             (&Forever, false),
             Outbox::new(1 << 20, Arc::new(ByteBudget::default())),
             (Arc::default(), may_ask),
+            Arc::new(|_, event| match event {
+                SessionEvent::CallFailed(call, _) => Some(call),
+                _ => None,
+            }),
         );
         (session, spec)
     }
@@ -570,8 +507,7 @@ mod tests {
 
     fn answer(session: &Arc<ServerSession>, id: &str) {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}");
-        let observer: Arc<dyn SessionObserver> = Arc::new(Nobody);
-        session.message(line.into(), &observer, &mut Tape::default(), &mut Vec::new());
+        session.message(line.into(), &mut Tape::default(), &mut Vec::new());
     }
 
     #[tokio::test]

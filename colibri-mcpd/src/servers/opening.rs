@@ -16,7 +16,6 @@ use super::server::HostedServer;
 use super::session::ServerSession;
 use super::slots::{ProcessSlot, Slots, StartResult};
 use super::state::ProcessKey;
-use super::supervision::Supervision;
 use crate::policy::Caller;
 use crate::relay::Client;
 use colibri_protocol::{Askable, Code, Failure, FailureCause};
@@ -209,9 +208,10 @@ impl HostedServer {
             account: self.account(client.caller.uid),
             person: key.uid(),
             client,
-            observer: Arc::new(Supervision {
-                server: self.clone(),
-                key,
+            observer: self.observer(key),
+            make_place: Box::new({
+                let server = self.clone();
+                move || server.make_place(key)
             }),
             waits_for: Mutex::default(),
         };

@@ -41,56 +41,59 @@ pub(super) struct Crash {
     pub wrote: Option<String>,
 }
 
-/// The observer of a session.
-pub(super) trait SessionObserver: Send + Sync {
-    /// The server says that its lists of these changed.
-    fn lists_changed(&self, session: &Arc<ServerSession>, changed: Features);
-
-    /// The server says that a resource was updated, by this URI of its own.
-    fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str);
-
+/// An event of a session, which its server handles at once.
+pub(super) enum SessionEvent<'e> {
+    /// The server's lists of these changed.
+    ListsChanged(Features),
+    /// The server updated a resource, which it names by this URI of its own.
+    ResourceUpdated {
+        frame: &'e Bytes,
+        params: Json<'e>,
+        uri: &'e str,
+    },
     /// The server wrote a log message of this level.
-    fn logged(&self, session: &Arc<ServerSession>, frame: &Bytes, level: Level);
-
-    /// The server asks for something that it may ask people for.
-    fn asks(&self);
-
-    /// The server ended what it tells without being asked.
-    fn unheard(&self, session: &Arc<ServerSession>);
-
-    /// The process is gone; calls in flight have been answered. `crash`: it was not ours to end.
-    fn ended(&self, session: &Arc<ServerSession>, crash: Option<Crash>);
-
-    /// Calls were answered: the process works. `given_up`: each of them with a failure after which it was given up.
-    fn answered(&self, given_up: bool);
-
-    /// The helper has no place for it: users who have several processes of its server give one up.
-    fn makes_place(&self);
-
-    /// A call is to be sent again: what the server asked for was answered.
-    fn again(&self, call: Box<Call>);
-
-    /// An integration reports that a call failed. `wait`: how long its contract waits before another attempt, if one
-    /// follows.
-    ///
-    /// # Errors
-    /// The call, if it is not made again.
-    fn failed(&self, call: Box<Call>, failed: AttemptFailure, wait: Option<Duration>) -> Result<(), Box<Call>>;
-
-    /// A call was not taken by the server: nothing of it was sent, or it was refused unprocessed. `after`: how long the
-    /// server is to be left alone.
-    fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>);
-
-    /// A call was refused unprocessed, since its header fields are not what the server's tools ask for now: they are to
-    /// be listed before it is sent again.
-    fn mismatched(&self, session: &Arc<ServerSession>, call: Box<Call>, failure: Failure);
-
-    /// A call failed that the server may have processed: whether it had an effect is not known.
-    ///
-    /// # Errors
-    /// The call, if it is not made again.
-    fn spoiled(&self, call: Box<Call>, cause: FailureCause) -> Result<(), Box<Call>>;
+    LogMessage { frame: &'e Bytes, level: Level },
+    /// The server requests something that it may request of people.
+    ElicitationRequest,
+    /// The server ended a subscription by itself.
+    SubscriptionEnded,
+    /// Calls were answered: the process works. `given_up`: each of them failed before and was given up.
+    Answered { given_up: bool },
+    /// The process is gone, and the calls in flight were answered. With a [`Crash`] where nobody here ended it.
+    Ended(Option<Crash>),
+    /// The server's requests about a call were answered: the call is sent again.
+    InputComplete(Box<Call>),
+    /// The call failed in a way that may allow another attempt.
+    CallFailed(Box<Call>, CallFailure),
 }
+
+/// The way in which a call failed.
+pub(super) enum CallFailure {
+    /// An integration reports it. `wait`: how long its contract waits before another attempt, if one follows.
+    Reported {
+        failed: AttemptFailure,
+        wait: Option<Duration>,
+    },
+    /// The server may have processed it: whether it had an effect is not known.
+    Uncertain(FailureCause),
+    /// Nothing of it was sent, or it was refused unprocessed. `after`: how long the server is to be left alone.
+    Unsent {
+        cause: FailureCause,
+        after: Option<Duration>,
+    },
+    /// It was refused unprocessed, since its header fields are not what the server's tools ask for now: they are to be
+    /// listed before it is sent again.
+    Mismatched(FailureCause),
+}
+
+impl From<FailureCause> for CallFailure {
+    fn from(cause: FailureCause) -> CallFailure {
+        CallFailure::Uncertain(cause)
+    }
+}
+
+/// Handles the events of one session. Returns the call of [`SessionEvent::CallFailed`] if no attempt follows.
+pub(super) type SessionObserver = Arc<dyn Fn(&Arc<ServerSession>, SessionEvent<'_>) -> Option<Box<Call>> + Send + Sync>;
 
 /// The server's report in its handshake.
 #[derive(Debug, Clone, Default)]
@@ -134,6 +137,7 @@ pub struct ServerSession {
     pub(super) may_ask: ElicitationRights,
     /// True if it is behind a URL.
     pub(super) is_remote: bool,
+    observer: SessionObserver,
 }
 
 pub(super) struct ServerSessionState {
@@ -208,6 +212,7 @@ impl ServerSession {
         (process, is_remote): (&dyn ServerProcess, bool),
         outbox: Arc<Outbox>,
         (allowance, may_ask): (Arc<Allowance>, ElicitationRights),
+        observer: SessionObserver,
     ) -> Arc<ServerSession> {
         Arc::new(ServerSession {
             spec,
@@ -236,7 +241,22 @@ impl ServerSession {
             attention: Notify::new(),
             may_ask,
             is_remote,
+            observer,
         })
+    }
+
+    /// Has the server handle an event.
+    pub(super) fn notify(self: &Arc<Self>, event: SessionEvent<'_>) {
+        let _ = (self.observer)(self, event);
+    }
+
+    /// Has another attempt at a call made that failed so, if one is due.
+    ///
+    /// # Errors
+    /// The call, if no attempt follows.
+    pub(super) fn retry(self: &Arc<Self>, call: Box<Call>, failure: impl Into<CallFailure>) -> Result<(), Box<Call>> {
+        let back = (self.observer)(self, SessionEvent::CallFailed(call, failure.into()));
+        back.map_or(Ok(()), Err)
     }
 
     /// Text without the values of secrets.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -13,13 +12,11 @@ use super::breaker::Breaker;
 use super::handshake;
 use super::retry;
 use super::server::HostedServer;
-use super::session::{Crash, ServerSession, SessionObserver};
+use super::session::{CallFailure, Crash, ServerSession, SessionEvent, SessionObserver};
 use super::slots::ProcessSlot;
 use super::state::ProcessKey;
 use crate::relay::{Call, CallOutcome, SuspendedCall};
-use colibri_protocol::logging::Level;
-use colibri_protocol::{AttemptFailure, Code, Failure, FailureCause, FailureClass, Feature, Features, Method};
-use colibri_wire::Json;
+use colibri_protocol::{AttemptFailure, Code, FailureCause, FailureClass, Feature, Features, Method};
 
 /// The longest time for a burst of changes to a server's tools before they are read.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -46,17 +43,156 @@ impl HostedServer {
     }
 }
 
-/// The events of one process, reported to its server.
-pub(super) struct Supervision {
-    pub(super) server: Arc<HostedServer>,
+impl HostedServer {
+    /// The handler of the events of a process for these callers.
+    pub(super) fn observer(self: &Arc<Self>, key: ProcessKey) -> SessionObserver {
+        let supervision = Supervision {
+            server: self.clone(),
+            key,
+        };
+        Arc::new(move |session, event| supervision.handle(session, event))
+    }
+
+    /// Has a user who has several processes of this server give one up, for a user who has none.
+    pub(super) fn make_place(&self, key: ProcessKey) {
+        let Some(uid) = key.uid() else { return };
+        let inner = self.inner();
+        let mut of_users = BTreeMap::<u32, Vec<&Arc<ServerSession>>>::new();
+        for (key, session) in inner.running() {
+            of_users.entry(key.uid().unwrap_or(uid)).or_default().push(session);
+        }
+        // One at a time, and only for a user who has none.
+        if of_users.contains_key(&uid) || of_users.values().flatten().any(|session| !session.is_open()) {
+            return;
+        }
+        let most = of_users
+            .values()
+            .filter(|own| own.len() > 1)
+            .max_by_key(|own| own.len());
+        if let Some(session) = most.and_then(|own| own.iter().min_by_key(|session| session.in_flight())) {
+            session.drain();
+        }
+    }
+}
+
+/// One process and its server, which handles the events of the process.
+struct Supervision {
+    server: Arc<HostedServer>,
     /// The callers of the process.
-    pub(super) key: ProcessKey,
+    key: ProcessKey,
 }
 
 impl Supervision {
-    /// Sends a call once more, after this wait.
-    fn call_later(&self, call: Box<Call>, failed: AttemptFailure, wait: Duration) {
-        self.call_after(call, failed, wait, tokio::time::sleep(wait));
+    /// Handles an event. Returns the call that failed if no attempt follows.
+    fn handle(&self, session: &Arc<ServerSession>, event: SessionEvent<'_>) -> Option<Box<Call>> {
+        match event {
+            SessionEvent::ListsChanged(changed) => self.lists_changed(session, changed),
+            SessionEvent::ResourceUpdated { frame, params, uri } => self.server.updated(self.key, frame, params, uri),
+            // Nobody knows about whose calls a process of several users writes.
+            SessionEvent::LogMessage { frame, level } if self.key.uid().is_some() => session.log_message(frame, level),
+            SessionEvent::LogMessage { .. } => {}
+            SessionEvent::ElicitationRequest => self.server.offer.seen_to_ask(),
+            SessionEvent::SubscriptionEnded => self.server.listen_again(self.key, session),
+            SessionEvent::Answered { given_up } => self.answered(given_up),
+            SessionEvent::Ended(crash) => self.ended(session, crash),
+            SessionEvent::InputComplete(call) => self.server.send(call),
+            SessionEvent::CallFailed(call, failure) => return self.retry(session, call, failure).err(),
+        }
+        None
+    }
+
+    /// Makes another attempt at a call that failed, if one is due.
+    ///
+    /// # Errors
+    /// The call, if no attempt follows.
+    fn retry(&self, session: &Arc<ServerSession>, mut call: Box<Call>, failure: CallFailure) -> Result<(), Box<Call>> {
+        if self.server.is_over() {
+            return Err(call);
+        }
+        let (failed, wait) = match failure {
+            CallFailure::Reported { failed, wait } => {
+                let may_pass = failed.class == Some(FailureClass::Transient);
+                if may_pass && self.gives_up(&mut call, wait.is_some(), &failed) {
+                    return Err(call);
+                }
+                (failed, wait)
+            }
+            CallFailure::Unsent { cause, after } => {
+                let wait = after.unwrap_or_else(|| self.wait_after(&call));
+                let left = (call.entered + self.server.spec.limits.call).saturating_duration_since(Instant::now());
+                let has_attempts = call.attempt < self.server.spec.entry.attempts && wait < left;
+                // A session that the server forgot is no failure of it: the next attempt opens another.
+                let is_forgotten = has_attempts && wait.is_zero();
+                if !is_forgotten && self.gives_up(&mut call, has_attempts, &cause.attempt()) {
+                    return Err(call);
+                }
+                (cause.attempt(), Some(wait))
+            }
+            CallFailure::Mismatched(cause) => return self.retry_mismatched(session, call, cause),
+            CallFailure::Uncertain(cause) => {
+                let wait = self.wait_if_uncertain(&mut call, cause);
+                (cause.attempt(), wait)
+            }
+        };
+        match wait {
+            Some(wait) => {
+                self.call_after(call, failed, wait, tokio::time::sleep(wait));
+                Ok(())
+            }
+            None => Err(call),
+        }
+    }
+
+    /// The wait before another attempt at a call.
+    fn wait_after(&self, call: &Call) -> Duration {
+        retry::wait_after(call.attempt, self.server.spec.context.next_retry())
+    }
+
+    /// The wait before another attempt at a call that the server may have processed; `None`: no attempt follows.
+    fn wait_if_uncertain(&self, call: &mut Call, cause: FailureCause) -> Option<Duration> {
+        // A call that only reads is made again where the process was lost, or the server failed. An error that a server
+        // answers is its answer, and a time-out is reported at once: each further attempt would take seconds, and its
+        // progress would be reported twice.
+        let is_lost = matches!(cause, FailureCause::Ours(Code::ServerDied | Code::ServerFailed));
+        if call.method != Some(Method::ToolsCall) && !is_lost || !call.target.is_idempotent() {
+            return None;
+        }
+        let goes_on = retry::goes_on(call, cause, self.server.spec.entry.attempts);
+        // A server that answers, be it with an error, works.
+        let may_pass = matches!(cause, FailureCause::Ours(_)) && cause.class() == FailureClass::Transient;
+        if !goes_on && !may_pass || may_pass && self.gives_up(call, goes_on, &cause.attempt()) {
+            return None;
+        }
+        Some(self.wait_after(call))
+    }
+
+    /// Has the server's tools listed, and the call sent again after that.
+    fn retry_mismatched(
+        &self,
+        session: &Arc<ServerSession>,
+        call: Box<Call>,
+        cause: FailureCause,
+    ) -> Result<(), Box<Call>> {
+        let server = self.server.clone();
+        if call.attempt > 1 || call.attempt >= server.spec.entry.attempts {
+            return Err(call);
+        }
+        let session = session.clone();
+        // The reading goes on if the call is cancelled meanwhile.
+        let read = tokio::spawn(async move {
+            if !session.definitions.changed(Feature::Tool.into()) {
+                // Somebody reads them already.
+                return tokio::time::sleep(SETTLE).await;
+            }
+            let features = session.definitions.to_read();
+            let said = handshake::read_again(&session, features, server.spec.limits.start).await;
+            if server.offer.learned(&session, said).await.is_ok() {
+                server.read_lists(session);
+            }
+        });
+        let failed = cause.attempt();
+        self.call_after(call, failed, Duration::ZERO, async { drop(read.await) });
+        Ok(())
     }
 
     /// Sends a call once more, after something, of which so much is a wait, since its last attempt failed so; it can be
@@ -80,9 +216,7 @@ impl Supervision {
             }
         });
     }
-}
 
-impl Supervision {
     /// Notes that a call is given up, whose failure could pass: it has no further attempt, or the breaker is open. False if
     /// it goes on.
     fn gives_up(&self, call: &mut Call, has_attempts: bool, failed: &AttemptFailure) -> bool {
@@ -100,9 +234,7 @@ impl Supervision {
         }
         true
     }
-}
 
-impl SessionObserver for Supervision {
     fn lists_changed(&self, session: &Arc<ServerSession>, changed: Features) {
         if !session.definitions.changed(changed) {
             return;
@@ -113,25 +245,6 @@ impl SessionObserver for Supervision {
             tokio::time::sleep(SETTLE).await;
             server.read_lists(session);
         });
-    }
-
-    fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str) {
-        self.server.updated(self.key, frame, params, uri);
-    }
-
-    fn logged(&self, session: &Arc<ServerSession>, frame: &Bytes, level: Level) {
-        // Of a process of several users nobody knows whose calls it writes about.
-        if self.key.uid().is_some() {
-            session.log_message(frame, level);
-        }
-    }
-
-    fn asks(&self) {
-        self.server.offer.seen_to_ask();
-    }
-
-    fn unheard(&self, session: &Arc<ServerSession>) {
-        self.server.listen_again(self.key, session);
     }
 
     fn ended(&self, session: &Arc<ServerSession>, crash: Option<Crash>) {
@@ -151,106 +264,6 @@ impl SessionObserver for Supervision {
         self.server.spec.context.process_gone();
         if !self.server.is_over() {
             self.server.tell_again(self.key);
-        }
-    }
-
-    fn again(&self, call: Box<Call>) {
-        self.server.send(call);
-    }
-
-    fn failed(&self, mut call: Box<Call>, failed: AttemptFailure, wait: Option<Duration>) -> Result<(), Box<Call>> {
-        let may_pass = failed.class == Some(FailureClass::Transient);
-        if self.server.is_over() || may_pass && self.gives_up(&mut call, wait.is_some(), &failed) {
-            return Err(call);
-        }
-        match wait {
-            Some(wait) => {
-                self.call_later(call, failed, wait);
-                Ok(())
-            }
-            None => Err(call),
-        }
-    }
-
-    fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
-        let server = &self.server;
-        let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.spec.context.next_retry()));
-        let left = (call.entered + server.spec.limits.call).saturating_duration_since(Instant::now());
-        let failed = FailureCause::Ours(failure.code).attempt();
-        let has_attempts = call.attempt < server.spec.entry.attempts && wait < left;
-        // A session that the server forgot is no failure of it: the next attempt opens another.
-        let is_forgotten = has_attempts && wait.is_zero();
-        if server.is_over() || !is_forgotten && self.gives_up(&mut call, has_attempts, &failed) {
-            let failure = match after.filter(|after| !after.is_zero()) {
-                Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
-                None => failure,
-            };
-            let chain = &server.spec.context.parts.chain;
-            return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
-        }
-        self.call_later(call, failed, wait);
-    }
-
-    fn mismatched(&self, session: &Arc<ServerSession>, call: Box<Call>, failure: Failure) {
-        let server = self.server.clone();
-        if call.attempt > 1 || call.attempt >= server.spec.entry.attempts || server.is_over() {
-            let chain = &server.spec.context.parts.chain;
-            return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
-        }
-        let session = session.clone();
-        // The reading goes on if the call is cancelled meanwhile.
-        let read = tokio::spawn(async move {
-            if !session.definitions.changed(Feature::Tool.into()) {
-                // Somebody reads them already.
-                return tokio::time::sleep(SETTLE).await;
-            }
-            let features = session.definitions.to_read();
-            let said = handshake::read_again(&session, features, server.spec.limits.start).await;
-            if server.offer.learned(&session, said).await.is_ok() {
-                server.read_lists(session);
-            }
-        });
-        let failed = FailureCause::Ours(failure.code).attempt();
-        self.call_after(call, failed, Duration::ZERO, async { drop(read.await) });
-    }
-
-    fn spoiled(&self, mut call: Box<Call>, cause: FailureCause) -> Result<(), Box<Call>> {
-        let server = &self.server;
-        // Who only reads is asked again where the process was lost, or the server failed. What a server answers is its
-        // answer, and a time-out is said at once: each further attempt would take seconds, and its progress be told twice.
-        let is_lost = matches!(cause, FailureCause::Ours(Code::ServerDied | Code::ServerFailed));
-        let is_said = call.method != Some(Method::ToolsCall) && !is_lost;
-        if is_said || !call.target.is_idempotent() || server.is_over() {
-            return Err(call);
-        }
-        let goes_on = retry::goes_on(&call, cause, server.spec.entry.attempts);
-        // What a server answers, be it an error, shows that it works.
-        let may_pass = matches!(cause, FailureCause::Ours(_)) && cause.class() == FailureClass::Transient;
-        if !goes_on && !may_pass || may_pass && self.gives_up(&mut call, goes_on, &cause.attempt()) {
-            return Err(call);
-        }
-        let wait = retry::wait_after(call.attempt, server.spec.context.next_retry());
-        self.call_later(call, cause.attempt(), wait);
-        Ok(())
-    }
-
-    fn makes_place(&self) {
-        let Some(uid) = self.key.uid() else { return };
-        let inner = self.server.inner();
-        let mut of_users = BTreeMap::<u32, Vec<&Arc<ServerSession>>>::new();
-        for (key, session) in inner.running() {
-            of_users.entry(key.uid().unwrap_or(uid)).or_default().push(session);
-        }
-        // One at a time, and only for a user who has none.
-        if of_users.contains_key(&uid) || of_users.values().flatten().any(|session| !session.is_open()) {
-            return;
-        }
-        let most = of_users
-            .values()
-            .filter(|own| own.len() > 1)
-            .max_by_key(|own| own.len());
-        if let Some(session) = most.and_then(|own| own.iter().min_by_key(|session| session.in_flight())) {
-            session.drain();
         }
     }
 

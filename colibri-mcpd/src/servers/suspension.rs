@@ -65,7 +65,7 @@ fn ticket(number: u64) -> Arc<Ticket> {
 }
 
 impl ServerSession {
-    fn retry(self: &Arc<Self>, ticket: &Arc<Ticket>) -> Arc<SuspendedRetry> {
+    fn retry_of(self: &Arc<Self>, ticket: &Arc<Ticket>) -> Arc<SuspendedRetry> {
         Arc::new(SuspendedRetry {
             session: Arc::downgrade(self),
             ticket: ticket.clone(),
@@ -97,7 +97,7 @@ impl ServerSession {
             Some(PendingReply::Internal { .. }) | None => return Err(over()),
         };
         let ticket = ticket(number);
-        let id = self.spec.chain().ticket(&client, self.retry(&ticket));
+        let id = self.spec.chain().ticket(&client, self.retry_of(&ticket));
         let id = id.map_err(|why| failed(why.to_string()))?;
         let mut state = self.state();
         let now = Instant::now();
@@ -161,7 +161,7 @@ impl ServerSession {
         let Some(PendingReply::Held(held)) = state.pending.get_mut(of.number).filter(|pending| is_of(pending, of))
         else {
             drop(state);
-            return is_lost(of, &self.spec.chain(), retry);
+            return is_lost(of, self.spec.chain(), retry);
         };
         held.id = None;
         if !retry.client.sent(&retry.id, self.clone(), of.number) {
@@ -220,7 +220,7 @@ impl ServerSession {
 
     /// Repeats the input requests that a client's retry did not answer.
     fn ask_again(self: &Arc<Self>, retry: Box<Call>, ticket: &Arc<Ticket>) {
-        let id = match self.spec.chain().ticket(&retry.client, self.retry(ticket)) {
+        let id = match self.spec.chain().ticket(&retry.client, self.retry_of(ticket)) {
             Ok(id) => id,
             Err(why) => {
                 self.give_up(ticket, "the client cannot be asked again", None);
@@ -276,7 +276,7 @@ impl ServerSession {
         }) = Envelope::parse(&frame)
         {
             let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-            self.answer(frame.clone(), number, outcome, None, &mut finished);
+            self.answer(frame.clone(), number, outcome, true, &mut finished);
         }
         self.spec.chain().finish(finished);
     }

@@ -127,7 +127,7 @@ impl ServerTasks {
             uid,
             server: server.clone(),
             tool: tool.into(),
-            process: process,
+            process,
             own: key.2.clone(),
             until,
             is_over: task.is_over,
