@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tracing::info;
 
 use crate::peer::aside;
-use crate::policy::{AnswerContract, Gate, ListMode, PinStatus, RuleVerdict, SchemaCheck, ToolCheck, canonical};
-use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
+use crate::policy::{ListMode, PinStatus, RuleVerdict, SchemaCheck, ToolCheck, canonical};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, MirroredArgument, Version};
@@ -28,6 +28,7 @@ pub struct Sums {
 
 /// One tool, prompt, resource or template of one server.
 pub struct Item {
+    description: TargetDescription,
     /// The server that has it.
     pub server: Arc<HostedServer>,
     /// The kind of item.
@@ -44,8 +45,6 @@ pub struct Item {
     version: Version,
     /// The verdict of the entry's rules.
     pub verdict: RuleVerdict,
-    /// The arguments that are repeated in header fields over HTTP.
-    mirrored: Vec<MirroredArgument>,
     /// The status of its definition's pin.
     pub standing: PinStatus,
     /// True if it is a tool whose definition a person accepted.
@@ -67,7 +66,17 @@ impl Item {
         (standing, by_hand): (PinStatus, bool),
     ) -> Item {
         let is_name = matches!(feature, Feature::Tool | Feature::Prompt);
+        let is_tool = feature == Feature::Tool;
+        let contract = server.spec.contract.as_ref().filter(|_| is_tool);
+        let description = TargetDescription {
+            mirrored: mirrored(raw),
+            has_output_schema: is_tool && has_output_schema(raw),
+            is_idempotent: !is_tool || server.spec.rules.idempotent(own),
+            answers: contract.and_then(|contract| contract.answers(own)).cloned(),
+            ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own).by_own_name()
+        };
         Item {
+            description,
             feature,
             own: own.to_owned(),
             exposed: exposed.to_owned(),
@@ -75,7 +84,6 @@ impl Item {
             raw: raw.clone(),
             version,
             verdict: server.spec.rules.judge(feature, own, raw),
-            mirrored: mirrored(raw),
             standing,
             by_hand,
             check: OnceLock::new(),
@@ -200,44 +208,8 @@ impl Item {
 }
 
 impl CallTarget for Item {
-    fn describe(&self) -> TargetDescription<'_> {
-        TargetDescription {
-            server: &self.server.spec.id,
-            feature: self.feature,
-            operation: &self.own,
-            gate: Gate::External,
-        }
-    }
-
-    fn rename(&self) -> Option<&str> {
-        Some(&self.own)
-    }
-
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        Some(&*self.server)
-    }
-
-    fn mirrored(&self) -> &[MirroredArgument] {
-        &self.mirrored
-    }
-
-    fn has_output_schema(&self) -> bool {
-        let definition = Json::part(&self.raw, 0..self.raw.len());
-        self.feature == Feature::Tool && definition.is_some_and(|definition| definition.get("outputSchema").is_some())
-    }
-
-    fn is_idempotent(&self) -> bool {
-        self.feature != Feature::Tool || self.server.spec.rules.idempotent(&self.own)
-    }
-
-    fn answers(&self) -> Option<&AnswerContract> {
-        let contract = self
-            .server
-            .spec
-            .contract
-            .as_ref()
-            .filter(|_| self.feature == Feature::Tool);
-        contract?.answers(&self.own)
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
@@ -309,6 +281,13 @@ pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
     Err(Failure::new(Code::NotSupportedYet, why)
         .of_server(server)
         .advising("call the tool without params.task"))
+}
+
+/// True if a tool's definition has an `outputSchema`.
+fn has_output_schema(definition: &[u8]) -> bool {
+    memchr::memmem::find(definition, b"outputSchema").is_some()
+        && Json::part(definition, 0..definition.len())
+            .is_some_and(|definition| definition.get("outputSchema").is_some())
 }
 
 /// The arguments that a tool's definition has repeated in header fields.

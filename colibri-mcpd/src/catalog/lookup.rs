@@ -7,7 +7,7 @@ use super::ServerHost;
 use super::item::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
-use crate::relay::{COLIBRI, Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream, no_such_tool};
+use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream, no_such_tool};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, RpcError, Version};
 
@@ -63,6 +63,31 @@ impl LookupKey {
         }
     }
 
+    /// The description of the lookup at these servers.
+    fn description(&self, place: &UnseenServers) -> TargetDescription {
+        let (LookupKey::Exposed(_, name)
+        | LookupKey::Called(name)
+        | LookupKey::Uri(_, name)
+        | LookupKey::Origin(_, name)
+        | LookupKey::Own(_, _, name)) = self;
+        let (server, operation) = match place {
+            UnseenServers::At(server, name) => (Some(server), name),
+            UnseenServers::Among(_) => (None, name),
+        };
+        // A client's own words go to the records: no more of them than a tool's name can have.
+        let end = operation.char_indices().nth(200);
+        let operation = &operation[..end.map_or(operation.len(), |(end, _)| end)];
+        let description = match server {
+            Some(server) => TargetDescription::of_server((&server.spec.id, server.clone()), self.feature(), operation),
+            None => TargetDescription::of_colibri(operation, Gate::External),
+        };
+        TargetDescription {
+            feature: self.feature(),
+            is_named: false,
+            ..description
+        }
+    }
+
     /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
     /// if there were none: `known` says whether the caller may know the server that is named.
     fn missing(&self, why: Option<&str>, known: bool, version: Version) -> CallOutcome {
@@ -80,6 +105,7 @@ impl LookupKey {
 
 /// A lookup among servers that were never seen.
 struct DiscoveryLookup {
+    description: TargetDescription,
     host: Arc<ServerHost>,
     wanted: LookupKey,
     place: UnseenServers,
@@ -106,6 +132,7 @@ impl ServerHost {
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
             Look::Seek(place) => Ok(Arc::new(DiscoveryLookup {
+                description: wanted.description(&place),
                 host: self.clone(),
                 wanted,
                 place,
@@ -128,8 +155,8 @@ impl ServerHost {
         // What an agent may not use is to it as if nobody had it.
         let sees = match &look {
             Look::Here(target) => {
-                let found = target.describe();
-                rights.sees(found.server, found.feature, found.operation)
+                let found = target.description();
+                rights.sees(&found.server, found.feature, &found.operation)
             }
             Look::Seek(UnseenServers::At(server, own)) => rights.sees(&server.spec.id, wanted.feature(), own),
             Look::Seek(UnseenServers::Among(_)) | Look::Missing(_) => true,
@@ -241,44 +268,12 @@ impl DiscoveryLookup {
 }
 
 impl CallTarget for DiscoveryLookup {
-    fn describe(&self) -> TargetDescription<'_> {
-        let (server, operation) = match (&self.place, &self.wanted) {
-            (UnseenServers::At(server, name), _) => (&*server.spec.id, name),
-            (
-                UnseenServers::Among(_),
-                LookupKey::Exposed(_, name)
-                | LookupKey::Called(name)
-                | LookupKey::Uri(_, name)
-                | LookupKey::Origin(_, name)
-                | LookupKey::Own(_, _, name),
-            ) => (COLIBRI, name),
-        };
-        // A client's own words go to the records: no more of them than a tool's name can have.
-        let end = operation
-            .char_indices()
-            .nth(200)
-            .map_or(operation.len(), |(end, _)| end);
-        TargetDescription {
-            server,
-            feature: self.wanted.feature(),
-            operation: &operation[..end],
-            gate: Gate::External,
-        }
-    }
-
-    fn is_named(&self) -> bool {
-        false
-    }
-
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        match &self.place {
-            UnseenServers::At(server, _) => Some(&**server),
-            UnseenServers::Among(_) => None,
-        }
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
-        refuse_task(call, self.describe().server)
+        refuse_task(call, &self.description.server)
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {

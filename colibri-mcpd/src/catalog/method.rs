@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::NameConflict;
-use crate::policy::{Gate, RuleVerdict};
+use crate::policy::RuleVerdict;
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature};
@@ -13,22 +13,12 @@ use colibri_protocol::{Failure, Feature};
 pub struct HostMethod {
     /// The server that has it.
     pub server: Arc<HostedServer>,
-    /// Its name.
-    pub method: String,
+    description: TargetDescription,
 }
 
 impl CallTarget for HostMethod {
-    fn describe(&self) -> TargetDescription<'_> {
-        TargetDescription {
-            server: &self.server.spec.id,
-            feature: Feature::Tool,
-            operation: &self.method,
-            gate: Gate::External,
-        }
-    }
-
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        Some(&*self.server)
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
@@ -65,9 +55,10 @@ pub(super) fn offered(
                 });
                 continue;
             }
+            let upstream = (&server.spec.id, server.clone() as Arc<dyn Upstream>);
             let target = HostMethod {
                 server: server.clone(),
-                method: method.clone(),
+                description: TargetDescription::of_server(upstream, Feature::Tool, method),
             };
             methods.insert(method.clone(), Arc::new(target));
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::ServerHost;
 use super::item::not_completed;
 use super::lookup::{Look, UnseenServers};
-use crate::policy::{Gate, Pattern, PinCheck, PinStatus, Rights, RuleVerdict};
-use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
+use crate::policy::{Pattern, PinCheck, PinStatus, Rights, RuleVerdict};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, Method, uri};
 
@@ -21,10 +21,8 @@ const MAX_COMPARED: usize = 4096;
 
 /// A resource, or a template of resources, of a server.
 pub(super) struct ResourceTarget {
+    description: TargetDescription,
     server: Arc<HostedServer>,
-    feature: Feature,
-    /// The server's own URI of it, or the template.
-    own: String,
     verdict: RuleVerdict,
     standing: PinStatus,
 }
@@ -34,9 +32,11 @@ impl ResourceTarget {
         Arc::new(ResourceTarget {
             verdict: server.spec.rules.judge(feature, own, b""),
             standing: standing(&server.offer.definitions().1, feature, own),
+            description: TargetDescription {
+                is_idempotent: true,
+                ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own).by_own_name()
+            },
             server: server.clone(),
-            feature,
-            own: own.to_owned(),
         })
     }
 }
@@ -137,31 +137,20 @@ impl ServerHost {
 }
 
 impl CallTarget for ResourceTarget {
-    fn describe(&self) -> TargetDescription<'_> {
-        TargetDescription {
-            server: &self.server.spec.id,
-            feature: self.feature,
-            operation: &self.own,
-            gate: Gate::External,
-        }
-    }
-
-    fn rename(&self) -> Option<&str> {
-        Some(&self.own)
-    }
-
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        Some(&*self.server)
-    }
-
-    fn is_idempotent(&self) -> bool {
-        true
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
-        let denied = self.verdict.failure(&self.server.spec.id, self.feature);
+        let TargetDescription {
+            server,
+            feature,
+            operation,
+            ..
+        } = &self.description;
+        let denied = self.verdict.failure(server, *feature);
         denied
-            .or_else(|| self.standing.failure(&self.server.spec.id, self.feature, &self.own))
+            .or_else(|| self.standing.failure(server, *feature, operation))
             .map_or_else(|| not_completed(call, &self.server), Err)
     }
 

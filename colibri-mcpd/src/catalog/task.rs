@@ -3,18 +3,14 @@
 use std::sync::Arc;
 
 use super::ServerHost;
-use crate::policy::{Gate, Rights};
-use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream};
+use crate::policy::Rights;
+use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription};
 use crate::servers::{HostedServer, ServerSession, TaskOwner};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.
 struct HostTask {
-    server: Arc<HostedServer>,
-    /// The server's own name of the tool whose call became the task.
-    tool: Box<str>,
-    /// The server's own id of it.
-    own: Box<str>,
+    description: TargetDescription,
     process: Arc<ServerSession>,
 }
 
@@ -54,12 +50,11 @@ impl ServerHost {
                 task.server, task.tool
             )));
         };
-        Ok(Arc::new(HostTask {
-            server,
-            tool: task.tool,
-            own: task.own,
-            process,
-        }))
+        let description = TargetDescription {
+            own_name: Some(task.own.into()),
+            ..TargetDescription::of_server((&task.server, server), Feature::Tool, &task.tool)
+        };
+        Ok(Arc::new(HostTask { description, process }))
     }
 }
 
@@ -69,21 +64,8 @@ fn sees(rights: &Rights, server: &str, tool: &str) -> bool {
 }
 
 impl CallTarget for HostTask {
-    fn describe(&self) -> TargetDescription<'_> {
-        TargetDescription {
-            server: &self.server.spec.id,
-            feature: Feature::Tool,
-            operation: &self.tool,
-            gate: Gate::External,
-        }
-    }
-
-    fn rename(&self) -> Option<&str> {
-        Some(&self.own)
-    }
-
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        Some(&*self.server)
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
@@ -93,7 +75,7 @@ impl CallTarget for HostTask {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         if let Err(call) = self.process.send(call) {
             let message = "the task is lost: the process that had it has ended; call the tool again";
-            let failure = Failure::new(Code::ServerDied, message).of_server(&*self.server.spec.id);
+            let failure = Failure::new(Code::ServerDied, message).of_server(&*self.description.server);
             chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
     }

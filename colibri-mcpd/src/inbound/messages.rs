@@ -307,7 +307,7 @@ impl ClientMessages {
         let Some(method) = request.method.filter(|method| method.may_ask_back()) else {
             return Ok(None);
         };
-        let described = target.describe();
+        let described = target.description();
         if !request.version.is_modern() {
             return Ok(None);
         }
@@ -320,7 +320,7 @@ impl ClientMessages {
         };
         let bound = RetryBinding {
             uid: self.client.caller.uid,
-            server: described.server,
+            server: &described.server,
             digest: request_state::digest(method.as_str(), params, self.client.asker().session),
         };
         Ok(Some(self.daemon.chain.states.unseal(

@@ -185,7 +185,7 @@ fn resources(
         };
         call.target = target;
         let is_allowed = validate(&chain.rules, &rights, call).is_ok();
-        let Some(server) = servers.get(call.target.describe().server).filter(|_| is_allowed) else {
+        let Some(server) = servers.get(&*call.target.description().server).filter(|_| is_allowed) else {
             continue;
         };
         let own = own_uri(&*call.target, shown);
@@ -208,7 +208,7 @@ fn resources(
 
 /// The server's own URI of a resource. One of a server that was never seen stands in the URI that the client knows.
 fn own_uri(target: &dyn CallTarget, shown: &str) -> String {
-    let renamed = target.rename().map(str::to_owned);
+    let renamed = target.description().own_name.as_deref().map(str::to_owned);
     let written = || uri::original(shown).map(|(_, own)| own.into_owned());
     renamed.or_else(written).unwrap_or_else(|| shown.to_owned())
 }

@@ -16,7 +16,7 @@ use super::watch::{self, Watch};
 use crate::builtin;
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
-use crate::relay::{self, COLIBRI, Call, CallOutcome, CallTarget, Chain, TargetDescription};
+use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, FreeUse, TargetDescription};
 use crate::results::ResultOwner;
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
@@ -31,10 +31,7 @@ const SHARES_TASK: &str = "colibri_create_task: share";
 
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
-    operation: String,
-    /// True if that is a name of ours, and not a client's word.
-    named: bool,
-    gate: Gate,
+    description: TargetDescription,
     work: OwnWork,
 }
 
@@ -51,16 +48,46 @@ enum OwnWork {
     CreateTask(Arc<Daemon>),
 }
 
+impl OwnWork {
+    /// The use of it where no budget is left, or nothing can be recorded.
+    fn free_use(&self) -> FreeUse {
+        use builtin::BuiltinTool::{
+            ExternalServers, FailTask, FindTools, FinishTask, GetTask, ReadResult, ReleaseTask, Status, ToolSchema,
+        };
+        match self {
+            OwnWork::Tool(_, tool) => FreeUse {
+                // An agent can end its task, and see how it stands.
+                by_agents: matches!(
+                    tool,
+                    FinishTask | FailTask | ReleaseTask | Status | FindTools | ToolSchema | GetTask
+                ),
+                by_people: *tool != ReadResult,
+                unrecorded: matches!(tool, Status | ExternalServers),
+            },
+            OwnWork::Watch(_, Watch::Overview(_)) | OwnWork::Agent(_, AgentRequest::List) | OwnWork::Costs(..) => {
+                FreeUse {
+                    unrecorded: true,
+                    ..FreeUse::default()
+                }
+            }
+            _ => FreeUse::default(),
+        }
+    }
+}
+
 impl Own {
     fn target(operation: &str, gate: Gate, work: OwnWork) -> Arc<dyn CallTarget> {
         // A client's own words go to the records: no more of them than a method's name can have.
-        let operation = operation.chars().take(100).collect();
-        Arc::new(Own {
-            operation,
-            named: !matches!(work, OwnWork::Over(_)),
-            gate,
-            work,
-        })
+        let end = operation
+            .char_indices()
+            .nth(100)
+            .map_or(operation.len(), |(end, _)| end);
+        let description = TargetDescription {
+            is_named: !matches!(work, OwnWork::Over(_)),
+            free: work.free_use(),
+            ..TargetDescription::of_colibri(&operation[..end], gate)
+        };
+        Arc::new(Own { description, work })
     }
 
     /// A request whose answer is known already.
@@ -71,9 +98,7 @@ impl Own {
     /// A call of a tool of ours whose outcome is known already.
     pub(crate) fn done(definition: &builtin::BuiltinDefinition, outcome: builtin::ToolOutcome) -> Arc<dyn CallTarget> {
         Arc::new(Own {
-            operation: definition.name.to_owned(),
-            named: true,
-            gate: definition.gate,
+            description: TargetDescription::of_colibri(definition.name, definition.gate),
             work: OwnWork::Over(Mutex::new(Some(told(outcome)))),
         })
     }
@@ -136,42 +161,8 @@ impl Own {
 }
 
 impl CallTarget for Own {
-    fn describe(&self) -> TargetDescription<'_> {
-        TargetDescription {
-            server: COLIBRI,
-            feature: Feature::Tool,
-            operation: &self.operation,
-            gate: self.gate,
-        }
-    }
-
-    fn is_named(&self) -> bool {
-        self.named
-    }
-
-    fn is_free(&self, of_agent: bool) -> bool {
-        use builtin::BuiltinTool::{
-            FailTask, FindTools, FinishTask, GetTask, ReadResult, ReleaseTask, Status, ToolSchema,
-        };
-        match &self.work {
-            // It can end its task, and see how it stands.
-            OwnWork::Tool(_, tool) if of_agent => matches!(
-                tool,
-                FinishTask | FailTask | ReleaseTask | Status | FindTools | ToolSchema | GetTask
-            ),
-            OwnWork::Tool(_, tool) => *tool != ReadResult,
-            _ => false,
-        }
-    }
-
-    fn tells_own_state(&self) -> bool {
-        matches!(
-            &self.work,
-            OwnWork::Tool(_, builtin::BuiltinTool::Status | builtin::BuiltinTool::ExternalServers)
-                | OwnWork::Watch(_, Watch::Overview(_))
-                | OwnWork::Agent(_, AgentRequest::List)
-                | OwnWork::Costs(..)
-        )
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {

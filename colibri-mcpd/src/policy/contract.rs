@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use colibri_json::{Document, ValueCursor};
 
@@ -21,7 +22,7 @@ use colibri_text::visible;
 #[derive(Debug)]
 pub struct Contract {
     file: String,
-    tools: BTreeMap<String, (Term, AnswerContract)>,
+    tools: BTreeMap<String, (Term, Arc<AnswerContract>)>,
     others: Term,
     /// `None`: the contract says nothing of prompts.
     prompts: Option<BTreeMap<String, Term>>,
@@ -83,7 +84,7 @@ impl Contract {
     }
 
     /// The part of the contract about the answers of a tool, by its server's own name for it.
-    pub fn answers(&self, tool: &str) -> Option<&AnswerContract> {
+    pub fn answers(&self, tool: &str) -> Option<&Arc<AnswerContract>> {
         self.tools.get(tool).map(|(_, answers)| answers)
     }
 
@@ -160,7 +161,7 @@ fn terms(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, Term>, colibri_jso
 fn tools(
     cursor: &ValueCursor<'_>,
     file: &str,
-) -> Result<BTreeMap<String, (Term, AnswerContract)>, colibri_json::DocumentError> {
+) -> Result<BTreeMap<String, (Term, Arc<AnswerContract>)>, colibri_json::DocumentError> {
     let known = [&TERM[..], &AnswerContract::KEYS].concat();
     let mut tools = BTreeMap::new();
     for member in cursor.members()? {
@@ -168,7 +169,7 @@ fn tools(
         let is_denied = matches!(read, Term::Deny { .. });
         let place = place(file, member.key);
         let answers = AnswerContract::read(&member.value.object(&known)?, is_denied, place)?;
-        tools.insert(member.key.to_owned(), (read, answers));
+        tools.insert(member.key.to_owned(), (read, Arc::new(answers)));
     }
     Ok(tools)
 }

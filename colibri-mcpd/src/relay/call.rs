@@ -16,15 +16,14 @@ use super::pending_work::{PendingWork, Tickets};
 use super::recorder::Recorder;
 use super::request_state::{RequestStates, ResumedCall};
 use super::rules::CallRules;
+use super::target::{TargetDescription, Upstream};
 use crate::ledger::{CostLedger, ListedToolCost};
 use crate::peer::{Outbox, SharedBytes};
-use crate::policy::{AnswerContract, ApprovalQueue, Gate, ReportedFailure, RuleVerdict, Terms};
+use crate::policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
 use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
-use colibri_protocol::{
-    AnswerBody as OwnAnswer, Askable, Code, DeferredTask, Failure, Feature, Method, MirroredArgument, RpcError, Version,
-};
+use colibri_protocol::{AnswerBody as OwnAnswer, Askable, Code, DeferredTask, Failure, Method, RpcError, Version};
 use colibri_text::brief;
 use colibri_trail::{ContentDigest, Validation};
 use colibri_wire::{Edits, Json, RequestId};
@@ -160,8 +159,8 @@ impl Call {
             _ => None,
         };
         confirm(verdict).or_else(|| {
-            let (door, described) = (self.client.door.as_ref()?, self.target.describe());
-            confirm(&door.tools.judge(described.server, described.operation))
+            let (door, described) = (self.client.door.as_ref()?, self.target.description());
+            confirm(&door.tools.judge(&described.server, &described.operation))
         })
     }
 
@@ -219,10 +218,16 @@ impl Call {
     /// ours, and where the contract names its code.
     pub(crate) fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
         let reported = ReportedFailure::read(result)?;
-        let is_ours = self.target.upstream().is_some_and(Upstream::is_integration);
+        let is_ours = self
+            .target
+            .description()
+            .upstream()
+            .is_some_and(Upstream::is_integration);
         let is_named = || {
             self.target
-                .answers()
+                .description()
+                .answers
+                .as_ref()
                 .is_some_and(|answers| answers.names(&reported.code))
         };
         (is_ours || is_named()).then_some(reported)
@@ -230,7 +235,7 @@ impl Call {
 
     /// Arguments or a result as they are recorded; see [`Upstream::in_full`].
     pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
-        self.target.upstream()?.in_full(json)
+        self.target.description().upstream()?.in_full(json)
     }
 }
 
@@ -263,62 +268,10 @@ pub trait Waits: PendingWork {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>);
 }
 
-/// The server's name of what the daemon answers itself.
-pub const COLIBRI: &str = "colibri";
-
 /// The target that answers a call.
 pub trait CallTarget: Send + Sync {
-    /// The target's names in records, rules and messages.
-    fn describe(&self) -> TargetDescription<'_>;
-
-    /// The name or URI by which the one that answers knows what is asked for, where the client may have used another.
-    fn rename(&self) -> Option<&str> {
-        None
-    }
-
-    /// The server that it goes to; `None`: the daemon answers itself, or it is not known yet.
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        None
-    }
-
-    /// True if the operation, as it is described, is a name that the daemon or its server gave, and no client's own
-    /// word.
-    fn is_named(&self) -> bool {
-        true
-    }
-
-    /// True if its results have to have structured content: it is a tool with an `outputSchema`, by which clients check
-    /// them (2025-06-18 and later, server/tools, "Output Schema").
-    fn has_output_schema(&self) -> bool {
-        false
-    }
-
-    /// True if it can be called where a budget is spent, by an agent or by a person: it is the daemon's own, and brings
-    /// nothing of servers' results.
-    fn is_free(&self, _of_agent: bool) -> bool {
-        false
-    }
-
-    /// True if it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
-    /// the reason must be able to see it.
-    fn tells_own_state(&self) -> bool {
-        false
-    }
-
-    /// True if the operator marked it as one that may be called again although an earlier call may have had an effect.
-    fn is_idempotent(&self) -> bool {
-        false
-    }
-
-    /// The contract on its answers, and on calls that it refuses.
-    fn answers(&self) -> Option<&AnswerContract> {
-        None
-    }
-
-    /// The arguments that a modern client repeats in header fields over HTTP.
-    fn mirrored(&self) -> &[MirroredArgument] {
-        &[]
-    }
+    /// The facts about the target.
+    fn description(&self) -> &TargetDescription;
 
     /// Checks the call beyond the gates.
     ///
@@ -328,53 +281,6 @@ pub trait CallTarget: Send + Sync {
 
     /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in [`Chain::finish`], once.
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
-}
-
-/// A server, as far as the stages of a call have to know it.
-pub trait Upstream {
-    /// The id that clients see before its URIs, if they do.
-    fn prefix(&self) -> Option<&str>;
-
-    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
-    /// where only their digest is wanted.
-    fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>>;
-
-    /// Text without the values of secrets.
-    fn redact(&self, text: &str) -> String;
-
-    /// The most bytes that a result of it may have to be relayed whole; `None`: any number.
-    fn result_limit(&self) -> Option<u64>;
-
-    /// True if its results are relayed whole, however long they are.
-    fn relays_whole(&self) -> bool;
-
-    /// True if it is an integration of ours, whose word on its failures is taken.
-    fn is_integration(&self) -> bool {
-        false
-    }
-
-    /// The counts of its calls.
-    fn metrics(&self) -> &CallMetrics;
-}
-
-/// A target, described.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TargetDescription<'a> {
-    /// The server's id; `colibri` for what the daemon answers itself.
-    pub server: &'a str,
-    /// The kind of item.
-    pub feature: Feature,
-    /// The server's own name or URI of it, or the method.
-    pub operation: &'a str,
-    /// The gate in front of it.
-    pub gate: Gate,
-}
-
-impl TargetDescription<'_> {
-    /// True if the daemon answers itself.
-    pub fn is_ours(&self) -> bool {
-        self.server == COLIBRI
-    }
 }
 
 /// The end of a call.

@@ -61,15 +61,15 @@ fn payer(call: &Call) -> Payer<'_> {
 
 /// The ledger line of a call.
 fn line(call: &Call) -> CostLine<'_> {
-    let described = call.target.describe();
-    let operation = Some(described.operation).filter(|_| call.target.is_named());
+    let described = call.target.description();
+    let operation = Some(&*described.operation).filter(|_| call.target.description().is_named);
     let (method, tool) = match call.method {
         Some(method @ Method::ToolsCall) => (method.as_str(), operation.unwrap_or_default()),
         Some(method) => (method.as_str(), ""),
         None => (operation.unwrap_or("other"), ""),
     };
     CostLine {
-        server: described.server,
+        server: &described.server,
         method,
         tool,
     }

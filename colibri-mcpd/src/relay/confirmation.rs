@@ -39,11 +39,11 @@ impl Chain {
     /// Requests confirmation of a call from the person behind a modern client, who gets to read its `arguments`. If the
     /// retry says so, it goes to its target as confirmed.
     pub(crate) fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
-        let described = call.target.describe();
+        let described = call.target.description();
         let confirmation = Confirmation {
-            server: described.server.into(),
+            server: (*described.server).into(),
             rule: rule.to_owned(),
-            params: input::confirmation(described.server, described.operation, arguments),
+            params: input::confirmation(&described.server, &described.operation, arguments),
         };
         Arc::new(confirmation).ask(self, call);
     }
@@ -149,10 +149,10 @@ impl Chain {
     /// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
     /// operator. Once it is allowed its target gets it as confirmed.
     pub(crate) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
-        let described = call.target.describe();
-        let server = described.server.to_owned();
+        let described = call.target.description();
+        let server = (*described.server).to_owned();
         let arguments = summary(call.arguments());
-        let arguments = match call.target.upstream() {
+        let arguments = match call.target.description().upstream() {
             Some(upstream) => upstream.redact(&arguments),
             None => arguments,
         };
@@ -161,8 +161,8 @@ impl Chain {
         }
         let asked = self.approvals.ask(
             &call.client.asker(),
-            described.server,
-            described.operation,
+            &described.server,
+            &described.operation,
             &rule,
             arguments.clone(),
         );
@@ -171,8 +171,8 @@ impl Chain {
             Err(failure) => return self.finish(vec![(call, CallOutcome::Failed(failure))]),
         };
         warn!(
-            server = described.server,
-            operation = described.operation,
+            server = &*described.server,
+            operation = &*described.operation,
             id = waiting.id,
             "a call waits for `colibri-mcp approve`"
         );
@@ -223,11 +223,11 @@ impl Chain {
         if call.version.is_modern() || !call.askable().can(ElicitationKind::Form) {
             return None;
         }
-        let described = call.target.describe();
+        let described = call.target.description();
         let mut asking = ClientRequest::begin(&call.client).ok()?;
-        let params = input::confirmation(described.server, described.operation, arguments);
+        let params = input::confirmation(&described.server, &described.operation, arguments);
         let record = ClientRequestRecord {
-            server: described.server.into(),
+            server: (*described.server).into(),
             method: ElicitationKind::Form.method(),
             client: call.client.clone(),
             call: call.number,

@@ -5,8 +5,9 @@ use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use super::call::{Call, CallOutcome, Upstream};
+use super::call::{Call, CallOutcome};
 use super::client::Client;
+use super::target::Upstream;
 use crate::policy::{Rights, Terms};
 use crate::results::MOST_COUNTED;
 use colibri_api::{CostDay, CostMode, CostSetBy};
@@ -97,7 +98,8 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
         return Ok(());
     }
     let (spent, door) = (standing.spent, call.client.door.as_ref());
-    if call.target.is_free(door.is_some()) {
+    let free = call.target.description().free;
+    if door.map_or(free.by_people, |_| free.by_agents) {
         return Ok(());
     }
     if let Some(door) = door
@@ -180,7 +182,7 @@ pub struct AnswerLimit {
 /// The limit by a server's entry, by the client's cost mode, and by what is left of the client's budget; `None`: there is
 /// none.
 pub fn limit(call: &Call) -> Option<AnswerLimit> {
-    let upstream = call.target.upstream();
+    let upstream = call.target.description().upstream();
     if upstream.is_some_and(Upstream::relays_whole) {
         return None;
     }
@@ -190,7 +192,7 @@ pub fn limit(call: &Call) -> Option<AnswerLimit> {
         true => {
             let standing = BudgetStatus::of(&call.client, call.terms);
             let of_mode = standing.mode().and_then(|mode| mode.budgets().tool_result_bytes);
-            let is_free = call.client.door.is_none() && call.target.is_free(false);
+            let is_free = call.client.door.is_none() && call.target.description().free.by_people;
             match (is_free, standing.left()) {
                 // What is kept could not be read.
                 (true, Some(0)) => (None, None),
@@ -267,7 +269,7 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
             stood.saturating_sub(door.spent.before(&call.terms))
         }
         // Operators' methods are no model's.
-        (None, Some(share)) if call.method.is_some() || !call.target.describe().is_ours() => {
+        (None, Some(share)) if call.method.is_some() || !call.target.description().is_ours() => {
             let stood = share.spend(today(), bytes);
             stood.bytes - stood.before(&call.terms)
         }
@@ -280,5 +282,5 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
 
 /// True if a request is a call: of a tool, or of what a server has. Shaking hands and listing are none.
 fn is_counted(call: &Call) -> bool {
-    call.method == Some(Method::ToolsCall) || !call.target.describe().is_ours()
+    call.method == Some(Method::ToolsCall) || !call.target.description().is_ours()
 }

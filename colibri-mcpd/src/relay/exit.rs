@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallOutcome, ServerAnswer, SharedPage, Upstream, no_such_tool};
+use super::call::{Call, CallOutcome, ServerAnswer, SharedPage, no_such_tool};
+use super::target::Upstream;
 use crate::policy::ReportedFailure;
 use crate::results::MediaBytes;
 use colibri_protocol::{
@@ -117,7 +118,7 @@ pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
         CallOutcome::Cancelled => ExitAnswer::new(ClientMessage::None, Some(AttemptFailure::CANCELLED)),
         CallOutcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
             Ok(answer) => answer,
-            Err(failure) => failed(failure.of_server(call.target.describe().server), None),
+            Err(failure) => failed(failure.of_server(&*call.target.description().server), None),
         },
     }
 }
@@ -172,7 +173,7 @@ fn shape_of<'a>(call: &'a Call, relayed: &ServerAnswer) -> AnswerShape<'a> {
         server: relayed.version,
         client: call.version,
         // Who sees one server alone sees its own URIs.
-        prefix: (call.target.upstream())
+        prefix: (call.target.description().upstream())
             .and_then(Upstream::prefix)
             .filter(|_| call.client.session.only().is_none()),
     }

@@ -27,12 +27,13 @@ mod rules;
 mod stages;
 mod subscription_guard;
 mod suspended_call;
+mod target;
 pub mod validate;
 
 pub use agent_socket::{AgentSocket, AgentUsage};
 pub use call::{
-    COLIBRI, Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage,
-    TargetDescription, Trace, Upstream, Waits, no_such_tool,
+    Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage, Trace, Waits,
+    no_such_tool,
 };
 pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client};
 pub use client_request::ClientRequest;
@@ -45,3 +46,4 @@ pub use rules::CallRules;
 pub use stages::refused;
 pub use subscription_guard::SubscriptionGuard;
 pub use suspended_call::SuspendedCall;
+pub use target::{COLIBRI, FreeUse, TargetDescription, Upstream};

@@ -24,7 +24,7 @@ pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     else {
         return outcome;
     };
-    let (Some(answers), Some(result)) = (call.target.answers(), Json::part(frame, span.clone())) else {
+    let (Some(answers), Some(result)) = (call.target.description().answers(), Json::part(frame, span.clone())) else {
         return outcome;
     };
     let checked = match is_interim {
@@ -33,7 +33,7 @@ pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     };
     match checked {
         Ok(()) => outcome,
-        Err(failure) => CallOutcome::Failed(failure.of_server(call.target.describe().server)),
+        Err(failure) => CallOutcome::Failed(failure.of_server(&*call.target.description().server)),
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn left(call: &Call, outcome: &CallOutcome) -> Option<(String, Left)>
     if call.deferred.is_some() {
         return None;
     }
-    let answers = call.target.answers()?;
+    let answers = call.target.description().answers()?;
     let code = code(outcome)?;
     let left = answers.left(&code, call.arguments(), &|text| redacted(call, text))?;
     Some((code.into_owned(), left))
@@ -55,7 +55,11 @@ pub(super) fn taskless(call: &Call, outcome: CallOutcome) -> CallOutcome {
     };
     if relayed.says_error
         && call.deferred.is_none()
-        && call.target.answers().is_some_and(AnswerContract::leaves_calls)
+        && call
+            .target
+            .description()
+            .answers()
+            .is_some_and(AnswerContract::leaves_calls)
         && let Ok(span) = relayed.outcome.clone()
         && let Some(result) = Json::part(&relayed.frame, span.clone())
     {
@@ -70,6 +74,7 @@ pub(super) fn taskless(call: &Call, outcome: CallOutcome) -> CallOutcome {
 /// Text without the values of secrets.
 pub(super) fn redacted(call: &Call, text: &str) -> String {
     call.target
+        .description()
         .upstream()
         .map_or_else(|| text.to_owned(), |server| server.redact(text))
 }
@@ -132,10 +137,10 @@ impl Chain {
     }
 
     fn deferred(&self, call: &Call, code: &str, left: &Left) -> DeferredTask {
-        let described = call.target.describe();
+        let described = call.target.description();
         let undone = DeferredCall {
-            server: described.server,
-            tool: described.operation,
+            server: &described.server,
+            tool: &described.operation,
             call: call.number,
             code,
             left,

@@ -82,7 +82,7 @@ impl OversizedResult {
                 Failure::new(Code::ResultTooLarge, message)
             }
         };
-        failure.of_server(call.target.describe().server)
+        failure.of_server(&*call.target.description().server)
     }
 
     fn done(&self, call: &Call) -> &'static str {
@@ -131,7 +131,7 @@ impl OversizedResult {
     fn part(&self, call: &Call, whole: &[u8], kept: Result<&StoredResult, &NotStored>) -> Option<Vec<u8>> {
         let (text, result) = (std::str::from_utf8(whole).ok()?, Json::part(whole, 0..whole.len())?);
         let mut left = self.limit.whole.map_or(u64::MAX, |whole| whole.saturating_sub(AROUND));
-        let structured = match call.target.has_output_schema() {
+        let structured = match call.target.description().has_output_schema {
             true => result.get("structuredContent").map(|structured| structured.text()),
             false => None,
         };
@@ -332,7 +332,7 @@ impl Chain {
     fn kept(&self, call: &Call, over: &OversizedResult) -> CallOutcome {
         match exit::result_for(call, &over.relayed, &over.span) {
             Ok(result) => self.put(call, &result, |kept| over.told(call, &result, kept)),
-            Err(failure) => CallOutcome::Failed(failure.of_server(call.target.describe().server)),
+            Err(failure) => CallOutcome::Failed(failure.of_server(&*call.target.description().server)),
         }
     }
 

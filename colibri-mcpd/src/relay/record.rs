@@ -62,7 +62,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
 }
 
 fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) -> TrailRecord<'a> {
-    let to = call.target.describe();
+    let to = call.target.description();
     TrailRecord::Enter(Enter {
         time: call.time,
         uid: call.client.peer.uid,
@@ -70,9 +70,9 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         pid: call.client.peer.pid.and_then(|pid| pid.try_into().ok()),
         connection: call.client.session.number,
         continues: (call.number > 0).then_some(call.number),
-        method: call.method.map_or(to.operation, |method| method.as_str()),
-        server: (!to.is_ours()).then_some(to.server),
-        tool: call.method.map(|_| to.operation),
+        method: call.method.map_or(&*to.operation, |method| method.as_str()),
+        server: (!to.is_ours()).then_some(&*to.server),
+        tool: call.method.map(|_| &*to.operation),
         name,
         era: match call.version.era() {
             Era::Legacy => "legacy",
@@ -167,6 +167,7 @@ fn answer_in_full(call: &Call, answer: &ExitAnswer) -> Option<Box<RawValue>> {
 pub(super) fn facts<'a>(call: &'a Call, relayed: &ServerAnswer) -> Option<ResultFacts<'a>> {
     let answers = call
         .target
+        .description()
         .answers()
         .filter(|_| !relayed.says_error && !relayed.is_interim)?;
     let result = Json::part(&relayed.frame, relayed.outcome.clone().ok()?)?;
@@ -174,7 +175,11 @@ pub(super) fn facts<'a>(call: &'a Call, relayed: &ServerAnswer) -> Option<Result
 }
 
 fn facts_of<'a>(call: &'a Call, answer: &ExitAnswer) -> Option<ResultFacts<'a>> {
-    let answers = call.target.answers().filter(|_| answer.success && !answer.is_interim)?;
+    let answers = call
+        .target
+        .description()
+        .answers()
+        .filter(|_| answer.success && !answer.is_interim)?;
     match &answer.message {
         ClientMessage::Edited(frame, _, span) => {
             answers.facts(Json::part(frame, span.clone())?, &|text| redacted(call, text))
@@ -199,7 +204,7 @@ pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &ResultFacts<'_
 
 /// The recorded facts beside a call's end: those of its contract, of a refused call too, and the task that it became.
 fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
-    let Some(answers) = call.target.answers() else {
+    let Some(answers) = call.target.description().answers() else {
         return Vec::new();
     };
     let is_refused = answer.code() == Some(Code::ContractDenied.name());
@@ -219,13 +224,13 @@ fn told<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> (&'
 }
 
 fn details<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> Vec<(&'a str, Detail<'a>)> {
-    let described = call.target.describe();
+    let described = call.target.description();
     let latency = time.duration_since(call.time).unwrap_or_default();
     let mut details = vec![
         ("call", Detail::Number(call.number)),
         ("uid", Detail::Number(call.client.caller.uid.into())),
-        ("server", Detail::Text(described.server)),
-        ("tool", Detail::Text(described.operation)),
+        ("server", Detail::Text(&described.server)),
+        ("tool", Detail::Text(&described.operation)),
         (
             "latency_ms",
             Detail::Number(latency.as_millis().try_into().unwrap_or(u64::MAX)),
@@ -296,10 +301,10 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Res
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
-    let (to, time, digest) = (call.target.describe(), SystemTime::now(), hex(&kept.sha256));
+    let (to, time, digest) = (call.target.description(), SystemTime::now(), hex(&kept.sha256));
     let of_kept = [
         ("call", Detail::Number(call.number)),
-        ("server", Detail::Text(to.server)),
+        ("server", Detail::Text(&to.server)),
         ("uid", Detail::Number(call.client.caller.uid.into())),
         ("sha256", Detail::Text(&digest)),
         ("length", Detail::Number(kept.bytes)),
@@ -374,12 +379,12 @@ impl ClientRequestRecord {
 }
 
 fn attempt<'a>(call: &'a Call, time: SystemTime, failed: Option<&'a AttemptFailure>) -> Attempt<'a> {
-    let to = call.target.describe();
+    let to = call.target.description();
     Attempt {
         time,
         enter: call.number,
-        integration_id: to.server,
-        operation: to.operation,
+        integration_id: &to.server,
+        operation: &to.operation,
         attempt_number: call.attempt,
         error_code: failed.map(|failed| &*failed.code),
         error_class: failed.and_then(|failed| failed.class).map(FailureClass::name),

@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::call::{Call, CallOutcome, CallTarget, Chain, Upstream};
+use super::call::{Call, CallOutcome, CallTarget, Chain};
 use super::charge::{self, charge};
 use super::client::Client;
 use super::oversized_result::{self, OversizedResult};
 use super::recorder::Recorder;
 use super::request_state::{self, RetryBinding, RetryRefusal};
+use super::target::Upstream;
 use super::{cost, exit, outcome_check, record, validate};
 use crate::peer::together;
 use crate::policy::Rights;
@@ -44,7 +45,7 @@ impl Chain {
         if let Err(failure) = recorded {
             let mut refused = Vec::new();
             for call in calls.drain(..) {
-                if call.against.is_none() && call.target.tells_own_state() {
+                if call.against.is_none() && call.target.description().free.unrecorded {
                     self.dispatch(call);
                 } else {
                     let answer = self.shape(&call, CallOutcome::Failed(failure.clone()));
@@ -78,13 +79,13 @@ impl Chain {
 
     /// The `requestState` that asks the client of a call for a retry of it.
     pub fn seal(&self, kind: request_state::RetryPurpose, call: &Call, inner: &[u8], until: SystemTime) -> String {
-        let described = call.target.describe();
+        let described = call.target.description();
         let params = call.parts.params.clone();
         let params = params.and_then(|params| Json::part(&call.frame, params));
-        let method = call.method.map_or(described.operation, |method| method.as_str());
+        let method = call.method.map_or(&*described.operation, |method| method.as_str());
         let bound = RetryBinding {
             uid: call.client.caller.uid,
-            server: described.server,
+            server: &described.server,
             digest: request_state::digest(method, params, call.client.asker().session),
         };
         self.states.seal(kind, &bound, call.number, inner, until)
@@ -155,7 +156,10 @@ impl Chain {
 
     fn end(&self, answers: &mut [(Box<Call>, exit::ExitAnswer)]) {
         if let Err(failure) = record::left(&self.recorder, answers) {
-            for (call, answer) in answers.iter_mut().filter(|(call, _)| !call.target.tells_own_state()) {
+            for (call, answer) in answers
+                .iter_mut()
+                .filter(|(call, _)| !call.target.description().free.unrecorded)
+            {
                 *answer = exit::shape(call, CallOutcome::Failed(failure.clone()));
             }
         }
@@ -210,7 +214,11 @@ impl Chain {
     fn leave(&self, calls: &[(Box<Call>, exit::ExitAnswer)]) {
         let now = Instant::now();
         for (call, answer) in calls {
-            let metrics = call.target.upstream().map_or(&self.metrics, Upstream::metrics);
+            let metrics = call
+                .target
+                .description()
+                .upstream()
+                .map_or(&self.metrics, Upstream::metrics);
             let took = now.duration_since(call.entered);
             metrics.count(answer.code(), took);
             let queued = exit::deliver(call, answer);

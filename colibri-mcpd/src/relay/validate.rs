@@ -12,14 +12,14 @@ use colibri_protocol::Failure;
 /// What stands against the call.
 pub fn validate(rules: &CallRules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
-    let described = target.describe();
+    let described = target.description();
     call.terms = cost::terms(rights, &call.client);
     cost::affords(rights, call)?;
     if described.gate != Gate::None || !described.is_ours() {
         let open = rules.gates_under(&call.client, rights).check(described.gate);
-        open.map_err(|failure| failure.of_server(described.server))?;
+        open.map_err(|failure| failure.of_server(&*described.server))?;
         if !described.is_ours() {
-            rights.may(described.server, described.feature, described.operation)?;
+            rights.may(&described.server, described.feature, &described.operation)?;
         }
     }
     target.check(call)

@@ -141,8 +141,8 @@ impl HostedServer {
     /// Gives a call to a process, unless the process says something of what is asked for that is not approved. The call
     /// is given back if the process takes no more.
     fn give(&self, session: &Arc<ServerSession>, call: Box<Call>) -> Result<(), Box<Call>> {
-        let described = call.target.describe();
-        let (feature, name) = (described.feature, described.operation);
+        let described = call.target.description();
+        let (feature, name) = (described.feature, &*described.operation);
         let is_defined = matches!(
             call.method,
             Some(Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)

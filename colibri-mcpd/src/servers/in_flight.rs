@@ -68,7 +68,7 @@ impl ServerSession {
             return Ok(());
         }
         self.level_for(&mut state, &call);
-        let name = call.target.rename();
+        let name = call.target.description().own_name.as_deref();
         let edits = forward::request(&call, number, state.version, name, self.may_ask.in_answer);
         let now = Instant::now();
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
@@ -329,7 +329,7 @@ impl ServerSession {
                     && let Ok(result) = outcome
                     && let Some(reported) = call.reported_failure(result)
                 {
-                    let answers = call.target.answers();
+                    let answers = call.target.description().answers();
                     let wait = answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
                     match self.retry(
                         call,
@@ -383,18 +383,23 @@ impl ServerSession {
                 let why = "the server answered with a task, which this request did not allow; it was told to cancel it";
                 return Err(invalid(why.to_owned()));
             }
-            if let Some(answers) = call.target.answers().filter(|answers| answers.checks_results()) {
+            if let Some(answers) = call
+                .target
+                .description()
+                .answers()
+                .filter(|answers| answers.checks_results())
+            {
                 self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
                 return Err(answers.refuse_task().of_server(&*self.spec.id));
             }
         }
         let process = (self.number, &self.spec.id);
-        match self
-            .spec
-            .context
-            .tasks()
-            .seen(process, call.client.caller.uid, call.target.describe().operation, &task)
-        {
+        match self.spec.context.tasks().seen(
+            process,
+            call.client.caller.uid,
+            &call.target.description().operation,
+            &task,
+        ) {
             Ok(ours) => {
                 let mut edits = task.edits(&ours);
                 if let Some(requests) = result.get("inputRequests") {

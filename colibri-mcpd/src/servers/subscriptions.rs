@@ -308,7 +308,12 @@ impl HostedServer {
             let why = format!("a client can subscribe to {URIS_LIMIT} resources, whose URIs have {URI_LIMIT} bytes");
             return chain.finish(vec![(call, CallOutcome::error(RpcError::invalid_params(why)))]);
         }
-        let own = call.target.rename().map_or_else(|| shown.clone(), str::to_owned);
+        let own = call
+            .target
+            .description()
+            .own_name
+            .as_deref()
+            .map_or_else(|| shown.clone(), str::to_owned);
         let key = self.key(&call.client.caller, session.owner());
         let Some(subscriber) = Subscriber::of_session(call.client.clone(), (&shown, shown != own)) else {
             let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for another subscription");

@@ -154,7 +154,7 @@ impl Supervision {
         // answers is its answer, and a time-out is reported at once: each further attempt would take seconds, and its
         // progress would be reported twice.
         let is_lost = matches!(cause, FailureCause::Ours(Code::ServerDied | Code::ServerFailed));
-        if call.method != Some(Method::ToolsCall) && !is_lost || !call.target.is_idempotent() {
+        if call.method != Some(Method::ToolsCall) && !is_lost || !call.target.description().is_idempotent {
             return None;
         }
         let goes_on = retry::goes_on(call, cause, self.server.spec.entry.attempts);

@@ -56,7 +56,7 @@ pub struct TapCaller {
 impl TapCaller {
     /// The caller of a call.
     pub fn of(call: &Call) -> TapCaller {
-        let to = call.target.describe();
+        let to = call.target.description();
         TapCaller {
             connection: call.client.session.number,
             uid: call.client.caller.uid,
@@ -65,8 +65,8 @@ impl TapCaller {
                 ..=MAX_KEPT => call.id_text().into(),
                 length => string(&format!("[an id of {length} bytes]")).into(),
             },
-            method: kept(call.method.map_or(to.operation, |method| method.as_str())),
-            tool: call.method.map(|_| kept(to.operation)),
+            method: kept(call.method.map_or(&*to.operation, |method| method.as_str())),
+            tool: call.method.map(|_| kept(&to.operation)),
         }
     }
 }

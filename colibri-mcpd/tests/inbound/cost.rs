@@ -16,7 +16,7 @@ use crate::{ALL, OPEN, REGISTRY, SESSION};
 use colibri_api::{CostDay, CostMode, CostSetBy, NewTask, TaskStatus};
 use colibri_mcpd::board::BoardActor;
 use colibri_mcpd::peer::{ByteBudget, Outbox};
-use colibri_mcpd::policy::{Clients, DailyUsage, Gate, SystemAccounts, Terms};
+use colibri_mcpd::policy::{Clients, DailyUsage, SystemAccounts, Terms};
 use colibri_mcpd::relay::{
     Call, CallMetrics, CallOutcome, CallTarget, Chain, Client, RequestParts, ServerAnswer, TargetDescription, Upstream,
 };
@@ -512,24 +512,20 @@ async fn calls_at_once_overrun_a_budget_by_no_more_than_small_results() {
 
 /// A server whose answers take their shape only once two calls are at that, or one has been for a while.
 #[derive(Default)]
-struct Slow {
+struct SlowServer {
     shaped: Mutex<u32>,
     more: Condvar,
     metrics: CallMetrics,
 }
 
-impl CallTarget for Slow {
-    fn describe(&self) -> TargetDescription<'_> {
-        TargetDescription {
-            server: "slow",
-            feature: Feature::Tool,
-            operation: "big",
-            gate: Gate::External,
-        }
-    }
+/// A tool of that server.
+struct Slow {
+    description: TargetDescription,
+}
 
-    fn upstream(&self) -> Option<&dyn Upstream> {
-        Some(self)
+impl CallTarget for Slow {
+    fn description(&self) -> &TargetDescription {
+        &self.description
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
@@ -539,7 +535,7 @@ impl CallTarget for Slow {
     fn send(self: Arc<Self>, _: &Arc<Chain>, _: Box<Call>) {}
 }
 
-impl Upstream for Slow {
+impl Upstream for SlowServer {
     fn prefix(&self) -> Option<&str> {
         let mut shaped = self.shaped.lock().unwrap();
         *shaped += 1;
@@ -644,7 +640,10 @@ async fn answers_that_leave_together_do_not_spend_the_same_remainder() {
     share.spend(today, 8_000_000 - 100_000);
     let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::new(1 << 30)));
     let client = Arc::new(Client::new(1, PERSON, outbox, 9).sharing(share.clone()));
-    let target = Arc::new(Slow::default());
+    let server = Arc::new(SlowServer::default());
+    let target = Arc::new(Slow {
+        description: TargetDescription::of_server((&"slow".into(), server), Feature::Tool, "big"),
+    });
     let finished = [1, 2].map(|id| {
         let call = answered(&client, target.clone(), id, 60_000);
         let chain = world.daemon.chain.clone();

@@ -229,7 +229,7 @@ impl Post<'_> {
 
     /// Compares the arguments with the header fields that repeat them.
     fn compare_arguments(&self, call: &Call) -> Result<(), RpcError> {
-        let mirrored = call.target.mirrored();
+        let mirrored = &call.target.description().mirrored;
         // Who calls a tool through another one knows the other one's fields.
         if mirrored.is_empty() || matches!(call.parts.arguments, CallArguments::Within { .. }) {
             return Ok(());
