@@ -7,7 +7,7 @@ use super::ServerHost;
 use super::item::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
-use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, Upstream, no_such_tool};
+use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_such_tool};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, RpcError, Version};
 

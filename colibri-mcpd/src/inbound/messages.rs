@@ -22,8 +22,7 @@ use crate::relay::{
     AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client, RequestParts, Trace,
 };
 use colibri_protocol::{
-    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, Feature, Method, Request, RpcError,
-    Version,
+    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, Method, Request, Route, RpcError, Version,
 };
 use colibri_text::brief;
 use colibri_trail::Validation;
@@ -391,10 +390,37 @@ impl ClientMessages {
             }
             return Ok(target);
         };
-        if let Some(feature) = Feature::listed_by(method) {
-            let cursor = protocol::lists::ListCursor::read(params)?;
-            return Ok(Own::list(self.daemon.clone(), feature, cursor));
+        match method.route() {
+            Route::Own => self.own_target(method, (version, params), id),
+            Route::List(feature) => {
+                let cursor = protocol::lists::ListCursor::read(params)?;
+                Ok(Own::list(self.daemon.clone(), feature, cursor))
+            }
+            Route::Named(_) | Route::Resource | Route::Reference => {
+                route::find_target(&self.daemon, method, request, params, parts, &self.client)
+            }
+            Route::Task if !protocol::tasks::is_declared(params) => Err(protocol::tasks::undeclared()),
+            Route::Task if method == Method::TasksUpdate && self.client.door.is_some() => {
+                Err(answers_nothing(method.as_str()))
+            }
+            Route::Task => {
+                let id = params.and_then(|params| params.get("taskId"));
+                let id = id.and_then(|id| Some((id.span(), id.as_str()?)));
+                let (at, id) = id.ok_or_else(|| RpcError::invalid_params("params.taskId must be a string"))?;
+                parts.name = Some(at);
+                let rights = self.daemon.chain.rules.rights(&self.client);
+                self.daemon.host.task(self.client.caller.uid, &id, &rights)
+            }
         }
+    }
+
+    /// The target of a method that the daemon answers itself.
+    fn own_target(
+        &self,
+        method: Method,
+        (version, params): (Version, Option<Json<'_>>),
+        id: &RequestId,
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         match method {
             Method::Initialize | Method::Discover if !self.sees_its_server() => {
                 let only = self.client.session.only().map_or("", |only| &**only);
@@ -437,24 +463,6 @@ impl ClientMessages {
             Method::SubscriptionsListen => {
                 let listen = protocol::subscription::SubscriptionFilter::read(params)?;
                 Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
-            }
-            Method::ToolsCall
-            | Method::PromptsGet
-            | Method::ResourcesRead
-            | Method::ResourcesSubscribe
-            | Method::ResourcesUnsubscribe
-            | Method::Complete => route::asked(&self.daemon, method, request, params, parts, &self.client),
-            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel if !protocol::tasks::is_declared(params) => {
-                Err(protocol::tasks::undeclared())
-            }
-            Method::TasksUpdate if self.client.door.is_some() => Err(answers_nothing("tasks/update")),
-            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                let id = params.and_then(|params| params.get("taskId"));
-                let id = id.and_then(|id| Some((id.span(), id.as_str()?)));
-                let (at, id) = id.ok_or_else(|| RpcError::invalid_params("params.taskId must be a string"))?;
-                parts.name = Some(at);
-                let rights = self.daemon.chain.rules.rights(&self.client);
-                self.daemon.host.task(self.client.caller.uid, &id, &rights)
             }
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }

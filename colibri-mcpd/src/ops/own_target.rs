@@ -110,7 +110,7 @@ impl Own {
 
     /// `tools/list` and its like.
     pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<ListCursor>) -> Arc<dyn CallTarget> {
-        let method = feature.list_method().as_str();
+        let method = Method::list_of(feature).as_str();
         Own::target(method, Gate::None, OwnWork::List(daemon, feature, cursor))
     }
 

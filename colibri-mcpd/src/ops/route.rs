@@ -9,14 +9,14 @@ use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{CallArguments, CallOutcome, CallTarget, Client, RequestParts, no_such_tool};
-use colibri_protocol::{Feature, Method, Request, RpcError, Version};
+use colibri_protocol::{Feature, Method, Request, Route, RpcError, Version};
 use colibri_wire::Json;
 
 /// The target of a request about one tool, prompt or resource.
 ///
 /// # Errors
 /// The request does not say which, or not as MCP has it.
-pub(crate) fn asked(
+pub(crate) fn find_target(
     daemon: &Arc<Daemon>,
     method: Method,
     request: &Request<'_>,
@@ -26,8 +26,8 @@ pub(crate) fn asked(
 ) -> Result<Arc<dyn CallTarget>, RpcError> {
     let params = params.ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
     let (wanted, version) = (RouteQuery { daemon, client }, request.version);
-    match method {
-        Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+    match method.route() {
+        Route::Resource => {
             let uri = text(params.get("uri"), "params.uri", parts)?;
             if method == Method::ResourcesUnsubscribe {
                 // Whatever became of its server, and of the right to ask it.
@@ -35,7 +35,7 @@ pub(crate) fn asked(
             }
             Ok(wanted.find(method, wanted.uri(Feature::Resource, uri.into_owned()), version))
         }
-        Method::Complete => {
+        Route::Reference => {
             parts.arguments = CallArguments::At(params.span());
             wanted.completion(params, parts, version)
         }
@@ -48,10 +48,9 @@ pub(crate) fn asked(
                 }
                 parts.arguments = CallArguments::At(arguments.span());
             }
-            if method == Method::ToolsCall {
-                wanted.tool(&name, params, parts, version)
-            } else {
-                Ok(wanted.named(method, Feature::Prompt, &name, version))
+            match method.route() {
+                Route::Named(Feature::Prompt) => Ok(wanted.named(method, Feature::Prompt, &name, version)),
+                _ => wanted.tool(&name, params, parts, version),
             }
         }
     }

@@ -143,10 +143,7 @@ impl HostedServer {
     fn give(&self, session: &Arc<ServerSession>, call: Box<Call>) -> Result<(), Box<Call>> {
         let described = call.target.description();
         let (feature, name) = (described.feature, &*described.operation);
-        let is_defined = matches!(
-            call.method,
-            Some(Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
-        );
+        let is_defined = call.method.is_some_and(Method::may_ask_back);
         let against = || session.definitions.against(&self.spec.id, feature, name);
         let Some(failure) = is_defined.then(against).flatten() else {
             return session.send(call);

@@ -13,7 +13,7 @@ use crate::outbound::EndpointTransport as Spoken;
 use crate::registry::EntryTransport;
 use colibri_protocol::rpc_error::METHOD_NOT_FOUND;
 use colibri_protocol::upstream::{self, ListPage, ListWalk, Probe, ServerSays};
-use colibri_protocol::{Code, Failure, Feature, Features, MirroredArgument, Version};
+use colibri_protocol::{Code, Failure, Feature, Features, Method, MirroredArgument, Version};
 use colibri_text::{brief, visible};
 use colibri_wire::Json;
 use tokio::time::timeout;
@@ -257,7 +257,7 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
     if !session.says().can.of(feature).offered {
         return Ok(list);
     }
-    let (version, method) = (session.version(), feature.list_method().as_str());
+    let (version, method) = (session.version(), Method::list_of(feature).as_str());
     let mut walk = ListWalk::of(feature);
     let mut cursor: Option<String> = None;
     loop {

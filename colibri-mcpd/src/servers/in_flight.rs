@@ -19,7 +19,7 @@ use crate::relay::{Call, CallOutcome, CancelReason, ServerAnswer};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
 use colibri_protocol::tasks::{self, UpstreamTask};
-use colibri_protocol::{self as protocol, Code, Failure, FailureCause, Method, upstream};
+use colibri_protocol::{self as protocol, Code, Failure, FailureCause, Method, Route, upstream};
 use colibri_wire::{Edits, Json};
 
 /// The most calls that are over and unanswered that are remembered of a process; of more, the latest.
@@ -32,7 +32,7 @@ impl ServerSession {
     /// # Errors
     /// The call, if the process takes none any more.
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
-        let is_about_task = call.method.is_some_and(Method::is_about_task);
+        let is_about_task = call.method.map(Method::route) == Some(Route::Task);
         if let Err(failure) = self.record_responses(&call) {
             self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
             return Ok(());

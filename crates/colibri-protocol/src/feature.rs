@@ -1,7 +1,5 @@
 //! The four kinds of things that servers list: tools, prompts, resources and templates.
 
-use super::method::Method;
-
 /// A kind of things that a server lists. Each kind has a list of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
@@ -25,21 +23,6 @@ impl Feature {
     /// The index in [`Feature::ALL`].
     pub fn index(self) -> usize {
         self as usize
-    }
-
-    /// The method that lists it.
-    pub fn list_method(self) -> Method {
-        match self {
-            Feature::Tool => Method::ToolsList,
-            Feature::Prompt => Method::PromptsList,
-            Feature::Resource => Method::ResourcesList,
-            Feature::Template => Method::ResourceTemplatesList,
-        }
-    }
-
-    /// The feature that a method lists.
-    pub fn listed_by(method: Method) -> Option<Feature> {
-        Feature::ALL.into_iter().find(|feature| feature.list_method() == method)
     }
 
     /// The member of a list's result that holds the entries.
@@ -126,6 +109,7 @@ impl std::ops::BitOrAssign for Features {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Method, Route};
 
     #[test]
     fn features_know_their_lists() {
@@ -140,12 +124,11 @@ mod tests {
                 "uriTemplate",
             ),
         ] {
-            assert_eq!(feature.list_method().as_str(), method);
-            assert_eq!(Feature::listed_by(feature.list_method()), Some(feature));
+            let list = Method::list_of(feature);
+            assert_eq!((list.as_str(), list.route()), (method, Route::List(feature)));
             assert_eq!((feature.member(), feature.identifier()), (member, identifier));
             assert_eq!(Feature::ALL[feature.index()], feature);
         }
-        assert_eq!(Feature::listed_by(Method::ResourcesRead), None);
     }
 
     #[test]

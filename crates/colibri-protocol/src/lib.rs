@@ -52,7 +52,7 @@ pub use elicitation_support::Askable;
 pub use error::{Code, Failure, META_KEPT};
 pub use failure_class::{AttemptFailure, FailureCause, FailureClass};
 pub use feature::{Feature, Features};
-pub use method::Method;
+pub use method::{Method, Route};
 pub use mirrored_argument::{MirroredArgument, compare_request, declared_version, request_fields};
 pub use request::{ClientNotification, Request, SessionPhase, classify, read_initialize, read_notification};
 pub use rewrites::{AnswerShape, ResultFindings, error_edits, inspect_result, result_edits};

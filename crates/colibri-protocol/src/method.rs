@@ -1,6 +1,7 @@
 //! The methods that a client may call, and the versions that have them.
 
 use super::answer::Capability;
+use super::feature::Feature;
 use super::version::Version;
 
 /// The prefix of the operators' methods, which exist only in Colibri.
@@ -47,6 +48,78 @@ pub enum Method {
     TasksCancel,
 }
 
+/// The facts about one method.
+#[derive(Clone, Copy)]
+struct MethodFacts {
+    name: &'static str,
+    versions: MethodVersions,
+    /// The capability that the method needs.
+    capability: Option<Capability>,
+    route: Route,
+    may_ask_back: bool,
+    is_cacheable: bool,
+}
+
+/// The versions that have a method (`ClientRequest` at the end of each `schema.ts`).
+#[derive(Clone, Copy)]
+enum MethodVersions {
+    All,
+    /// Those before 2026-07-28, which removed the handshake, `ping`, `logging/setLevel` and the two subscription methods
+    /// (its changelog, major changes 2, 4 and 5).
+    Legacy,
+    Modern,
+}
+
+/// The target of a method's requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The daemon, which answers from its own state.
+    Own,
+    /// The daemon, which lists the items of its servers.
+    List(Feature),
+    /// The item that `params.name` names.
+    Named(Feature),
+    /// The resource whose URI is `params.uri`.
+    Resource,
+    /// The prompt or the template that `params.ref` names.
+    Reference,
+    /// The task whose id is `params.taskId`: the process that runs it answers, even if that process gets no new calls any
+    /// more.
+    Task,
+}
+
+const fn facts(
+    name: &'static str,
+    versions: MethodVersions,
+    capability: Option<Capability>,
+    route: Route,
+) -> MethodFacts {
+    MethodFacts {
+        name,
+        versions,
+        capability,
+        route,
+        may_ask_back: false,
+        is_cacheable: false,
+    }
+}
+
+impl MethodFacts {
+    const fn asking_back(self) -> MethodFacts {
+        MethodFacts {
+            may_ask_back: true,
+            ..self
+        }
+    }
+
+    const fn cacheable(self) -> MethodFacts {
+        MethodFacts {
+            is_cacheable: true,
+            ..self
+        }
+    }
+}
+
 impl Method {
     /// All methods.
     pub const ALL: [Method; 18] = [
@@ -70,27 +143,53 @@ impl Method {
         Method::TasksCancel,
     ];
 
-    /// The method's name on the wire.
-    pub fn as_str(self) -> &'static str {
+    /// The table of methods: a method that is passed through to servers is one row here.
+    const fn facts(self) -> MethodFacts {
+        use Capability::{Completions, Logging, Prompts, Resources, Tools};
+        use MethodVersions::{All, Legacy, Modern};
+        use Route::{List, Named, Own, Reference, Resource, Task};
         match self {
-            Method::Initialize => "initialize",
-            Method::Discover => "server/discover",
-            Method::Ping => "ping",
-            Method::ToolsList => "tools/list",
-            Method::ToolsCall => "tools/call",
-            Method::ResourcesList => "resources/list",
-            Method::ResourceTemplatesList => "resources/templates/list",
-            Method::ResourcesRead => "resources/read",
-            Method::ResourcesSubscribe => "resources/subscribe",
-            Method::ResourcesUnsubscribe => "resources/unsubscribe",
-            Method::PromptsList => "prompts/list",
-            Method::PromptsGet => "prompts/get",
-            Method::Complete => "completion/complete",
-            Method::LoggingSetLevel => "logging/setLevel",
-            Method::SubscriptionsListen => "subscriptions/listen",
-            Method::TasksGet => "tasks/get",
-            Method::TasksUpdate => "tasks/update",
-            Method::TasksCancel => "tasks/cancel",
+            Method::Initialize => facts("initialize", Legacy, None, Own),
+            Method::Discover => facts("server/discover", Modern, None, Own).cacheable(),
+            Method::Ping => facts("ping", Legacy, None, Own),
+            Method::ToolsList => facts("tools/list", All, Some(Tools), List(Feature::Tool)).cacheable(),
+            Method::ToolsCall => facts("tools/call", All, Some(Tools), Named(Feature::Tool)).asking_back(),
+            Method::ResourcesList => facts("resources/list", All, Some(Resources), List(Feature::Resource)).cacheable(),
+            Method::ResourceTemplatesList => facts(
+                "resources/templates/list",
+                All,
+                Some(Resources),
+                List(Feature::Template),
+            )
+            .cacheable(),
+            Method::ResourcesRead => facts("resources/read", All, Some(Resources), Resource)
+                .asking_back()
+                .cacheable(),
+            Method::ResourcesSubscribe => facts("resources/subscribe", Legacy, Some(Resources), Resource),
+            Method::ResourcesUnsubscribe => facts("resources/unsubscribe", Legacy, Some(Resources), Resource),
+            Method::PromptsList => facts("prompts/list", All, Some(Prompts), List(Feature::Prompt)).cacheable(),
+            Method::PromptsGet => facts("prompts/get", All, Some(Prompts), Named(Feature::Prompt)).asking_back(),
+            Method::Complete => facts("completion/complete", All, Some(Completions), Reference),
+            Method::LoggingSetLevel => facts("logging/setLevel", Legacy, Some(Logging), Own),
+            Method::SubscriptionsListen => facts("subscriptions/listen", Modern, None, Own),
+            Method::TasksGet => facts("tasks/get", Modern, Some(Tools), Task),
+            Method::TasksUpdate => facts("tasks/update", Modern, Some(Tools), Task),
+            Method::TasksCancel => facts("tasks/cancel", Modern, Some(Tools), Task),
+        }
+    }
+
+    /// The method's name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// The method that lists the items of a kind.
+    pub fn list_of(feature: Feature) -> Method {
+        match feature {
+            Feature::Tool => Method::ToolsList,
+            Feature::Prompt => Method::PromptsList,
+            Feature::Resource => Method::ResourcesList,
+            Feature::Template => Method::ResourceTemplatesList,
         }
     }
 
@@ -100,68 +199,47 @@ impl Method {
         Method::ALL.into_iter().find(|method| method.as_str() == name)
     }
 
-    /// True if `version` has the method (`ClientRequest` at the end of each `schema.ts`). 2026-07-28 removed the
-    /// handshake, `ping`, `logging/setLevel` and the two subscription methods (its changelog, major changes 2, 4 and
-    /// 5).
+    /// True if `version` has the method.
     pub(crate) fn is_in(self, version: Version) -> bool {
-        match self {
-            Method::Discover
-            | Method::SubscriptionsListen
-            | Method::TasksGet
-            | Method::TasksUpdate
-            | Method::TasksCancel => version.is_modern(),
-            Method::Initialize
-            | Method::Ping
-            | Method::LoggingSetLevel
-            | Method::ResourcesSubscribe
-            | Method::ResourcesUnsubscribe => !version.is_modern(),
-            _ => true,
+        match self.facts().versions {
+            MethodVersions::All => true,
+            MethodVersions::Legacy => !version.is_modern(),
+            MethodVersions::Modern => version.is_modern(),
+        }
+    }
+
+    /// The target of its requests.
+    pub fn route(self) -> Route {
+        self.facts().route
+    }
+
+    /// The member of `params` with the name, URI or id that a modern request is about, as `Mcp-Name` repeats it.
+    pub(crate) fn subject_key(self) -> Option<&'static str> {
+        match self.route() {
+            _ if !self.is_in(Version::LATEST) => None,
+            Route::Named(_) => Some("name"),
+            Route::Resource => Some("uri"),
+            Route::Task => Some("taskId"),
+            Route::Own | Route::List(_) | Route::Reference => None,
         }
     }
 
     /// True if a server may request input before it answers the method (2026-07-28, basic/patterns/mrtr, "Supported
     /// Requests").
     pub fn may_ask_back(self) -> bool {
-        matches!(self, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
+        self.facts().may_ask_back
     }
 
     /// The capability that the method needs; `None` if it needs none. A method whose capability was not declared is
     /// answered with "not found" (2026-07-28, `schema.ts`, `MethodNotFoundError`).
     pub fn capability(self) -> Option<Capability> {
-        match self {
-            Method::Initialize | Method::Discover | Method::Ping | Method::SubscriptionsListen => None,
-            Method::ToolsList | Method::ToolsCall | Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                Some(Capability::Tools)
-            }
-            Method::PromptsList | Method::PromptsGet => Some(Capability::Prompts),
-            Method::ResourcesList
-            | Method::ResourceTemplatesList
-            | Method::ResourcesRead
-            | Method::ResourcesSubscribe
-            | Method::ResourcesUnsubscribe => Some(Capability::Resources),
-            Method::Complete => Some(Capability::Completions),
-            Method::LoggingSetLevel => Some(Capability::Logging),
-        }
-    }
-
-    /// True for a method about a server's task. It goes to the process that runs the task, even if that process gets no
-    /// new calls any more.
-    pub fn is_about_task(self) -> bool {
-        matches!(self, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
+        self.facts().capability
     }
 
     /// True if a complete modern result of the method carries `ttlMs` and `cacheScope` (2026-07-28,
     /// server/utilities/caching).
     pub(crate) fn is_cacheable(self) -> bool {
-        matches!(
-            self,
-            Method::Discover
-                | Method::ToolsList
-                | Method::PromptsList
-                | Method::ResourcesList
-                | Method::ResourceTemplatesList
-                | Method::ResourcesRead
-        )
+        self.facts().is_cacheable
     }
 }
 

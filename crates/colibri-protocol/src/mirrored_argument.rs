@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use super::method::Method;
 use super::request::META_PROTOCOL_VERSION;
 use super::rpc_error::{HEADER_MISMATCH, RpcError};
 use colibri_text::brief;
@@ -44,13 +45,7 @@ pub fn compare_request<'h>(
 
 /// The name or URI that a request is about, as `Mcp-Name` has it.
 fn named<'a>(method: &str, params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
-    let key = match method {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" => "uri",
-        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
-        _ => return None,
-    };
-    params?.get(key)?.as_str()
+    params?.get(Method::parse(method)?.subject_key()?)?.as_str()
 }
 
 /// The version that a request declares. Only modern requests declare one.

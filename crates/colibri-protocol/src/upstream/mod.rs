@@ -50,7 +50,7 @@ pub fn discover(id: u64) -> Vec<u8> {
 /// The request for a page of a list. `cursor` is `nextCursor` of the page before, as the server wrote it.
 pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) -> Vec<u8> {
     let cursor = cursor.map(|cursor| format!("\"cursor\":{cursor}")).unwrap_or_default();
-    request(id, feature.list_method().as_str(), server, &cursor)
+    request(id, Method::list_of(feature).as_str(), server, &cursor)
 }
 
 /// `subscriptions/listen` for the notifications that a modern server sends only to subscribers.

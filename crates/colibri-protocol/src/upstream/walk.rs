@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::super::feature::Feature;
+use super::super::method::Method;
 use super::says::{Unusable, invalid};
 use colibri_text::brief;
 use colibri_wire::Json;
@@ -126,7 +127,7 @@ impl ListWalk {
     /// # Errors
     /// The result has no list of the feature at all.
     pub fn read<'a>(&mut self, result: Json<'a>) -> Result<ListPage<'a>, Unusable> {
-        let (method, member) = (self.feature.list_method().as_str(), self.feature.member());
+        let (method, member) = (Method::list_of(self.feature).as_str(), self.feature.member());
         if let Some(key) = result.ambiguous(&[member, "nextCursor"]) {
             return Err(invalid(
                 method,
