@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::exclusive_slots::SlotHolder;
+use super::elicitation::exclusive_slots::SlotHolder;
 use super::retry::{self, Health};
 use super::server::HostedServer;
 use super::session::ServerSession;

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::exclusive_slots::SlotHolder;
+use super::elicitation::exclusive_slots::SlotHolder;
+use super::elicitation::suspension::EXPIRED;
 use super::forward;
 use super::session::{
     CallFailure, MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd, SessionEvent,
 };
-use super::suspension::EXPIRED;
 use super::tap::Direction;
 use crate::relay::{Call, CallOutcome, CancelReason, ServerAnswer};
 use colibri_protocol::extensions;

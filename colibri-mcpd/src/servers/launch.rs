@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::open_elicitations::ElicitationRights;
+use super::elicitation::open_elicitations::ElicitationRights;
 use super::remote::{self, Faults, RemoteAccess};
 use super::session::{self, ServerSession, SessionObserver};
 use super::specification::ServerSpecification;

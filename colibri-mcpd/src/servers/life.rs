@@ -400,7 +400,7 @@ mod tests {
 
     use arc_swap::ArcSwap;
 
-    use super::super::open_elicitations::ElicitationRights;
+    use super::super::elicitation::open_elicitations::ElicitationRights;
     use super::super::specification::ServerSpecification;
     use super::*;
     use crate::confine::{BoxFuture, ServerProcess, SystemSpawner};

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::elicitation::open_elicitations::ElicitationRights;
 use super::handshake;
 use super::launch::{Launch, NotStarted};
-use super::open_elicitations::ElicitationRights;
 use super::retry::Discovery;
 use super::server::HostedServer;
 use super::session::ServerSession;

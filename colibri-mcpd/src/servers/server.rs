@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::accounts::ServerAccounts;
 use super::advertised::AdvertisedItems;
 use super::context::ServerContext;
-use super::exclusive_slots::ExclusiveSlots;
+use super::elicitation::exclusive_slots::ExclusiveSlots;
 use super::listing::Catalogue;
 use super::retry::Discovery;
 use super::session::ServerSession;

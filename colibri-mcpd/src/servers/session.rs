@@ -12,13 +12,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::exclusive_slots::SlotHolder;
-use super::open_elicitations::{ElicitationRights, OpenElicitations};
+use super::elicitation::exclusive_slots::SlotHolder;
+use super::elicitation::open_elicitations::{ElicitationRights, OpenElicitations};
+use super::elicitation::suspended_call::SuspendedServerCall;
 use super::pin_check::Definitions;
 use super::process_subscriptions::ProcessSubscriptions;
 use super::specification::ServerSpecification;
 use super::stderr::{Allowance, StderrExcerpt};
-use super::suspended_call::SuspendedServerCall;
 use super::tap::{Direction, TapCaller, TappedFrame};
 use crate::confine::ServerProcess;
 use crate::peer::{Outbox, Slab};

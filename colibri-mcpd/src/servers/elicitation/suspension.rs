@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::super::session::{PendingReply, ServerSession};
 use super::open_elicitations::failed;
-use super::session::{PendingReply, ServerSession};
 use super::suspended_call::{SuspendedElicitation, SuspendedServerCall, Ticket};
 use crate::relay::pending_work::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
 use crate::relay::request_state::{RetryPurpose as State, RetryRefusal};
@@ -20,7 +20,7 @@ use colibri_protocol::{self as protocol, AnswerBody, ClientReply, Code, Failure,
 use colibri_wire::{Envelope, EnvelopeKind, Json};
 
 /// The reason for which a call ends that was suspended for too long.
-pub(super) const EXPIRED: &str = "nobody answered in time";
+pub(in crate::servers) const EXPIRED: &str = "nobody answered in time";
 
 /// The reason for which a server's request fails, where the retry withdraws the consent of the call.
 const MUTE: &str = "the retry of the call neither answers it nor declares that the client can be asked for it";
@@ -76,7 +76,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// What to answer the server: there is none.
-    pub(super) fn may_hold(&self, number: u64, client: &Client) -> Result<(), RpcError> {
+    pub(in crate::servers) fn may_hold(&self, number: u64, client: &Client) -> Result<(), RpcError> {
         if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(number) {
             return held.has_room();
         }
@@ -90,7 +90,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// What to answer the server: nobody is asked.
-    pub(super) fn hold(self: &Arc<Self>, number: u64, asked: SuspendedElicitation) -> Result<(), RpcError> {
+    pub(in crate::servers) fn hold(self: &Arc<Self>, number: u64, asked: SuspendedElicitation) -> Result<(), RpcError> {
         let client = match self.state().pending.get_mut(number) {
             Some(PendingReply::Held(held)) => return held.ask(asked),
             Some(PendingReply::Call { call, .. }) => call.client.clone(),
@@ -261,7 +261,7 @@ impl ServerSession {
     }
 
     /// The answer to a held call came before its retry: it waits.
-    pub(super) fn keep_answer(&self, held: &mut SuspendedServerCall, frame: Bytes) {
+    pub(in crate::servers) fn keep_answer(&self, held: &mut SuspendedServerCall, frame: Bytes) {
         if held.answered.is_none() && self.outbox.hold(frame.len()) {
             held.answered = Some(frame);
         }
@@ -282,7 +282,7 @@ impl ServerSession {
     }
 
     /// Since when the call is held that is held longest, and what its retry finds.
-    pub(super) fn oldest_held(&self) -> Option<(Instant, Arc<Ticket>)> {
+    pub(in crate::servers) fn oldest_held(&self) -> Option<(Instant, Arc<Ticket>)> {
         let state = self.state();
         let held = state.pending.iter().filter_map(|(_, pending)| match pending {
             PendingReply::Held(held) if held.id.is_some() => Some((held.until - WAIT, held.ticket.clone())),
@@ -292,7 +292,7 @@ impl ServerSession {
     }
 
     /// Ends a suspended call and reports it to the server. `lost`: the answer to its retry.
-    pub(super) fn give_up(&self, of: &Ticket, why: &str, lost: Option<&Failure>) {
+    pub(in crate::servers) fn give_up(&self, of: &Ticket, why: &str, lost: Option<&Failure>) {
         let mut state = self.state();
         let is_its = |pending: &&mut PendingReply| matches!(pending, PendingReply::Held(held) if std::ptr::eq(&*held.ticket, of));
         if state.pending.get_mut(of.number).filter(is_its).is_none() {
@@ -309,7 +309,7 @@ impl ServerSession {
     }
 
     /// Ends the requests of a suspended call. `lost`: what its retry is answered with.
-    pub(super) fn end_held(&self, held: SuspendedServerCall, why: &str, lost: Option<&Failure>) {
+    pub(in crate::servers) fn end_held(&self, held: SuspendedServerCall, why: &str, lost: Option<&Failure>) {
         if let Some(frame) = &held.answered {
             self.outbox.let_go(frame.len());
         }
@@ -321,7 +321,7 @@ impl ServerSession {
     }
 
     /// A server takes back what it asked about a held call. `false`: it asked for no such thing.
-    pub(super) fn takes_back(&self, id: Json<'_>) -> bool {
+    pub(in crate::servers) fn takes_back(&self, id: Json<'_>) -> bool {
         let mut state = self.state();
         let mut taken = None;
         for pending in state.pending.values_mut() {

@@ -14,7 +14,7 @@ use colibri_protocol::input::{InputQuestion, REQUESTS_LIMIT, input_required_resu
 use colibri_protocol::{Askable, ElicitationKind, Failure, RpcError, Version};
 
 /// Something that a server asked about a call of a modern client.
-pub(super) struct SuspendedElicitation {
+pub(in crate::servers) struct SuspendedElicitation {
     /// The server's id of it, as it wrote it.
     pub id: Box<str>,
     /// The kind of request.
@@ -26,7 +26,7 @@ pub(super) struct SuspendedElicitation {
 }
 
 /// A call that is held.
-pub(super) struct SuspendedServerCall {
+pub(in crate::servers) struct SuspendedServerCall {
     /// The ticket for its retry.
     pub ticket: Arc<Ticket>,
     /// Under which the retry finds it; none while it is given out.
@@ -58,7 +58,7 @@ impl SuspendedServerCall {
     ///
     /// # Errors
     /// What to answer the server: too much is asked already.
-    pub(super) fn has_room(&self) -> Result<(), RpcError> {
+    pub(in crate::servers) fn has_room(&self) -> Result<(), RpcError> {
         if self.asked.len() >= REQUESTS_LIMIT {
             return Err(failed(format!(
                 "{REQUESTS_LIMIT} requests about this call wait for an answer already"
@@ -71,7 +71,7 @@ impl SuspendedServerCall {
     ///
     /// # Errors
     /// What to answer the server: too much is asked already.
-    pub(super) fn ask(&mut self, asked: SuspendedElicitation) -> Result<(), RpcError> {
+    pub(in crate::servers) fn ask(&mut self, asked: SuspendedElicitation) -> Result<(), RpcError> {
         self.has_room()?;
         self.count += 1;
         self.asked.push((self.count.to_string(), asked));
@@ -79,7 +79,7 @@ impl SuspendedServerCall {
     }
 
     /// The requests to the client.
-    pub(super) fn result(&self, server: &str, state: &str) -> Vec<u8> {
+    pub(in crate::servers) fn result(&self, server: &str, state: &str) -> Vec<u8> {
         let questions: Vec<_> = self
             .asked
             .iter()
@@ -95,7 +95,7 @@ impl SuspendedServerCall {
 
 /// The ticket of a suspended call, which its retry finds.
 #[derive(Default)]
-pub(super) struct Ticket {
+pub(in crate::servers) struct Ticket {
     /// The number of the call towards its server.
     pub number: u64,
     /// The reason for which there is nothing to go on with.

@@ -18,7 +18,7 @@ const MAX_URL_ID: usize = 256;
 
 /// The persons and kinds of a process's permitted requests.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ElicitationRights {
+pub(in crate::servers) struct ElicitationRights {
     /// The kinds that its entry allows, and that it was told of. Nothing for a process that several users share.
     pub what: Askable,
     /// The kinds that its entry allows in answer to a call, which says whose they are.
@@ -31,7 +31,7 @@ pub(super) struct ElicitationRights {
 
 /// The open requests of a process.
 #[derive(Default)]
-pub(super) struct OpenElicitations {
+pub(in crate::servers) struct OpenElicitations {
     /// By the server's ids.
     open: BTreeMap<RequestId, OpenElicitation>,
     /// The clients that got elicitations by URL, by their ids, the oldest first.
@@ -55,7 +55,7 @@ struct OpenElicitation {
 
 /// The reason for which a request ends before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ElicitationEnd {
+pub(in crate::servers) enum ElicitationEnd {
     /// The server took it back.
     TakenBack,
     /// The call that it was about is over.
@@ -64,7 +64,7 @@ pub(super) enum ElicitationEnd {
 
 /// The reason for which a request is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotTaken {
+pub(in crate::servers) enum NotTaken {
     /// One with the same id waits already.
     SameId,
     /// So many wait already.
@@ -76,7 +76,7 @@ impl OpenElicitations {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn takes(&self, id: &RequestId) -> Result<(), NotTaken> {
+    pub(in crate::servers) fn takes(&self, id: &RequestId) -> Result<(), NotTaken> {
         if self.open.contains_key(id) {
             Err(NotTaken::SameId)
         } else if self.open.len() >= MAX_OPEN {
@@ -88,7 +88,7 @@ impl OpenElicitations {
 
     /// A request under this id, which is taken, waits from now on: by which number it is closed, and what is told if it
     /// is over before.
-    pub(super) fn open(
+    pub(in crate::servers) fn open(
         &mut self,
         id: RequestId,
         session: u64,
@@ -107,14 +107,14 @@ impl OpenElicitations {
     }
 
     /// A request is over. Another one may have its id by now.
-    pub(super) fn close(&mut self, id: &RequestId, count: u64) {
+    pub(in crate::servers) fn close(&mut self, id: &RequestId, count: u64) {
         if self.open.get(id).is_some_and(|open| open.count == count) {
             self.open.remove(id);
         }
     }
 
     /// The server takes a request back.
-    pub(super) fn take_back(&mut self, id: &RequestId) {
+    pub(in crate::servers) fn take_back(&mut self, id: &RequestId) {
         if let Some(open) = self.open.remove(id) {
             // Its answer may just have come.
             let _ = open.over.send(ElicitationEnd::TakenBack);
@@ -122,7 +122,7 @@ impl OpenElicitations {
     }
 
     /// Ends what is about calls of sessions that have none here any more.
-    pub(super) fn settle(&mut self, has_call: impl Fn(u64) -> bool) {
+    pub(in crate::servers) fn settle(&mut self, has_call: impl Fn(u64) -> bool) {
         let is_over = |open: &OpenElicitation| open.of_call && !has_call(open.session);
         let over: Vec<RequestId> = self
             .open
@@ -136,22 +136,22 @@ impl OpenElicitations {
     }
 
     /// The process is gone: whoever is asked is told.
-    pub(super) fn end(&mut self) {
+    pub(in crate::servers) fn end(&mut self) {
         self.open.clear();
     }
 
     /// True if nothing waits.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::servers) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
     /// True if something is asked of a session's client.
-    pub(super) fn waits_for(&self, session: u64) -> bool {
+    pub(in crate::servers) fn waits_for(&self, session: u64) -> bool {
         self.open.values().any(|open| open.session == session)
     }
 
     /// Notes whom an elicitation by URL went to, so that its end can be told.
-    pub(super) fn note_url(&mut self, id: &str, client: &Arc<Client>) {
+    pub(in crate::servers) fn note_url(&mut self, id: &str, client: &Arc<Client>) {
         if id.len() > MAX_URL_ID {
             return;
         }
@@ -162,24 +162,24 @@ impl OpenElicitations {
     }
 
     /// Takes the client that got an elicitation by URL that is over, once.
-    pub(super) fn complete_url(&mut self, id: &str) -> Option<Arc<Client>> {
+    pub(in crate::servers) fn complete_url(&mut self, id: &str) -> Option<Arc<Client>> {
         let place = self.urls.iter().position(|(known, _)| **known == *id)?;
         self.urls.remove(place)?.1.upgrade()
     }
 
     /// This client uses the process.
-    pub(super) fn used_by(&mut self, client: &Arc<Client>) {
+    pub(in crate::servers) fn used_by(&mut self, client: &Arc<Client>) {
         self.last = Arc::downgrade(client);
     }
 
     /// The client that used the process last, if it is there.
-    pub(super) fn last(&self) -> Option<Arc<Client>> {
+    pub(in crate::servers) fn last(&self) -> Option<Arc<Client>> {
         self.last.upgrade().filter(|client| !client.is_gone())
     }
 }
 
 /// The error for a server whose request fails.
-pub(super) fn failed(why: String) -> RpcError {
+pub(in crate::servers) fn failed(why: String) -> RpcError {
     let failure = Failure::new(Code::AskFailed, why);
     RpcError {
         code: failure.code.row().number,

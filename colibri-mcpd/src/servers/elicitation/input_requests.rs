@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::session::ServerSession;
+use super::super::session::ServerSession;
 use crate::relay::Call;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::request_state::{self, RetryPurpose};
@@ -18,7 +18,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why the client does not get it.
-    pub(super) fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
+    pub(in crate::servers) fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
         let required = input::read_input_required(result)?;
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";
@@ -47,7 +47,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why the client does not get it.
-    pub(super) fn questions(&self, call: &Call, requests: &[InputRequest<'_>]) -> Result<Edits, Failure> {
+    pub(in crate::servers) fn questions(&self, call: &Call, requests: &[InputRequest<'_>]) -> Result<Edits, Failure> {
         for request in requests {
             self.may_be_asked(call, request.ask)?;
         }
@@ -80,7 +80,7 @@ impl ServerSession {
 
     /// A legacy server wants the person to visit URLs before the call is made again (2025-11-25, client/elicitation,
     /// "URL Elicitation Required Error"): what a modern client is answered. `None`: it answered otherwise.
-    pub(super) fn url_required(&self, call: &Call, error: Json<'_>) -> Option<Result<Vec<u8>, Failure>> {
+    pub(in crate::servers) fn url_required(&self, call: &Call, error: Json<'_>) -> Option<Result<Vec<u8>, Failure>> {
         let is_required = error.get("code")?.text() == URL_ELICITATION_REQUIRED.to_string();
         let is_asked = call.version.is_modern() && call.method.is_some_and(Method::may_ask_back);
         (is_required && is_asked).then(|| self.ask_for_urls(call, error))
@@ -91,7 +91,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// The server may not ask for that.
-    pub(super) fn urls_named(&self, call: &Call, error: Json<'_>) -> Result<Edits, Failure> {
+    pub(in crate::servers) fn urls_named(&self, call: &Call, error: Json<'_>) -> Result<Edits, Failure> {
         let is_required = error
             .get("code")
             .is_some_and(|code| code.text() == URL_ELICITATION_REQUIRED.to_string());
@@ -168,7 +168,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn may_be_asked(&self, call: &Call, ask: ElicitationKind) -> Result<(), Failure> {
+    pub(in crate::servers) fn may_be_asked(&self, call: &Call, ask: ElicitationKind) -> Result<(), Failure> {
         self.may_ask_for(call, ask)?;
         if !call.askable().can(ask) {
             let message = format!(
@@ -185,7 +185,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// It may not go there.
-    pub(super) fn record_responses(&self, call: &Call) -> Result<(), Failure> {
+    pub(in crate::servers) fn record_responses(&self, call: &Call) -> Result<(), Failure> {
         let Some(resumed) = call.resumes.as_ref().filter(|_| call.version.is_modern()) else {
             return Ok(());
         };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::session::{ServerSession, SessionEvent};
+use super::super::session::{ServerSession, SessionEvent};
 use crate::relay::record::ClientRequestRecord;
 use crate::relay::request_state::{ResumedCall, RetryPurpose};
 use crate::relay::{Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall};
@@ -33,7 +33,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// The call, and why the client cannot be asked.
-    pub(super) fn bridge(self: &Arc<Self>, call: Box<Call>, result: Json<'_>) -> Result<(), (Box<Call>, Failure)> {
+    pub(in crate::servers) fn bridge(
+        self: &Arc<Self>,
+        call: Box<Call>,
+        result: Json<'_>,
+    ) -> Result<(), (Box<Call>, Failure)> {
         let asked =
             input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
         let (asked, required) = match asked {

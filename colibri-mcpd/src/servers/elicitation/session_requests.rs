@@ -13,11 +13,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionEvent};
+use super::super::tap::Direction;
 use super::exclusive_slots::SlotHolder;
 use super::open_elicitations::{ElicitationEnd, NotTaken, failed};
-use super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionEvent};
 use super::suspended_call::SuspendedElicitation;
-use super::tap::Direction;
 use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::{Client, ClientRequest, ClientResponse, PATIENCE};
 use colibri_protocol::rpc_error::{INVALID_REQUEST, METHOD_NOT_FOUND};
@@ -56,7 +56,11 @@ const AMBIGUOUS: &str = "nothing says which of several calls in flight this is a
 
 impl ServerSession {
     /// Takes a request of the server's, which is not answered yet.
-    pub(super) fn asks_for(self: &Arc<Self>, frame: &Bytes, (id, method, params): (Json<'_>, &str, Option<Json<'_>>)) {
+    pub(in crate::servers) fn asks_for(
+        self: &Arc<Self>,
+        frame: &Bytes,
+        (id, method, params): (Json<'_>, &str, Option<Json<'_>>),
+    ) {
         let version = self.version();
         let ask =
             ElicitationKind::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
@@ -293,7 +297,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// The rule that says no.
-    pub(super) fn policy_lets(&self, record: &Record, ask: ElicitationKind) -> Result<(), Failure> {
+    pub(in crate::servers) fn policy_lets(&self, record: &Record, ask: ElicitationKind) -> Result<(), Failure> {
         let rights = self.spec.chain().rules.rights(&record.client);
         let allowed = rights.may_be_asked(&self.spec.id, ask);
         if allowed.is_err() {
@@ -306,7 +310,7 @@ impl ServerSession {
     ///
     /// # Errors
     /// It may not be.
-    pub(super) fn begin_record(&self, record: &Record, params: &[u8]) -> Result<(), Failure> {
+    pub(in crate::servers) fn begin_record(&self, record: &Record, params: &[u8]) -> Result<(), Failure> {
         record.begins(&self.spec.chain().recorder, params)?;
         self.spec.metrics.count_asked();
         Ok(())
@@ -445,7 +449,7 @@ impl ServerSession {
     }
 
     /// A call is over: so is what was asked about it, unless the same client has another one here.
-    pub(super) fn settle_asks(&self, state: &mut ServerSessionState) {
+    pub(in crate::servers) fn settle_asks(&self, state: &mut ServerSessionState) {
         if state.asks.is_empty() {
             return;
         }
@@ -461,7 +465,7 @@ impl ServerSession {
     }
 
     /// Takes a notification that is about what the server asked. `false`: it is about something else.
-    pub(super) fn told_of_asks(&self, frame: &Bytes, method: &str, params: Option<Json<'_>>) -> bool {
+    pub(in crate::servers) fn told_of_asks(&self, frame: &Bytes, method: &str, params: Option<Json<'_>>) -> bool {
         match method {
             "notifications/cancelled" => {
                 let ours = params.filter(|params| params.ambiguous(&["requestId"]).is_none());
@@ -504,14 +508,14 @@ impl ServerSession {
     }
 
     /// This client uses the process: it is the one to ask where no call is in flight.
-    pub(super) fn used_by(&self, client: &Arc<Client>) {
+    pub(in crate::servers) fn used_by(&self, client: &Arc<Client>) {
         if self.may_ask.what != Askable::NOTHING {
             self.state().asks.used_by(client);
         }
     }
 
     /// Passes on that a client's roots are others now, if the server was told that it may ask for them.
-    pub(super) fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
+    pub(in crate::servers) fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
         if self.may_ask.what.tells_roots() && !self.version().is_modern() && self.has_room(frame.len()) {
             self.used_by(client);
             self.show(Direction::ToServer, || frame.clone(), None);

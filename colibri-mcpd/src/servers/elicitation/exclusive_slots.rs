@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::state::ProcessKey;
+use super::super::state::ProcessKey;
 use crate::relay::Call;
 use colibri_protocol::Askable;
 use parking_lot::Mutex;
 
 /// The person who would be asked about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SlotHolder {
+pub(in crate::servers) enum SlotHolder {
     /// Nobody can be.
     Nobody,
     /// The legacy client of this session, whichever of its calls it is about.
@@ -23,7 +23,7 @@ pub(super) enum SlotHolder {
 
 impl SlotHolder {
     /// Of a call to a server that may ask for this.
-    pub(super) fn of(call: &Call, may_ask: Askable) -> SlotHolder {
+    pub(in crate::servers) fn of(call: &Call, may_ask: Askable) -> SlotHolder {
         if may_ask.both(call.askable()) == Askable::NOTHING {
             SlotHolder::Nobody
         } else if call.version.is_modern() {
@@ -34,20 +34,20 @@ impl SlotHolder {
     }
 
     /// True if the same is asked about another call, whichever of both a request is about.
-    pub(super) fn is_as(self, other: SlotHolder) -> bool {
+    pub(in crate::servers) fn is_as(self, other: SlotHolder) -> bool {
         self == other && self != SlotHolder::Call
     }
 }
 
 /// The slots of one server.
 #[derive(Default)]
-pub(super) struct ExclusiveSlots {
+pub(in crate::servers) struct ExclusiveSlots {
     /// The calls in each process, and their number.
     taken: Mutex<BTreeMap<ProcessKey, (SlotHolder, usize)>>,
 }
 
 /// A call's turn. Dropping it is the end of it.
-pub(super) struct ExclusiveSlot {
+pub(in crate::servers) struct ExclusiveSlot {
     /// The process.
     pub key: ProcessKey,
     turns: Arc<ExclusiveSlots>,
@@ -55,7 +55,12 @@ pub(super) struct ExclusiveSlot {
 
 impl ExclusiveSlots {
     /// A slot in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
-    pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize, whose: SlotHolder) -> Option<ExclusiveSlot> {
+    pub(in crate::servers) fn take(
+        self: &Arc<Self>,
+        first: ProcessKey,
+        most: usize,
+        whose: SlotHolder,
+    ) -> Option<ExclusiveSlot> {
         let mut taken = self.taken.lock();
         let is_as = |(key, (of, _)): &(&ProcessKey, &(SlotHolder, usize))| key.is_beside(first) && of.is_as(whose);
         let mut keys = (0..most).map(|number| first.beside(number));
