@@ -23,8 +23,12 @@ impl ArgumentError {
     }
 }
 
-/// Reads the arguments of a tool; `None` (no `arguments` at all) counts as an empty object. `known` are their names.
-pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]) -> Result<T, ArgumentError> {
+/// Reads the arguments of a tool; `None` (no `arguments` at all) counts as an empty object.
+///
+/// # Errors
+/// The first fault of the arguments.
+pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>) -> Result<T, ArgumentError> {
+    let known = names::<T>();
     let raw = raw.unwrap_or(b"{}");
     if raw.trim_ascii_start().first() != Some(&b'{') {
         return Err(ArgumentError::new("arguments must be a JSON object"));
@@ -33,7 +37,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]
         .map_err(|error| ArgumentError::new(format!("arguments cannot be read: {}", brief(&error.to_string(), 200))))?;
     for (at, (name, _)) in members.iter().enumerate() {
         if !known.contains(&name.as_str()) {
-            return Err(unknown(name, known));
+            return Err(unknown(name, &known));
         }
         if members.iter().take(at).any(|(earlier, _)| earlier == name) {
             return Err(ArgumentError::new(format!("argument {name} is given twice")));
@@ -44,6 +48,42 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]
         value: None,
     };
     T::deserialize(MapAccessDeserializer::new(arguments)).map_err(|wrong| ArgumentError(wrong.to_string()))
+}
+
+/// The names of a tool's arguments: the fields of its type, which serde hands to a deserializer of structs.
+fn names<'a, T: Deserialize<'a>>() -> Vec<&'static str> {
+    let mut names = FieldNames(&[]);
+    // It reads nothing, so that it fails.
+    let _ = T::deserialize(&mut names);
+    let mut names = names.0.to_vec();
+    names.sort_unstable();
+    names
+}
+
+/// Learns the fields of a struct, of which it reads nothing.
+struct FieldNames(&'static [&'static str]);
+
+impl<'de> Deserializer<'de> for &mut FieldNames {
+    type Error = ArgumentFault;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, ArgumentFault> {
+        self.0 = fields;
+        Err(ArgumentFault::unreadable("arguments"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, ArgumentFault> {
+        Err(ArgumentFault::unreadable("arguments"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
 }
 
 /// The error for an unknown argument: names the nearest known one, or all.
@@ -207,6 +247,18 @@ pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", brief(value, 40))
 }
 
+/// The arguments of a tool that is called through another.
+///
+/// # Errors
+/// They are no object.
+pub(super) fn object(arguments: Option<&RawValue>) -> Result<Option<&[u8]>, ArgumentError> {
+    let arguments = arguments.map(|raw| raw.get().as_bytes());
+    if arguments.is_some_and(|raw| raw.first() != Some(&b'{')) {
+        return Err(ArgumentError("argument arguments must be an object".to_owned()));
+    }
+    Ok(arguments)
+}
+
 /// An argument that may be left out and, unlike an `Option`, is not null.
 pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
@@ -317,11 +369,11 @@ where
 }
 
 /// Any JSON value of at most `MAX` bytes, as it is written.
-pub(super) fn bounded<'de, D, const MAX: usize>(deserializer: D) -> Result<&'de RawValue, D::Error>
+pub(super) fn bounded<'de, D, const MAX: usize>(deserializer: D) -> Result<Box<RawValue>, D::Error>
 where
     D: Deserializer<'de>,
 {
-    let value = <&RawValue>::deserialize(deserializer)?;
+    let value = Box::<RawValue>::deserialize(deserializer)?;
     match value.get().len() {
         length if length > MAX => Err(D::Error::custom(format!("has {length} bytes, allowed are {MAX}"))),
         _ => Ok(value),
@@ -387,10 +439,12 @@ mod tests {
         limit: Option<u32>,
     }
 
-    const KNOWN: &[&str] = &["title", "description", "limit"];
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
 
     fn read(json: impl AsRef<[u8]>) -> Result<Sample, ArgumentError> {
-        super::read(Some(json.as_ref()), KNOWN)
+        super::read(Some(json.as_ref()))
     }
 
     fn why(json: impl AsRef<[u8]>) -> String {
@@ -404,12 +458,12 @@ mod tests {
             (r#"{"TITLE":1}"#, "unknown argument \"TITLE\": did you mean title?"),
             (
                 r#"{"zzzzzzzzzz":1}"#,
-                "unknown argument \"zzzzzzzzzz\": this tool takes title, description, limit",
+                "unknown argument \"zzzzzzzzzz\": this tool takes description, limit, title",
             ),
         ] {
             assert_eq!(why(json), wanted);
         }
-        let none = super::read::<Sample>(Some(b"{\"x\":1}"), &[]).unwrap_err();
+        let none = super::read::<Nothing>(Some(b"{\"x\":1}")).unwrap_err();
         assert_eq!(none.to_string(), "unknown argument \"x\": this tool takes none");
     }
 
@@ -445,7 +499,7 @@ mod tests {
         }
         let deep = format!("{{\"title\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(why(deep).contains("argument title"));
-        assert!(super::read::<Sample>(None, &[]).is_ok());
+        assert!(super::read::<Sample>(None).is_ok());
         assert!(read(b"{\"title\":\"\xff\"}").is_err());
     }
 
@@ -514,7 +568,7 @@ mod tests {
         #[test]
         fn only_known_names_pass(names in proptest::collection::vec("[a-z]{1,6}|title|limit", 0..5)) {
             let json = serde_json::Value::from_iter(names.iter().map(|name| (name.clone(), 1))).to_string();
-            let all_known = names.iter().all(|name| KNOWN.contains(&name.as_str()));
+            let all_known = names.iter().all(|name| super::names::<Sample>().contains(&name.as_str()));
             let is_unknown = read(&json).is_err_and(|error| error.to_string().starts_with("unknown argument"));
             prop_assert_eq!(is_unknown, !all_known);
         }

@@ -13,7 +13,7 @@ use super::operator::{self, OperatorRequest};
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
 use super::watch::{self, Watch};
-use crate::builtin;
+use crate::builtin::{self, AnswerBound, BuiltinDefinition, ToolSlots};
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
 use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, FreeUse, TargetDescription};
@@ -26,8 +26,6 @@ use serde_json::{Map, Value, json};
 
 /// The method by which a person's command creates a task.
 pub(crate) const CREATE_TASK: &str = "colibri/create-task";
-/// The rule by which a person is asked about a tool call that shares a task.
-const SHARES_TASK: &str = "colibri_create_task: share";
 
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
@@ -39,7 +37,7 @@ enum OwnWork {
     Over(Mutex<Option<CallOutcome>>),
     List(Arc<Daemon>, Feature, Option<ListCursor>),
     Listen(Arc<Daemon>, RequestId, SubscriptionFilter),
-    Tool(Arc<Daemon>, builtin::BuiltinTool),
+    Tool(Arc<Daemon>, &'static BuiltinDefinition),
     Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
     Login(Arc<Daemon>, LoginRequest),
@@ -51,19 +49,8 @@ enum OwnWork {
 impl OwnWork {
     /// The use of it where no budget is left, or nothing can be recorded.
     fn free_use(&self) -> FreeUse {
-        use builtin::BuiltinTool::{
-            ExternalServers, FailTask, FindTools, FinishTask, GetTask, ReadResult, ReleaseTask, Status, ToolSchema,
-        };
         match self {
-            OwnWork::Tool(_, tool) => FreeUse {
-                // An agent can end its task, and see how it stands.
-                by_agents: matches!(
-                    tool,
-                    FinishTask | FailTask | ReleaseTask | Status | FindTools | ToolSchema | GetTask
-                ),
-                by_people: *tool != ReadResult,
-                unrecorded: matches!(tool, Status | ExternalServers),
-            },
+            OwnWork::Tool(_, tool) => tool.rules.free,
             OwnWork::Watch(_, Watch::Overview(_)) | OwnWork::Agent(_, AgentRequest::List) | OwnWork::Costs(..) => {
                 FreeUse {
                     unrecorded: true,
@@ -96,7 +83,7 @@ impl Own {
     }
 
     /// A call of a tool of ours whose outcome is known already.
-    pub(crate) fn done(definition: &builtin::BuiltinDefinition, outcome: builtin::ToolOutcome) -> Arc<dyn CallTarget> {
+    pub(crate) fn done(definition: &BuiltinDefinition, outcome: builtin::ToolOutcome) -> Arc<dyn CallTarget> {
         Arc::new(Own {
             description: TargetDescription::of_colibri(definition.name, definition.gate),
             work: OwnWork::Over(Mutex::new(Some(told(outcome)))),
@@ -151,12 +138,8 @@ impl Own {
     }
 
     /// A call of a tool of ours.
-    pub(crate) fn tool(
-        daemon: Arc<Daemon>,
-        (name, gate): (&str, Gate),
-        tool: builtin::BuiltinTool,
-    ) -> Arc<dyn CallTarget> {
-        Own::target(name, gate, OwnWork::Tool(daemon, tool))
+    pub(crate) fn tool(daemon: Arc<Daemon>, gate: Gate, tool: &'static BuiltinDefinition) -> Arc<dyn CallTarget> {
+        Own::target(tool.name, gate, OwnWork::Tool(daemon, tool))
     }
 }
 
@@ -210,50 +193,37 @@ impl CallTarget for Own {
                     chain.finish(vec![(call, outcome)]);
                 });
             }
-            // A model may have been told to share a task, with others' assistants in the end.
-            OwnWork::Tool(_, builtin::BuiltinTool::CreateTask)
-                if !call.confirmed && builtin::shares_task(call.arguments()) =>
-            {
-                chain.hold_for_person(call, SHARES_TASK.to_owned());
-            }
-            OwnWork::Tool(
-                daemon,
-                tool @ (builtin::BuiltinTool::ExternalListTools
-                | builtin::BuiltinTool::FindTools
-                | builtin::BuiltinTool::ToolSchema),
-            ) => {
-                let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
-                tokio::spawn(async move {
-                    daemon.host.discovered(daemon.discover_ungated(&call)).await;
-                    // All tools may have to be looked at.
-                    let ResultOwner { uid, session } = call.client.owner();
-                    let turn = daemon.searches.of(uid, session).await;
-                    answer_tool(daemon, tool, chain, call, turn);
-                });
-            }
-            OwnWork::Tool(daemon, tool @ builtin::BuiltinTool::ReadResult) => {
-                let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
-                tokio::spawn(async move {
-                    // It may take a while and some memory: one user does not have all of that.
-                    let turn = chain.results.turn(call.client.owner()).await;
-                    answer_tool(daemon, tool, chain, call, turn);
-                });
-            }
             OwnWork::Tool(daemon, tool) => {
+                let confirm = tool.rules.confirm.filter(|_| !call.confirmed);
+                if let Some(confirm) = confirm.filter(|confirm| (confirm.applies)(call.arguments())) {
+                    return chain.hold_for_person(call, confirm.rule.to_owned());
+                }
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
-                    // Each waits for the disk on a thread, of which there are few: one user does not have all of them.
                     let ResultOwner { uid, session } = call.client.owner();
-                    let turn = daemon.tools.of(uid, session).await;
-                    answer_tool(daemon, tool, chain, call, turn);
+                    let slot = match tool.rules.slots {
+                        ToolSlots::Disk => daemon.tools.of(uid, session).await,
+                        ToolSlots::Catalog => {
+                            daemon.host.discovered(daemon.discover_ungated(&call)).await;
+                            daemon.searches.of(uid, session).await
+                        }
+                        ToolSlots::Results => chain.results.turn(call.client.owner()).await,
+                    };
+                    answer_tool(daemon, tool, chain, call, slot);
                 });
             }
         }
     }
 }
 
-/// Answers a call of a tool of ours; whose turn it is has had it then.
-fn answer_tool(daemon: Arc<Daemon>, tool: builtin::BuiltinTool, chain: Arc<Chain>, call: Box<Call>, turn: UserSlot) {
+/// Answers a call of a tool of ours, and gives up its slot.
+fn answer_tool(
+    daemon: Arc<Daemon>,
+    tool: &'static BuiltinDefinition,
+    chain: Arc<Chain>,
+    call: Box<Call>,
+    slot: UserSlot,
+) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
         if call.client.is_cancelled(&call.id) {
@@ -275,14 +245,11 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::BuiltinTool, chain: Arc<Chain
             who: actor.doer(),
             share: &|name| actor.share(&daemon, name),
         };
-        let outcome = builtin::call(tool, Some(call.arguments()), context);
-        let is_bounded = match tool {
-            builtin::BuiltinTool::ExternalListTools | builtin::BuiltinTool::ToolSchema => true,
-            // What is free for an agent is no way around its budget.
-            builtin::BuiltinTool::FindTools | builtin::BuiltinTool::GetTask => {
-                call.client.door.is_some() && relay::cost::is_spent(&call)
-            }
-            _ => false,
+        let outcome = builtin::call(tool, Some(call.arguments()), &context);
+        let is_bounded = match tool.rules.bound {
+            AnswerBound::Never => false,
+            AnswerBound::WithoutBudget => call.client.door.is_some() && relay::cost::is_spent(&call),
+            AnswerBound::Always => true,
         };
         let outcome = match fit(told(outcome), &call) {
             CallOutcome::Own {
@@ -293,7 +260,7 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::BuiltinTool, chain: Arc<Chain
         };
         chain.finish(vec![(call, outcome)]);
         // What was read is counted now: who is next finds what is left.
-        drop(turn);
+        drop(slot);
     });
 }
 

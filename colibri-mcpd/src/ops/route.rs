@@ -86,10 +86,10 @@ impl RouteQuery<'_> {
         own.filter(|own| self.client.door.is_none() || own.at_door.is_some())
     }
 
-    fn own(&self, definition: &builtin::BuiltinDefinition, tool: builtin::BuiltinTool) -> Arc<dyn CallTarget> {
+    fn own(&self, definition: &'static builtin::BuiltinDefinition) -> Arc<dyn CallTarget> {
         let gate = definition.at_door.filter(|_| self.client.door.is_some());
         let gate = gate.unwrap_or(definition.gate);
-        Own::tool(self.daemon.clone(), (definition.name, gate), tool)
+        Own::tool(self.daemon.clone(), gate, definition)
     }
 
     /// The target of a tool call.
@@ -102,7 +102,7 @@ impl RouteQuery<'_> {
     ) -> Result<Arc<dyn CallTarget>, RpcError> {
         match self.own_definition(name) {
             Some(definition) => match definition.route {
-                BuiltinRoute::Here(tool) => Ok(self.own(definition, tool)),
+                BuiltinRoute::Here(_) => Ok(self.own(definition)),
                 BuiltinRoute::Relay => self.external_call(definition, params, parts, version),
                 BuiltinRoute::Named => self.named_call(definition, params, parts, version),
             },
@@ -221,7 +221,7 @@ impl RouteQuery<'_> {
             return Ok(Own::over(definition.name, definition.gate, nothing));
         }
         let target = match self.own_definition(&call.tool).map(|own| (own, own.route)) {
-            Some((own, BuiltinRoute::Here(tool))) => self.own(own, tool),
+            Some((own, BuiltinRoute::Here(_))) => self.own(own),
             _ => self.find_as(&call.tool, LookupKey::Called(call.tool.clone()), version),
         };
         parts.called = Some(call.tool.into());

@@ -55,7 +55,7 @@ pub struct FreeUse {
 
 impl TargetDescription {
     /// Something that the daemon answers itself.
-    pub fn of_colibri(operation: &str, gate: Gate) -> TargetDescription {
+    pub(crate) fn of_colibri(operation: &str, gate: Gate) -> TargetDescription {
         TargetDescription {
             server: COLIBRI_ID.clone(),
             feature: Feature::Tool,
@@ -87,7 +87,7 @@ impl TargetDescription {
     }
 
     /// The same, known to its server by its operation.
-    pub fn by_own_name(self) -> TargetDescription {
+    pub(crate) fn by_own_name(self) -> TargetDescription {
         TargetDescription {
             own_name: Some(self.operation.clone()),
             ..self

@@ -1,0 +1,54 @@
+//! `colibri_next_task`.
+
+use super::super::arguments::{ArgumentError, LABEL_PATTERN, some_labels, whole};
+use super::super::summary::task_line;
+use super::prelude::*;
+use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY};
+use colibri_api::NextTask;
+
+/// The arguments of `colibri_next_task`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NextTaskArguments {
+    /// This task, not the next one; for people. An agent gets the one that is next for it.
+    #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
+    #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
+    task: Option<u32>,
+    /// Only a task that needs one of these, or nothing; for people. What an agent can do stands in its entry.
+    #[serde(default, deserialize_with = "some_labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>")]
+    #[schemars(with = "Vec<String>", length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
+    #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
+    capabilities: Option<Vec<String>>,
+    /// Where there is none of your own, one that others share with you: what it says is theirs. For people.
+    #[serde(default)]
+    shared: bool,
+}
+
+impl BuiltinTool for NextTaskArguments {
+    const NAME: &'static str = "colibri_next_task";
+    const TITLE: &'static str = "Claim the next task";
+    const DESCRIPTION: &'static str = "Claims the next of your queued tasks, the oldest of the highest priority, and gives it with the number \
+    of the claim; task is null where there is none to be had. An agent gets one at a time, a person's claim lasts 15 \
+    minutes from the last call on the task. Needs the write gate.";
+    const ACCESS: Access = Access::Work;
+    const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<NextTask>);
+
+    fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
+        let NextTaskArguments {
+            task,
+            capabilities,
+            shared,
+        } = self;
+        let BuiltinContext { board, who, .. } = context;
+        if who.agent.is_some() && (task.is_some() || capabilities.is_some() || shared) {
+            let why = "an agent is given the task that is next for it: leave task, capabilities and shared out";
+            return Err(ArgumentError(why.to_owned()).into());
+        }
+        let task = board.next(*who, task.map(u64::from), capabilities.as_deref(), shared)?;
+        let text = match &task {
+            Some(task) => format!("Claim {} of task {}", task.claim, task_line(task, who.uid)),
+            None => "There is no task to be had now.".to_owned(),
+        };
+        outcome(&text, &NextTask { task })
+    }
+}
