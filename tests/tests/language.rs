@@ -16,7 +16,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// The most lines of code of the product, without comments, blank lines and tests.
-const PRODUCT_LINES: usize = 85_100;
+const PRODUCT_LINES: usize = 85_500;
 /// The most lines of code of one file's product part.
 const FILE_LINES: usize = 500;
 /// The most type names that are defined in more than one file.

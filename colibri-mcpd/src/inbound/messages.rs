@@ -9,13 +9,9 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::daemon::Daemon;
-use crate::ops::agents::AgentRequest;
-use crate::ops::costs;
-use crate::ops::login::LoginRequest;
-use crate::ops::operator::OperatorRequest;
-use crate::ops::own_target::{CREATE_TASK, Own};
+use crate::ops::methods;
+use crate::ops::own_target::Own;
 use crate::ops::route;
-use crate::ops::watch::Watch;
 use crate::policy::Terms;
 use crate::relay::request_state::{self, ResumedCall, RetryBinding};
 use crate::relay::{
@@ -235,19 +231,7 @@ impl ClientMessages {
         }
         if is_ours {
             let daemon = self.daemon.clone();
-            let target = if let Some(watch) = Watch::read(&name, params) {
-                watch.map(|watch| Own::watch(daemon, &name, watch))
-            } else if let Some(request) = LoginRequest::read(&name, params) {
-                request.map(|request| Own::login(daemon, &name, request))
-            } else if let Some(request) = AgentRequest::read(&name, params) {
-                request.map(|request| Own::agent(daemon, &name, request))
-            } else if let Some(asked) = costs::read(&name, params) {
-                asked.map(|asked| Own::costs(daemon, &name, asked))
-            } else if name == CREATE_TASK {
-                Ok(Own::create_task(daemon))
-            } else {
-                OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order))
-            };
+            let target = methods::prepare(&name, params).map(|method| Own::method(daemon, method));
             let target = target.unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
             return Some(self.call((key, batch), (self.version(), None), parts, None, target));
         }

@@ -7,87 +7,106 @@ use std::time::Duration;
 use colibri_api::{AgentEventsRequest, AgentsResponse, OneAgent, SpawnAgentRequest, StopAgentRequest};
 use colibri_protocol::{AnswerBody, RpcError};
 use colibri_text::brief;
-use colibri_wire::{Json, json::string};
+use colibri_wire::json::string;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::operator;
+use serde::de::IgnoredAny;
+
+use super::method::{DaemonMethod, MethodCall};
 use super::stream::AnswerStream;
 use crate::agents::{AgentOrder, AgentWork, EventReader, Instance};
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::{Call, CallOutcome, Chain, Client};
+use crate::relay::{Call, CallOutcome, Client};
 
 /// The interval at which an instance is checked for a call that waits for a person, or for a stall: no line says so.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A request about agents.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AgentRequest {
-    /// `colibri/agents`.
-    List,
-    /// `colibri/spawn-agent`.
-    Spawn(SpawnAgentRequest),
-    /// `colibri/stop-agent`.
-    Stop(StopAgentRequest),
-    /// `colibri/agent-events`.
-    Events(AgentEventsRequest),
-}
+/// `colibri/agents`: the agents and instances that the caller may see.
+pub(super) struct ListAgents;
 
-impl AgentRequest {
-    /// Reads a request. `None`: it is another method.
-    ///
-    /// # Errors
-    /// -32602 for parameters that are not as they must be.
-    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<AgentRequest, RpcError>> {
-        match method {
-            "colibri/agents" => Some(Ok(AgentRequest::List)),
-            "colibri/spawn-agent" => Some(operator::strict(params).and_then(|asked: SpawnAgentRequest| {
-                if asked.task.is_some() && asked.prompt.is_some() {
-                    return Err(RpcError::invalid_params("params: either task or prompt, not both"));
-                }
-                Ok(AgentRequest::Spawn(asked))
-            })),
-            "colibri/stop-agent" => Some(operator::strict(params).map(AgentRequest::Stop)),
-            "colibri/agent-events" => Some(operator::strict(params).map(AgentRequest::Events)),
-            _ => None,
-        }
-    }
+impl DaemonMethod for ListAgents {
+    const NAME: &'static str = "colibri/agents";
+    const UNRECORDED: bool = true;
+    type Parameters = IgnoredAny;
 
-    /// The gate of the request: an agent works, as tools that change something do.
-    pub(crate) fn gate(&self) -> Gate {
-        match self {
-            AgentRequest::Spawn(_) => Gate::Write,
-            _ => Gate::None,
-        }
-    }
-}
-
-/// Answers a request.
-pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, request: &AgentRequest) {
-    let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
-    tokio::spawn(async move {
-        let caller = OperatorCaller::of(&daemon, &call.client);
-        let outcome = match request {
-            AgentRequest::Events(asked) => match open(&daemon, &caller, &asked.id).await {
-                Ok((instance, reader)) => {
-                    let stream = AnswerStream::begin(&daemon, &chain, call);
-                    return events(stream, caller, instance, reader, asked).await;
-                }
-                Err(why) => wrong(why),
-            },
-            AgentRequest::List => told(&AgentsResponse {
+    fn start(_: IgnoredAny, request: MethodCall) {
+        request.finish_blocking(|daemon, call| {
+            let caller = OperatorCaller::of(daemon, &call.client);
+            told(&AgentsResponse {
                 agents: daemon.agents.facts(caller.uid, caller.operator),
                 instances: daemon.agents.list(caller.uid, caller.operator),
-            }),
-            AgentRequest::Spawn(asked) => spawn(&daemon, &call, &caller, asked).await,
-            AgentRequest::Stop(StopAgentRequest { id }) => match daemon.agents.stop(&id, caller.uid, caller.operator) {
+            })
+        });
+    }
+}
+
+/// `colibri/spawn-agent`: an instance is started.
+pub(super) struct SpawnAgent;
+
+impl DaemonMethod for SpawnAgent {
+    const NAME: &'static str = "colibri/spawn-agent";
+    /// An agent works, as tools that change something do.
+    const GATE: Gate = Gate::Write;
+    const STRICT: bool = true;
+    type Parameters = SpawnAgentRequest;
+
+    fn check(asked: &SpawnAgentRequest) -> Result<(), RpcError> {
+        if asked.task.is_some() && asked.prompt.is_some() {
+            return Err(RpcError::invalid_params("params: either task or prompt, not both"));
+        }
+        Ok(())
+    }
+
+    fn start(asked: SpawnAgentRequest, request: MethodCall) {
+        tokio::spawn(async move {
+            let caller = OperatorCaller::of(&request.daemon, &request.call.client);
+            let outcome = spawn(&request.daemon, &request.call, &caller, asked).await;
+            request.finish(outcome);
+        });
+    }
+}
+
+/// `colibri/stop-agent`: an instance is ended.
+pub(super) struct StopAgent;
+
+impl DaemonMethod for StopAgent {
+    const NAME: &'static str = "colibri/stop-agent";
+    const STRICT: bool = true;
+    type Parameters = StopAgentRequest;
+
+    fn start(asked: StopAgentRequest, request: MethodCall) {
+        request.finish_blocking(move |daemon, call| {
+            let caller = OperatorCaller::of(daemon, &call.client);
+            match daemon.agents.stop(&asked.id, caller.uid, caller.operator) {
                 Ok(instance) => told(&OneAgent { instance }),
                 Err(why) => wrong(why),
-            },
-        };
-        chain.finish(vec![(call, outcome)]);
-    });
+            }
+        });
+    }
+}
+
+/// `colibri/agent-events`: the events of an instance, as a stream.
+pub(super) struct AgentEvents;
+
+impl DaemonMethod for AgentEvents {
+    const NAME: &'static str = "colibri/agent-events";
+    const STRICT: bool = true;
+    type Parameters = AgentEventsRequest;
+
+    fn start(asked: AgentEventsRequest, request: MethodCall) {
+        tokio::spawn(async move {
+            let caller = OperatorCaller::of(&request.daemon, &request.call.client);
+            match open(&request.daemon, &caller, &asked.id).await {
+                Ok((instance, reader)) => {
+                    let stream = AnswerStream::begin(request);
+                    events(stream, caller, instance, reader, asked).await;
+                }
+                Err(why) => request.finish(wrong(why)),
+            }
+        });
+    }
 }
 
 /// The requesting user.
@@ -263,29 +282,28 @@ fn as_notification(session: &str, line: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::method::read_parameters;
     use super::*;
+    use colibri_wire::Json;
 
     #[test]
     fn parameters_are_read_strictly() {
-        let read = |method: &str, params: &str| AgentRequest::read(method, Json::parse(params.as_bytes()).ok());
-        let spawn = |params| read("colibri/spawn-agent", params).unwrap();
-        assert_eq!(spawn(r#"{"agent":"a","task":3}"#).unwrap().gate(), Gate::Write);
+        fn is_read<M: DaemonMethod>(params: &str) -> bool {
+            read_parameters::<M>(Json::parse(params.as_bytes()).ok()).is_ok()
+        }
+        assert_eq!(SpawnAgent::GATE, Gate::Write);
+        assert!(is_read::<SpawnAgent>(r#"{"agent":"a","task":3}"#));
         for wrong in [
             "{}",
             r#"{"agent":"a","task":3,"prompt":"p"}"#,
             r#"{"agent":"a","uid":0}"#,
         ] {
-            assert!(spawn(wrong).is_err(), "{wrong}");
+            assert!(!is_read::<SpawnAgent>(wrong), "{wrong}");
         }
-        assert!(read("colibri/stop-agent", "{}").unwrap().is_err());
+        assert!(!is_read::<StopAgent>("{}"));
         let with_meta = r#"{"id":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
-        assert!(read("colibri/stop-agent", with_meta).unwrap().is_ok());
-        assert!(
-            read("colibri/agent-events", r#"{"id":"x","from":-1}"#)
-                .unwrap()
-                .is_err()
-        );
-        assert!(read("colibri/agent", "{}").is_none());
+        assert!(is_read::<StopAgent>(with_meta));
+        assert!(!is_read::<AgentEvents>(r#"{"id":"x","from":-1}"#));
     }
 
     #[test]

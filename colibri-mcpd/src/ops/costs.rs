@@ -1,55 +1,54 @@
 //! `colibri/costs`: operators are told what everybody cost, anybody else what they cost themselves.
 
-use std::sync::Arc;
-
 use colibri_api::{Costs, CostsBy, CostsRequest};
 
-use super::operator;
+use super::method::{DaemonMethod, MethodCall};
 use crate::daemon::Daemon;
-use crate::relay::{Call, CallOutcome, Chain};
+use crate::relay::CallOutcome;
 use crate::store::CostQuery;
 use colibri_protocol::{Code, Failure, RpcError};
-use colibri_wire::Json;
 
 /// The most rows of an answer.
 const MAX_ROWS: usize = 5000;
 
-/// Reads a request. `None`: it is another method.
-///
-/// # Errors
-/// -32602 for parameters that are not as they must be.
-pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<CostsRequest, RpcError>> {
-    let strictly = || {
-        let asked: CostsRequest = operator::strict(params)?;
+/// `colibri/costs`.
+pub(super) struct ShowCosts;
+
+impl DaemonMethod for ShowCosts {
+    const NAME: &'static str = "colibri/costs";
+    const UNRECORDED: bool = true;
+    const STRICT: bool = true;
+    type Parameters = CostsRequest;
+
+    fn check(asked: &CostsRequest) -> Result<(), RpcError> {
         if asked.unused && !asked.by.is_empty() && !asked.by.contains(&CostsBy::Tool) {
             return Err(RpcError::invalid_params(
                 "params: what is unused are tools, so that by must have \"tool\"",
             ));
         }
-        Ok(asked)
-    };
-    (method == "colibri/costs").then(strictly)
-}
+        Ok(())
+    }
 
-/// Answers a request.
-pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &CostsRequest) {
-    let (asked, daemon, chain) = (asked.clone(), daemon.clone(), chain.clone());
-    tokio::spawn(async move {
-        let uid = call.client.caller.uid;
-        // Adding up 400 days takes a while: the threads that wait for the disk are there for others too.
-        let turn = daemon.sums.of(uid, None).await;
-        if call.client.is_cancelled(&call.id) {
-            return chain.finish(vec![(call, CallOutcome::Cancelled)]);
-        }
-        let everybody = daemon.chain.rules.rights(&call.client).operator;
-        let told = tokio::task::spawn_blocking(move || tell(&daemon, (!everybody).then_some(uid), asked)).await;
-        drop(turn);
-        let outcome = match told.map_err(|error| error.to_string()).and_then(|told| told) {
-            Ok(costs) => CallOutcome::result(costs),
-            Err(why) => CallOutcome::Failed(Failure::new(Code::Internal, why)),
-        };
-        chain.finish(vec![(call, outcome)]);
-    });
+    fn start(asked: CostsRequest, request: MethodCall) {
+        tokio::spawn(async move {
+            let client = request.call.client.clone();
+            let uid = client.caller.uid;
+            // Adding up 400 days takes a while: the threads that wait for the disk are there for others too.
+            let slot = request.daemon.sums.of(uid, None).await;
+            if client.is_cancelled(&request.call.id) {
+                return request.finish(CallOutcome::Cancelled);
+            }
+            request.finish_blocking(move |daemon, call| {
+                let everybody = daemon.chain.rules.rights(&call.client).operator;
+                let told = tell(daemon, (!everybody).then_some(uid), asked);
+                drop(slot);
+                match told {
+                    Ok(costs) => CallOutcome::result(costs),
+                    Err(why) => CallOutcome::Failed(Failure::new(Code::Internal, why)),
+                }
+            });
+        });
+    }
 }
 
 fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> Result<Vec<u8>, String> {

@@ -6,38 +6,56 @@ use colibri_api::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, Lo
 use serde::Serialize;
 use tracing::info;
 
-use super::operator;
+use super::method::{DaemonMethod, MethodCall, check_operator};
 use crate::daemon::Daemon;
 use crate::oauth::{OauthAccount, TokenOwner};
 use crate::relay::{Call, CallOutcome, Client};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, RpcError};
 use colibri_text::brief;
-use colibri_wire::Json;
 
-/// A person's request about logins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LoginRequest {
-    /// `colibri/login`.
-    Start(LoginStartRequest),
-    /// `colibri/login-finish`.
-    Finish(LoginFinishRequest),
-    /// `colibri/logout`.
-    Out(LogoutRequest),
+/// `colibri/login`: a login at a server begins.
+pub(super) struct StartLogin;
+
+impl DaemonMethod for StartLogin {
+    const NAME: &'static str = "colibri/login";
+    type Parameters = LoginStartRequest;
+
+    fn start(asked: LoginStartRequest, request: MethodCall) {
+        tokio::spawn(async move {
+            let done = start(&request.daemon, &request.call, asked).await;
+            finish_request(request, done);
+        });
+    }
 }
 
-impl LoginRequest {
-    /// Reads a request. `None`: it is another method.
-    ///
-    /// # Errors
-    /// -32602 for parameters that are not as they must be.
-    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<LoginRequest, RpcError>> {
-        match method {
-            "colibri/login" => Some(operator::parameters(params).map(LoginRequest::Start)),
-            "colibri/login-finish" => Some(operator::parameters(params).map(LoginRequest::Finish)),
-            "colibri/logout" => Some(operator::parameters(params).map(LoginRequest::Out)),
-            _ => None,
-        }
+/// `colibri/login-finish`: the address to which the issuer led.
+pub(super) struct FinishLogin;
+
+impl DaemonMethod for FinishLogin {
+    const NAME: &'static str = "colibri/login-finish";
+    type Parameters = LoginFinishRequest;
+
+    fn start(asked: LoginFinishRequest, request: MethodCall) {
+        tokio::spawn(async move {
+            let done = finish(&request.daemon, &request.call, &asked.address).await;
+            finish_request(request, done);
+        });
+    }
+}
+
+/// `colibri/logout`: a login is given up.
+pub(super) struct LogoutMethod;
+
+impl DaemonMethod for LogoutMethod {
+    const NAME: &'static str = "colibri/logout";
+    type Parameters = LogoutRequest;
+
+    fn start(asked: LogoutRequest, request: MethodCall) {
+        tokio::spawn(async move {
+            let done = out(&request.daemon, &request.call, &asked.server).await;
+            finish_request(request, done);
+        });
     }
 }
 
@@ -55,25 +73,18 @@ impl From<String> for LoginRefusal {
     }
 }
 
-/// Answers a request.
-pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) -> CallOutcome {
-    let done = match request {
-        LoginRequest::Start(asked) => start(daemon, call, asked).await.and_then(|step| json(&step)),
-        LoginRequest::Finish(asked) => finish(daemon, call, &asked.address).await.and_then(|done| json(&done)),
-        LoginRequest::Out(asked) => out(daemon, call, &asked.server).await.and_then(|done| json(&done)),
-    };
-    match done {
+/// Ends a request with its answer.
+fn finish_request(request: MethodCall, done: Result<impl Serialize, LoginRefusal>) {
+    let unwritten = |error| LoginRefusal::Told(format!("the answer cannot be written: {error}"));
+    let outcome = match done.and_then(|done| serde_json::to_vec(&done).map_err(unwritten)) {
         Ok(result) => CallOutcome::result(result),
         Err(LoginRefusal::Policy(failure)) => CallOutcome::Failed(failure),
         // An issuer may repeat what it was shown, which is not always the caller's.
         Err(LoginRefusal::Told(why)) => CallOutcome::error(RpcError::invalid_params(
-            daemon.host.redactor().redact(&why).into_owned(),
+            request.daemon.host.redactor().redact(&why).into_owned(),
         )),
-    }
-}
-
-fn json(answer: &impl Serialize) -> Result<Vec<u8>, LoginRefusal> {
-    serde_json::to_vec(answer).map_err(|error| LoginRefusal::Told(format!("the answer cannot be written: {error}")))
+    };
+    request.finish(outcome);
 }
 
 /// The account of a caller at a server. One that serves everybody is the operators'.
@@ -88,7 +99,7 @@ fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServ
         return Err(format!("{id} is no server to log in to: it has a command, or headers with Authorization").into());
     };
     if account.owner() == TokenOwner::Everybody {
-        operator::check(daemon, client).map_err(LoginRefusal::Policy)?;
+        check_operator(daemon, client).map_err(LoginRefusal::Policy)?;
     }
     Ok((server.clone(), account))
 }

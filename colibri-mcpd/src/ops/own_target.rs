@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use colibri_api::{CostsRequest, CreatedTask};
 use parking_lot::Mutex;
 
-use super::agents::{self, AgentRequest};
-use super::costs;
 use super::listen;
-use super::login::{self, LoginRequest};
-use super::operator::{self, OperatorRequest};
+use super::method::{MethodCall, MethodEntry, MethodWork};
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
-use super::watch::{self, Watch};
 use crate::builtin::{self, AnswerBound, BuiltinDefinition, ToolSlots};
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
@@ -22,10 +17,6 @@ use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_protocol::{AnswerBody, AnswerShape, Failure, Feature, Method, Version, result_edits};
 use colibri_wire::{Json, RequestId};
-use serde_json::{Map, Value, json};
-
-/// The method by which a person's command creates a task.
-pub(crate) const CREATE_TASK: &str = "colibri/create-task";
 
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
@@ -38,12 +29,8 @@ enum OwnWork {
     List(Arc<Daemon>, Feature, Option<ListCursor>),
     Listen(Arc<Daemon>, RequestId, SubscriptionFilter),
     Tool(Arc<Daemon>, &'static BuiltinDefinition),
-    Operator(Arc<Daemon>, OperatorRequest),
-    Watch(Arc<Daemon>, Watch),
-    Login(Arc<Daemon>, LoginRequest),
-    Agent(Arc<Daemon>, AgentRequest),
-    Costs(Arc<Daemon>, CostsRequest),
-    CreateTask(Arc<Daemon>),
+    /// A method of the daemon's own, until it is answered, and the use of it.
+    Method(Arc<Daemon>, FreeUse, Mutex<Option<MethodWork>>),
 }
 
 impl OwnWork {
@@ -51,12 +38,7 @@ impl OwnWork {
     fn free_use(&self) -> FreeUse {
         match self {
             OwnWork::Tool(_, tool) => tool.rules.free,
-            OwnWork::Watch(_, Watch::Overview(_)) | OwnWork::Agent(_, AgentRequest::List) | OwnWork::Costs(..) => {
-                FreeUse {
-                    unrecorded: true,
-                    ..FreeUse::default()
-                }
-            }
+            OwnWork::Method(_, free, _) => *free,
             _ => FreeUse::default(),
         }
     }
@@ -106,35 +88,17 @@ impl Own {
         Own::target("subscriptions/listen", Gate::None, OwnWork::Listen(daemon, id, listen))
     }
 
-    /// An operator's method.
-    pub(crate) fn operator(daemon: Arc<Daemon>, method: &str, order: OperatorRequest) -> Arc<dyn CallTarget> {
-        Own::target(method, Gate::None, OwnWork::Operator(daemon, order))
-    }
-
-    /// An operator's method whose answer is a stream.
-    pub(crate) fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn CallTarget> {
-        Own::target(method, Gate::None, OwnWork::Watch(daemon, watch))
-    }
-
-    /// Answers requests about the caller's own login.
-    pub(crate) fn login(daemon: Arc<Daemon>, method: &str, request: LoginRequest) -> Arc<dyn CallTarget> {
-        Own::target(method, Gate::None, OwnWork::Login(daemon, request))
-    }
-
-    /// A request about agents.
-    pub(crate) fn agent(daemon: Arc<Daemon>, method: &str, request: AgentRequest) -> Arc<dyn CallTarget> {
-        Own::target(method, request.gate(), OwnWork::Agent(daemon, request))
-    }
-
-    /// Answers requests about costs.
-    pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsRequest) -> Arc<dyn CallTarget> {
-        Own::target(method, Gate::None, OwnWork::Costs(daemon, asked))
-    }
-
-    /// `colibri/create-task`: as `colibri_create_task`, by a person's own command, which no model calls. It may share the
-    /// task without asking anybody.
-    pub(crate) fn create_task(daemon: Arc<Daemon>) -> Arc<dyn CallTarget> {
-        Own::target(CREATE_TASK, Gate::Write, OwnWork::CreateTask(daemon))
+    /// A method of the daemon's own, whose parameters were read.
+    pub(crate) fn method(daemon: Arc<Daemon>, (entry, work): (&MethodEntry, MethodWork)) -> Arc<dyn CallTarget> {
+        let free = FreeUse {
+            unrecorded: entry.is_unrecorded,
+            ..FreeUse::default()
+        };
+        Own::target(
+            entry.name,
+            entry.gate,
+            OwnWork::Method(daemon, free, Mutex::new(Some(work))),
+        )
     }
 
     /// A call of a tool of ours.
@@ -174,23 +138,14 @@ impl CallTarget for Own {
                 });
             }
             OwnWork::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
-            OwnWork::Operator(daemon, order) => {
-                let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
-                // Files are read and the disk is waited for: not on a thread that serves clients.
-                tokio::task::spawn_blocking(move || {
-                    let outcome = operator::answer(&daemon, &call, &order);
-                    chain.finish(vec![(call, outcome)]);
-                });
-            }
-            OwnWork::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
-            OwnWork::Agent(daemon, request) => agents::start(daemon, chain, call, request),
-            OwnWork::CreateTask(daemon) => create_task(daemon.clone(), chain.clone(), call),
-            OwnWork::Costs(daemon, asked) => costs::start(daemon, chain, call, asked),
-            OwnWork::Login(daemon, request) => {
-                let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
-                tokio::spawn(async move {
-                    let outcome = login::answer(&daemon, &call, request).await;
-                    chain.finish(vec![(call, outcome)]);
+            OwnWork::Method(daemon, _, work) => {
+                let Some(work) = work.lock().take() else {
+                    return chain.finish(vec![(call, CallOutcome::Cancelled)]);
+                };
+                work(MethodCall {
+                    daemon: daemon.clone(),
+                    chain: chain.clone(),
+                    call,
                 });
             }
             OwnWork::Tool(daemon, tool) => {
@@ -261,32 +216,6 @@ fn answer_tool(
         chain.finish(vec![(call, outcome)]);
         // What was read is counted now: who is next finds what is left.
         drop(slot);
-    });
-}
-
-/// Answers `colibri/create-task` in its caller's turn, as a tool of ours.
-fn create_task(daemon: Arc<Daemon>, chain: Arc<Chain>, call: Box<Call>) {
-    tokio::spawn(async move {
-        let turn = daemon.tools.of(call.client.caller.uid, None).await;
-        // The store waits for the disk: not on a thread that serves clients.
-        tokio::task::spawn_blocking(move || {
-            let params = call.parts.params.clone();
-            let params = params.and_then(|params| Json::part(&call.frame, params));
-            let actor = TaskActor::of(&daemon, &call.client);
-            let share = |name: &str| actor.share(&daemon, name);
-            let outcome = match operator::strict::<Map<String, Value>>(params) {
-                Err(error) => CallOutcome::error(error),
-                Ok(params) => {
-                    let arguments = Value::Object(params).to_string();
-                    match builtin::create_task(&daemon.board, actor.doer(), Some(arguments.as_bytes()), &share) {
-                        Ok(task) => CallOutcome::result(json!(CreatedTask { task }).to_string().into_bytes()),
-                        Err(failure) => CallOutcome::Failed(failure),
-                    }
-                }
-            };
-            chain.finish(vec![(call, outcome)]);
-            drop(turn);
-        });
     });
 }
 

@@ -8,9 +8,10 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::frames::{notification, raw};
+use super::method::MethodCall;
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
-use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
+use crate::relay::{CallOutcome, Chain, Client, SuspendedCall};
 use colibri_protocol::AnswerBody;
 
 /// Bytes queued for a client from which on it gets no more until it has read.
@@ -32,13 +33,14 @@ pub(super) struct AnswerStream {
 
 impl AnswerStream {
     /// Begins to answer a call so.
-    pub(super) fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> AnswerStream {
+    pub(super) fn begin(request: MethodCall) -> AnswerStream {
+        let MethodCall { daemon, chain, call } = request;
         let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
-        let held = SuspendedCall::hold(chain, call);
+        let held = SuspendedCall::hold(&chain, call);
         daemon.connections.hold(&client, &held);
         AnswerStream {
-            daemon: daemon.clone(),
-            chain: chain.clone(),
+            daemon,
+            chain,
             client,
             held,
             id,

@@ -7,20 +7,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::{OverviewRequest, TapLagged, TapRequest, Tapping, WatchTasksRequest};
+use colibri_api::{OverviewRequest, TapLagged, TapRequest, Tapping};
 use serde_json::json;
 use tokio::time::sleep;
 
+use serde::de::IgnoredAny;
+
 use super::frames::{Describer, SHORT};
+use super::method::{DaemonMethod, MethodCall, check_operator};
 use super::stream::AnswerStream;
-use super::{operator, overview, watch_notices, watch_tasks};
+use super::{overview, watch_notices};
 use crate::daemon::Daemon;
-use crate::relay::{Call, CallOutcome, Chain};
+use crate::relay::{Call, CallOutcome};
 use crate::servers::tap::{MAX_TAPS, Tap, TapBatch};
 use crate::servers::{HostedServer, Viewer};
 use colibri_protocol::{Code, Failure, RpcError};
 use colibri_trail::{Detail, EventName};
-use colibri_wire::Json;
 
 /// The bytes that a notification holds beside the frame, at most.
 const AROUND: usize = 16 * 1024;
@@ -31,68 +33,23 @@ const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// The most records of the trail in an overview.
 const MAX_TAIL: u64 = 200;
 
-/// The watched topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// `colibri/tap`: the frames of a server.
-    Tap(TapRequest),
-    /// `colibri/overview`: the state of everything.
-    Overview(OverviewRequest),
-    /// `colibri/watch-notices`: what happens.
-    Notices,
-    /// `colibri/watch-tasks`: changes of tasks; for everybody, of their own.
-    Tasks(WatchTasksRequest),
-}
+/// `colibri/tap`: the frames of a server.
+pub(super) struct TapServer;
 
-impl Watch {
-    /// Reads a request. `None`: it is another method.
-    ///
-    /// # Errors
-    /// -32602 for parameters that are not as they must be.
-    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Watch, RpcError>> {
-        match method {
-            "colibri/tap" => Some(operator::parameters(params).map(Watch::Tap)),
-            "colibri/watch-notices" => Some(Ok(Watch::Notices)),
-            "colibri/watch-tasks" => Some(operator::parameters(params).map(Watch::Tasks)),
-            "colibri/overview" => Some(operator::parameters(params).and_then(|asked: OverviewRequest| {
-                if asked.every_ms.is_some_and(|every| !EVERY_MS.contains(&every)) {
-                    return Err(RpcError::invalid_params(format!(
-                        "params.every_ms must be a number of milliseconds, {} to {}",
-                        EVERY_MS.start(),
-                        EVERY_MS.end()
-                    )));
-                }
-                if asked.tail > MAX_TAIL {
-                    return Err(RpcError::invalid_params(format!("params.tail must be 0 to {MAX_TAIL}")));
-                }
-                Ok(Watch::Overview(asked))
-            })),
-            _ => None,
-        }
-    }
-}
+impl DaemonMethod for TapServer {
+    const NAME: &'static str = "colibri/tap";
+    type Parameters = TapRequest;
 
-/// Answers a request: with a stream, with one result, or with what stands against it.
-pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, watch: &Watch) {
-    let refuse = |call, outcome| chain.finish(vec![(call, outcome)]);
-    if let Watch::Tasks(asked) = watch {
-        return watch_tasks::start(daemon, chain, call, asked);
-    }
-    if let Err(failure) = operator::check(daemon, &call.client) {
-        return refuse(call, CallOutcome::Failed(failure));
-    }
-    match watch {
-        Watch::Tasks(_) => {}
-        Watch::Notices => {
-            // From here on, so that nothing is missed that happens from now on.
-            let notices = daemon.notices.watch();
-            tokio::spawn(watch_notices::tell(AnswerStream::begin(daemon, chain, call), notices));
+    fn start(asked: TapRequest, request: MethodCall) {
+        if let Err(failure) = check_operator(&request.daemon, &request.call.client) {
+            return request.finish(CallOutcome::Failed(failure));
         }
-        Watch::Tap(TapRequest { server, full }) => match open(daemon, &call, server, *full) {
-            Err(outcome) => refuse(call, outcome),
+        match open(&request.daemon, &request.call, &asked.server, asked.full) {
+            Err(outcome) => request.finish(outcome),
             Ok((server, tap)) => {
-                let describer = describer(&call, &server, *full, daemon.limits.frame);
-                let stream = AnswerStream::begin(daemon, chain, call);
+                let frame = request.daemon.limits.frame;
+                let describer = describer(&request.call, &server, asked.full, frame);
+                let stream = AnswerStream::begin(request);
                 let begun = Tapping {
                     tap: stream.id(),
                     server: server.spec.id.to_string(),
@@ -103,22 +60,64 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
                     tokio::spawn(frames(stream, tap, describer));
                 }
             }
-        },
-        Watch::Overview(OverviewRequest { every_ms: None, tail }) => {
-            let (daemon, chain, tail) = (daemon.clone(), chain.clone(), *tail);
-            let operator = call.client.caller.uid;
-            tokio::task::spawn_blocking(move || {
-                let overview = json!(overview::of(&daemon, Some(operator), tail));
-                chain.finish(vec![(call, CallOutcome::result(overview.to_string().into_bytes()))]);
-            });
         }
-        Watch::Overview(OverviewRequest {
-            every_ms: Some(every),
-            tail,
-        }) => {
-            let stream = AnswerStream::begin(daemon, chain, call);
-            tokio::spawn(overviews(stream, Duration::from_millis(*every), *tail));
+    }
+}
+
+/// `colibri/overview`: the state of everything, once or as a stream.
+pub(super) struct OverviewMethod;
+
+impl DaemonMethod for OverviewMethod {
+    const NAME: &'static str = "colibri/overview";
+    const UNRECORDED: bool = true;
+    type Parameters = OverviewRequest;
+
+    fn check(asked: &OverviewRequest) -> Result<(), RpcError> {
+        if asked.every_ms.is_some_and(|every| !EVERY_MS.contains(&every)) {
+            return Err(RpcError::invalid_params(format!(
+                "params.every_ms must be a number of milliseconds, {} to {}",
+                EVERY_MS.start(),
+                EVERY_MS.end()
+            )));
         }
+        if asked.tail > MAX_TAIL {
+            return Err(RpcError::invalid_params(format!("params.tail must be 0 to {MAX_TAIL}")));
+        }
+        Ok(())
+    }
+
+    fn start(asked: OverviewRequest, request: MethodCall) {
+        if let Err(failure) = check_operator(&request.daemon, &request.call.client) {
+            return request.finish(CallOutcome::Failed(failure));
+        }
+        let tail = asked.tail;
+        match asked.every_ms {
+            None => request.finish_blocking(move |daemon, call| {
+                let overview = json!(overview::of(daemon, Some(call.client.caller.uid), tail));
+                CallOutcome::result(overview.to_string().into_bytes())
+            }),
+            Some(every) => {
+                let stream = AnswerStream::begin(request);
+                tokio::spawn(overviews(stream, Duration::from_millis(every), tail));
+            }
+        }
+    }
+}
+
+/// `colibri/watch-notices`: events as they happen.
+pub(super) struct WatchNotices;
+
+impl DaemonMethod for WatchNotices {
+    const NAME: &'static str = "colibri/watch-notices";
+    type Parameters = IgnoredAny;
+
+    fn start(_: IgnoredAny, request: MethodCall) {
+        if let Err(failure) = check_operator(&request.daemon, &request.call.client) {
+            return request.finish(CallOutcome::Failed(failure));
+        }
+        // From here on, so that nothing is missed that happens from now on.
+        let notices = request.daemon.notices.watch();
+        tokio::spawn(watch_notices::tell(AnswerStream::begin(request), notices));
     }
 }
 
@@ -163,7 +162,7 @@ fn describer(call: &Call, server: &HostedServer, full: bool, frame: usize) -> De
 
 /// The reason for which a stream must end: an operator's right can be taken away.
 fn refused(stream: &AnswerStream) -> Option<&'static str> {
-    let refused = operator::check(&stream.daemon, &stream.client).is_err();
+    let refused = check_operator(&stream.daemon, &stream.client).is_err();
     refused.then_some("you are no operator any more")
 }
 
@@ -236,33 +235,32 @@ async fn overviews(stream: AnswerStream, every: Duration, tail: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::method::read_parameters;
     use super::*;
+    use colibri_wire::Json;
 
-    fn read(method: &str, params: &str) -> Option<Result<Watch, RpcError>> {
-        Watch::read(method, Json::parse(params.as_bytes()).ok())
+    fn read<M: DaemonMethod>(params: &str) -> Result<M::Parameters, RpcError> {
+        read_parameters::<M>(Json::parse(params.as_bytes()).ok())
     }
 
     #[test]
     fn parameters_are_read_strictly() {
-        let tap = |params| read("colibri/tap", params).unwrap();
+        let tap = read::<TapServer>;
         let server = "git".to_owned();
         assert_eq!(
             tap(r#"{"server":"git","full":true}"#).unwrap(),
-            Watch::Tap(TapRequest { server, full: true })
+            TapRequest { server, full: true }
         );
         for wrong in [r#"{}"#, r#"{"server":1}"#, r#"{"server":"git","full":1}"#, "[]"] {
             assert!(tap(wrong).is_err(), "{wrong}");
         }
-        let overview = |params| read("colibri/overview", params).unwrap();
-        assert_eq!(overview("{}").unwrap(), Watch::Overview(OverviewRequest::default()));
+        let overview = read::<OverviewMethod>;
+        assert_eq!(overview("{}").unwrap(), OverviewRequest::default());
         let asked = OverviewRequest {
             every_ms: Some(2000),
             tail: 9,
         };
-        assert_eq!(
-            overview(r#"{"every_ms":2000,"tail":9}"#).unwrap(),
-            Watch::Overview(asked)
-        );
+        assert_eq!(overview(r#"{"every_ms":2000,"tail":9}"#).unwrap(), asked);
         for wrong in [
             r#"{"every_ms":0}"#,
             r#"{"every_ms":60001}"#,
@@ -272,6 +270,5 @@ mod tests {
         ] {
             assert!(overview(wrong).is_err(), "{wrong}");
         }
-        assert!(read("colibri/approvals", "{}").is_none());
     }
 }

@@ -6,7 +6,7 @@ use colibri_api::{Notice, NoticeNotification, NoticesLagged, NoticesSubscribed};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::operator;
+use super::method::check_operator;
 use super::stream::AnswerStream;
 
 /// Streams notices, until somebody ends it.
@@ -20,7 +20,7 @@ pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>
             () = stream.held.over() => return,
             told = notices.recv() => told,
         };
-        if operator::check(&stream.daemon, &stream.client).is_err() {
+        if check_operator(&stream.daemon, &stream.client).is_err() {
             return stream.end("you are no operator any more");
         }
         if !stream.has_room().await {

@@ -6,40 +6,47 @@ use colibri_api::{TaskChanged, TasksLagged, TasksSubscribed, WatchTasksRequest};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::method::{DaemonMethod, MethodCall};
 use super::stream::AnswerStream;
 use super::task_actor::TaskActor;
 use crate::board::TaskChange;
-use crate::daemon::Daemon;
-use crate::relay::{Call, CallOutcome, Chain};
+use crate::relay::CallOutcome;
 use colibri_protocol::{Code, Failure};
 
-/// Begins to tell.
-pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &WatchTasksRequest) {
-    let (daemon, chain, wanted) = (daemon.clone(), chain.clone(), asked.task);
-    tokio::spawn(async move {
-        // From here on, so that nothing is missed between what is read and what is told.
-        let changes = daemon.board.watch();
-        let (board, client) = (daemon.clone(), call.client.clone());
-        // The store is read: not on a thread that serves clients.
-        let read = tokio::task::spawn_blocking(move || {
-            let actor = TaskActor::of(&board, &client);
-            let one = |id| board.board.task(actor.doer(), id).map(|(task, _)| task);
-            wanted.map(one).transpose()
-        });
-        let refused = match read.await {
-            Ok(Ok(task)) => {
-                let stream = AnswerStream::begin(&daemon, &chain, call);
-                let watch = stream.id();
-                if stream.send("colibri/watching-tasks", &TasksSubscribed { watch, task }) {
-                    tell(stream, changes, wanted).await;
+/// `colibri/watch-tasks`.
+pub(super) struct WatchTasks;
+
+impl DaemonMethod for WatchTasks {
+    const NAME: &'static str = "colibri/watch-tasks";
+    type Parameters = WatchTasksRequest;
+
+    fn start(asked: WatchTasksRequest, request: MethodCall) {
+        let wanted = asked.task;
+        tokio::spawn(async move {
+            // Subscribed before the task is read, so that no change is missed in between.
+            let changes = request.daemon.board.watch();
+            let (daemon, client) = (request.daemon.clone(), request.call.client.clone());
+            // The store is read: not on a thread that serves clients.
+            let read = tokio::task::spawn_blocking(move || {
+                let actor = TaskActor::of(&daemon, &client);
+                let one = |id| daemon.board.task(actor.doer(), id).map(|(task, _)| task);
+                wanted.map(one).transpose()
+            });
+            let refused = match read.await {
+                Ok(Ok(task)) => {
+                    let stream = AnswerStream::begin(request);
+                    let watch = stream.id();
+                    if stream.send("colibri/watching-tasks", &TasksSubscribed { watch, task }) {
+                        tell(stream, changes, wanted).await;
+                    }
+                    return;
                 }
-                return;
-            }
-            Ok(Err(error)) => Failure::from(error),
-            Err(error) => Failure::new(Code::Internal, error.to_string()),
-        };
-        chain.finish(vec![(call, CallOutcome::Failed(refused))]);
-    });
+                Ok(Err(error)) => Failure::from(error),
+                Err(error) => Failure::new(Code::Internal, error.to_string()),
+            };
+            request.finish(CallOutcome::Failed(refused));
+        });
+    }
 }
 
 async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, wanted: Option<u64>) {

@@ -1,0 +1,122 @@
+//! A method of the daemon beyond MCP's, `colibri/…`: on the clients' socket, at no agent socket.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::daemon::Daemon;
+use crate::policy::{Gate, Rights};
+use crate::relay::{Call, CallOutcome, Chain, Client};
+use colibri_protocol::{Code, Failure, RpcError};
+use colibri_text::brief;
+use colibri_wire::Json;
+
+/// A method of the daemon beyond MCP's.
+pub(super) trait DaemonMethod: 'static {
+    /// The method's name.
+    const NAME: &'static str;
+    /// The gate in front of it.
+    const GATE: Gate = Gate::None;
+    /// True if it is answered where nothing can be recorded: it only reads the daemon's own state.
+    const UNRECORDED: bool = false;
+    /// True if unknown parameters are refused.
+    const STRICT: bool = false;
+    /// The parameters of a request.
+    type Parameters: DeserializeOwned + Send + Sync + 'static;
+
+    /// Checks the parameters beyond their types.
+    ///
+    /// # Errors
+    /// -32602, with the first fault.
+    fn check(_: &Self::Parameters) -> Result<(), RpcError> {
+        Ok(())
+    }
+
+    /// Begins to answer a request, which [`Chain::finish`] ends.
+    fn start(parameters: Self::Parameters, request: MethodCall);
+}
+
+/// A request to be answered.
+pub(crate) struct MethodCall {
+    pub daemon: Arc<Daemon>,
+    pub chain: Arc<Chain>,
+    pub call: Box<Call>,
+}
+
+/// The answer to one request, whose parameters were read.
+pub(crate) type MethodWork = Box<dyn FnOnce(MethodCall) + Send + Sync>;
+
+/// A row of the table of methods.
+pub(crate) struct MethodEntry {
+    pub(crate) name: &'static str,
+    pub(crate) gate: Gate,
+    pub(crate) is_unrecorded: bool,
+    /// Reads the parameters of a request.
+    pub(crate) prepare: fn(Option<Json<'_>>) -> Result<MethodWork, RpcError>,
+}
+
+impl MethodEntry {
+    /// The row of a method.
+    pub(super) const fn of<M: DaemonMethod>() -> MethodEntry {
+        MethodEntry {
+            name: M::NAME,
+            gate: M::GATE,
+            is_unrecorded: M::UNRECORDED,
+            prepare: |params| {
+                let parameters = read_parameters::<M>(params)?;
+                Ok(Box::new(move |request| M::start(parameters, request)))
+            },
+        }
+    }
+}
+
+impl MethodCall {
+    /// Ends the request.
+    pub(super) fn finish(self, outcome: CallOutcome) {
+        self.chain.finish(vec![(self.call, outcome)]);
+    }
+
+    /// Answers on a thread that may read files and wait for the disk.
+    pub(super) fn finish_blocking(self, answer: impl FnOnce(&Arc<Daemon>, &Call) -> CallOutcome + Send + 'static) {
+        tokio::task::spawn_blocking(move || {
+            let outcome = answer(&self.daemon, &self.call);
+            self.finish(outcome);
+        });
+    }
+}
+
+/// Reads the parameters of a method. The `_meta` that every request of 2026-07-28 has is none of them.
+///
+/// # Errors
+/// -32602, with the first fault.
+pub(super) fn read_parameters<M: DaemonMethod>(params: Option<Json<'_>>) -> Result<M::Parameters, RpcError> {
+    let wrong =
+        |error: serde_json::Error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200)));
+    let text = params.map_or("{}", |params| params.text());
+    let parameters = if M::STRICT {
+        let mut members: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
+        members.remove("_meta");
+        serde_json::from_value(Value::Object(members)).map_err(wrong)?
+    } else {
+        serde_json::from_str(text).map_err(wrong)?
+    };
+    M::check(&parameters)?;
+    Ok(parameters)
+}
+
+/// The rights of a caller who is an operator.
+///
+/// # Errors
+/// [`Code::PolicyDenied`], for everybody else.
+pub(super) fn check_operator(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
+    let rights = daemon.chain.rules.rights(client);
+    if rights.operator {
+        return Ok(rights);
+    }
+    let clients = daemon.config.clients.display();
+    let why = format!("this method is for operators: root, and who has \"operator\": true in {clients}");
+    Err(Failure::new(Code::PolicyDenied, why)
+        .by_rule(format!("{clients}: operator"))
+        .advising("ask an operator, or root, to do it"))
+}
