@@ -2,7 +2,6 @@
 
 use super::super::arguments::{text, whole};
 use super::super::summary::one_task;
-use super::MAX_REASON;
 use super::prelude::*;
 use colibri_api::OneTask;
 

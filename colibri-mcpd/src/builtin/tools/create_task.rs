@@ -5,7 +5,6 @@ use super::super::context::ParseShare;
 use super::super::summary::created;
 use super::super::tool::ConfirmRule;
 use super::prelude::*;
-use super::{priority, source};
 use crate::board::{Board, BoardActor};
 use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE};
 use colibri_api::{CreatedTask, NewTask, Task, TaskStatus};

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::super::arguments::{ArgumentError, given, name, object, read};
 use super::super::tool::{Access, BuiltinDefinition, BuiltinRoute, BuiltinRules};
-use super::{MAX_EXTERNAL_TOOL_NAME, MAX_SERVER_ID};
+use super::prelude::{MAX_EXTERNAL_TOOL_NAME, MAX_SERVER_ID};
 
 /// The tool's name.
 pub(in super::super) const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";

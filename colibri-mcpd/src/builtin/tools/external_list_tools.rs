@@ -4,7 +4,6 @@ use super::super::arguments::{ObjectMembers, name, quoted};
 use super::super::context::ExternalTool;
 use super::super::summary::{MAX_SUMMARY_TEXT, push_line, push_list, unseen_line};
 use super::super::tool::AnswerBound;
-use super::MAX_SERVER_ID;
 use super::prelude::*;
 use colibri_api::{ServerTools, UnseenServer};
 use colibri_protocol::Code;

@@ -3,7 +3,6 @@
 use super::super::arguments::{name, whole};
 use super::super::summary::{push_line, push_list, unseen_line, written};
 use super::super::tool::AnswerBound;
-use super::MAX_SERVER_ID;
 use super::prelude::*;
 use colibri_api::FoundTools;
 use colibri_text::counted;

@@ -3,7 +3,6 @@
 use super::super::arguments::{ArgumentError, LABEL_PATTERN, label, labels, text};
 use super::super::summary::created;
 use super::prelude::*;
-use super::source;
 use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_TITLE, PRIORITY_DEFAULT};
 use colibri_api::{CreatedTask, NewTask, TaskStatus};
 

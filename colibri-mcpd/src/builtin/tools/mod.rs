@@ -14,6 +14,7 @@ mod list_skills;
 mod list_tasks;
 mod named_call;
 mod next_task;
+mod prelude;
 mod read_result;
 mod release_task;
 mod schedule_task;
@@ -23,35 +24,15 @@ mod start_task;
 mod status;
 mod tool_schema;
 
-/// The names that nearly every tool needs.
-mod prelude {
-    pub(super) use super::super::context::BuiltinContext;
-    pub(super) use super::super::summary::{ToolOutcome, outcome};
-    pub(super) use super::super::tool::{Access, BuiltinRules, BuiltinTool};
-    pub(super) use colibri_api::schema::of_answer;
-    pub(super) use colibri_protocol::Failure;
-    pub(super) use schemars::JsonSchema;
-    pub(super) use serde::Deserialize;
-    pub(super) use serde_json::Value;
-}
-
 use std::sync::LazyLock;
 
 use super::tool::BuiltinDefinition;
-use crate::store::PRIORITY_DEFAULT;
 
 pub(crate) use create_task::create_task;
 pub(crate) use external_call::parse_external_call;
 pub(crate) use named_call::parse_named_call;
 #[cfg(test)]
 pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL};
-
-/// The most characters of a server id.
-const MAX_SERVER_ID: usize = 32;
-/// The most characters of an external tool's own name.
-const MAX_EXTERNAL_TOOL_NAME: usize = 1024;
-/// The most characters of a reason.
-const MAX_REASON: usize = 1000;
 
 /// Our tools, in the order of `tools/list`.
 static DEFINITIONS: LazyLock<Vec<BuiltinDefinition>> = LazyLock::new(|| {
@@ -89,14 +70,4 @@ pub fn definitions() -> &'static [BuiltinDefinition] {
 /// The definition of the tool of this name.
 pub fn definition(name: &str) -> Option<&'static BuiltinDefinition> {
     definitions().iter().find(|definition| definition.name == name)
-}
-
-/// The default source of a task.
-fn source() -> String {
-    "mcp".to_owned()
-}
-
-/// The default priority of a task.
-fn priority() -> u32 {
-    PRIORITY_DEFAULT.into()
 }

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::super::arguments::{ArgumentError, given, name, object, read};
 use super::super::tool::{Access, BuiltinDefinition, BuiltinRoute, BuiltinRules};
-use super::MAX_EXTERNAL_TOOL_NAME;
 use super::external_call::EXTERNAL_CALL_TOOL;
+use super::prelude::MAX_EXTERNAL_TOOL_NAME;
 
 /// The tool's name.
 pub(in super::super) const CALL_TOOL: &str = "colibri_call_tool";

@@ -2,7 +2,6 @@
 
 use super::super::arguments::{ArgumentError, text, whole};
 use super::super::summary::one_task;
-use super::MAX_REASON;
 use super::prelude::*;
 use colibri_api::OneTask;
 

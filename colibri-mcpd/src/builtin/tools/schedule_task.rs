@@ -3,7 +3,6 @@
 use super::super::arguments::{ArgumentError, LABEL_PATTERN, given, label, labels, name, some_line, text, whole};
 use super::super::summary::{MAX_SUMMARY_TEXT, push_list};
 use super::prelude::*;
-use super::priority;
 use crate::board::{Board, BoardActor};
 use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE};
 use colibri_api::{NewTask, Schedule, ScheduledCall, ScheduledWork, Schedules, TaskStatus, Timing};

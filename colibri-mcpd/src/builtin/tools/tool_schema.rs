@@ -3,7 +3,6 @@
 use super::super::arguments::name;
 use super::super::summary::written;
 use super::super::tool::AnswerBound;
-use super::MAX_EXTERNAL_TOOL_NAME;
 use super::prelude::*;
 use crate::relay::no_such_tool;
 
