@@ -185,6 +185,23 @@ fn a_task_survives_its_client_and_keeps_its_process() {
 }
 
 #[test]
+fn a_task_stays_with_its_process_when_its_servers_entry_changes() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    let id = begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned();
+    let entry = place.fixture("fix", &["--speak", MODERN], json!({ "timeout_ms": 20_000 }));
+    place.registry(&json!({ "fix": entry }));
+    daemon.reload();
+    // A call goes to a process of the new entry.
+    let called = client.ask("tools/call", json!({ "name": "fix__echo", "arguments": {} }));
+    assert!(called["result"].is_object(), "{called}");
+    assert_eq!(place.started("fix").len(), 2);
+    let got = about(&mut client, "tasks/get", &id);
+    assert_eq!(got["result"]["status"], "working", "{got}");
+}
+
+#[test]
 fn a_task_nobody_asked_for_is_refused_and_cancelled() {
     let place = place(json!({}));
     let daemon = place.start(&[]);

@@ -24,7 +24,7 @@ impl ServerHost {
     /// The process that has a task, and its server; `None`: the task went with the process.
     fn process_of(&self, task: &TaskOwner) -> Option<(Arc<HostedServer>, Arc<ServerSession>)> {
         let server = self.servers().get(&*task.server).cloned()?;
-        let process = server.session(task.process)?;
+        let process = task.process.clone()?.downcast::<ServerSession>().ok()?;
         (!process.has_ended()).then_some((server, process))
     }
 

@@ -393,7 +393,7 @@ impl ServerSession {
                 return Err(answers.refuse_task().of_server(&*self.spec.id));
             }
         }
-        let process = (self.number, &self.spec.id);
+        let process = (self.clone() as Arc<_>, self.number, &self.spec.id);
         match self.spec.context.tasks().seen(
             process,
             call.client.caller.uid,

@@ -205,13 +205,6 @@ impl HostedServer {
         self.inner().is_starting()
     }
 
-    /// The running process with this number of the daemon's.
-    pub fn session(&self, number: u64) -> Option<Arc<ServerSession>> {
-        let inner = self.inner();
-        let process = inner.running().find(|(_, session)| session.number == number);
-        process.map(|(_, session)| session.clone())
-    }
-
     /// Its processes.
     pub fn sessions(&self) -> Vec<(ProcessKey, Arc<ServerSession>)> {
         let inner = self.inner();

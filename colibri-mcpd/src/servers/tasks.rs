@@ -4,9 +4,10 @@
 //! it can do nothing with it, since it is good for the user alone whose call became the task. A task that is open
 //! counts as in flight: its process is not ended for being idle.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use colibri_text::hex;
@@ -40,11 +41,15 @@ struct ServerTask {
     uid: u32,
     server: Arc<str>,
     tool: Box<str>,
-    process: u64,
+    /// The process that has it. It may be one that gets no new calls, and of a server that its entry's change replaced.
+    process: (u64, Weak<ProcessHandle>),
     own: Box<str>,
     until: Instant,
     is_over: bool,
 }
+
+/// A process, whose type the sessions know: they use this file.
+type ProcessHandle = dyn Any + Send + Sync;
 
 /// A task that a client asks for.
 pub struct TaskOwner {
@@ -54,8 +59,8 @@ pub struct TaskOwner {
     pub tool: Box<str>,
     /// The server's own id of the task.
     pub own: Box<str>,
-    /// The daemon's number of the process that has it.
-    pub process: u64,
+    /// The process that has it. `None`: it is gone, and the task with it.
+    pub process: Option<Arc<ProcessHandle>>,
 }
 
 impl KnownTask {
@@ -65,7 +70,7 @@ impl KnownTask {
             if !goes(task) {
                 return true;
             }
-            ours.remove(&(task.process, task.uid, task.own.clone()));
+            ours.remove(&(task.process.0, task.uid, task.own.clone()));
             false
         });
     }
@@ -90,13 +95,14 @@ impl Default for ServerTasks {
 }
 
 impl ServerTasks {
-    /// Our id of a task that a process of a server tells a user of, who called this tool of it. A new one is remembered.
+    /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of it.
+    /// A new one is remembered.
     ///
     /// # Errors
     /// As many are remembered as may be: how many.
     pub(super) fn seen(
         &self,
-        (process, server): (u64, &Arc<str>),
+        (process, number, server): (Arc<ProcessHandle>, u64, &Arc<str>),
         uid: u32,
         tool: &str,
         task: &tasks::UpstreamTask<'_>,
@@ -104,7 +110,7 @@ impl ServerTasks {
         let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
         let until = Instant::now() + life;
         let mut known = self.known.lock();
-        let key = (process, uid, Box::from(&*task.id));
+        let key = (number, uid, Box::from(&*task.id));
         if let Some(ours) = known.ours.get(&key).cloned() {
             if let Some(seen) = known.tasks.get_mut(&ours) {
                 seen.is_over |= task.is_over;
@@ -127,7 +133,7 @@ impl ServerTasks {
             uid,
             server: server.clone(),
             tool: tool.into(),
-            process,
+            process: (number, Arc::downgrade(&process)),
             own: key.2.clone(),
             until,
             is_over: task.is_over,
@@ -156,7 +162,7 @@ impl ServerTasks {
             server: task.server.clone(),
             tool: task.tool.clone(),
             own: task.own.clone(),
-            process: task.process,
+            process: task.process.1.upgrade(),
         })
     }
 
@@ -169,7 +175,7 @@ impl ServerTasks {
         let open = known
             .tasks
             .values()
-            .filter(|task| task.process == process && !task.is_over);
+            .filter(|task| task.process.0 == process && !task.is_over);
         open.map(|task| task.until)
             .max()
             .filter(|until| *until > Instant::now())
