@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ServerHost;
 use crate::policy::Rights;
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription};
-use crate::servers::{HostedServer, ServerSession, TaskOwner};
+use crate::servers::{ServerSession, TaskOwner};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.
@@ -21,17 +21,10 @@ impl ServerHost {
         task.filter(|task| sees(rights, &task.server, &task.tool))
     }
 
-    /// The process that has a task, and its server; `None`: the task went with the process.
-    fn process_of(&self, task: &TaskOwner) -> Option<(Arc<HostedServer>, Arc<ServerSession>)> {
-        let server = self.servers().get(&*task.server).cloned()?;
-        let process = task.process.clone()?.downcast::<ServerSession>().ok()?;
-        (!process.has_ended()).then_some((server, process))
-    }
-
     /// The process that has a task of a user with these rights, and its server's own id of it.
     pub(crate) fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
         let task = self.find_task(uid, id, rights)?;
-        Some((self.process_of(&task)?.1, task.own.into()))
+        Some((process_of(&task)?, task.own.into()))
     }
 
     /// The target that answers the request of a user with these rights about a task.
@@ -44,7 +37,8 @@ impl ServerHost {
                 "no such task: it is not known here, or its time is over; call the tool again",
             ));
         };
-        let Some((server, process)) = self.process_of(&task) else {
+        let server = self.servers().get(&*task.server).cloned();
+        let (Some(process), Some(server)) = (process_of(&task), server) else {
             return Err(RpcError::invalid_params(format!(
                 "the task is lost: the process of {} that had it has ended; call {} again",
                 task.server, task.tool
@@ -56,6 +50,12 @@ impl ServerHost {
         };
         Ok(Arc::new(HostTask { description, process }))
     }
+}
+
+/// The process that has a task; `None`: the task went with it.
+fn process_of(task: &TaskOwner) -> Option<Arc<ServerSession>> {
+    let process = task.process.clone()?.downcast::<ServerSession>().ok()?;
+    (!process.has_ended()).then_some(process)
 }
 
 /// True if a task of this tool is there: what an agent may not call it may not ask after either, whoever called it.
