@@ -285,9 +285,8 @@ pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
 
 /// True if a tool's definition has an `outputSchema`.
 fn has_output_schema(definition: &[u8]) -> bool {
-    memchr::memmem::find(definition, b"outputSchema").is_some()
-        && Json::part(definition, 0..definition.len())
-            .is_some_and(|definition| definition.get("outputSchema").is_some())
+    let definition = Json::part(definition, 0..definition.len());
+    definition.is_some_and(|definition| definition.get("outputSchema").is_some())
 }
 
 /// The arguments that a tool's definition has repeated in header fields.
