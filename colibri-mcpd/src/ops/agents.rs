@@ -9,9 +9,8 @@ use colibri_protocol::{AnswerBody, RpcError};
 use colibri_text::brief;
 use colibri_wire::json::string;
 use serde::Serialize;
-use tokio::time::sleep;
-
 use serde::de::IgnoredAny;
+use tokio::time::sleep;
 
 use super::method::{DaemonMethod, MethodCall};
 use super::stream::AnswerStream;

@@ -16,8 +16,8 @@ pub(super) struct CreateTaskMethod;
 impl DaemonMethod for CreateTaskMethod {
     const NAME: &'static str = "colibri/create-task";
     const GATE: Gate = Gate::Write;
-    /// The arguments of `colibri_create_task`, as they are written.
     const STRICT: bool = true;
+    /// The arguments of `colibri_create_task`, as they are written.
     type Parameters = Map<String, Value>;
 
     fn start(arguments: Self::Parameters, request: MethodCall) {

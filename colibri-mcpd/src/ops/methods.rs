@@ -8,8 +8,8 @@ use colibri_wire::Json;
 /// The methods: a new one is a row here and a file beside this one.
 const METHODS: &[MethodEntry] = &[
     MethodEntry::of::<operator::Approvals>(),
-    MethodEntry::of::<operator::Approve>(),
-    MethodEntry::of::<operator::Deny>(),
+    MethodEntry::of::<operator::DecideMethod<true>>(),
+    MethodEntry::of::<operator::DecideMethod<false>>(),
     MethodEntry::of::<operator::Reload>(),
     MethodEntry::of::<operator::RestartMethod>(),
     MethodEntry::of::<pins::ListPins>(),

@@ -8,9 +8,8 @@ use colibri_api::{
     RestartResponse,
 };
 use serde::Serialize;
-use tracing::{error, info};
-
 use serde::de::IgnoredAny;
+use tracing::{error, info};
 
 use super::method::{DaemonMethod, MethodCall, check_operator};
 use super::reload::reload;
@@ -35,30 +34,16 @@ impl DaemonMethod for Approvals {
     }
 }
 
-/// `colibri/approve`: a waiting call is allowed.
-pub(super) struct Approve;
+/// `colibri/approve` and `colibri/deny`: a waiting call is allowed, or refused.
+pub(super) struct DecideMethod<const APPROVE: bool>;
 
-impl DaemonMethod for Approve {
-    const NAME: &'static str = "colibri/approve";
+impl<const APPROVE: bool> DaemonMethod for DecideMethod<APPROVE> {
+    const NAME: &'static str = if APPROVE { "colibri/approve" } else { "colibri/deny" };
     type Parameters = DecisionRequest;
 
     fn start(asked: DecisionRequest, request: MethodCall) {
         answer_operator(request, move |daemon, operator| {
-            decide(daemon, &asked.id, true, operator)
-        });
-    }
-}
-
-/// `colibri/deny`: a waiting call is refused.
-pub(super) struct Deny;
-
-impl DaemonMethod for Deny {
-    const NAME: &'static str = "colibri/deny";
-    type Parameters = DecisionRequest;
-
-    fn start(asked: DecisionRequest, request: MethodCall) {
-        answer_operator(request, move |daemon, operator| {
-            decide(daemon, &asked.id, false, operator)
+            decide(daemon, &asked.id, APPROVE, operator)
         });
     }
 }

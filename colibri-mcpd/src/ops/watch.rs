@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_api::{OverviewRequest, TapLagged, TapRequest, Tapping};
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::time::sleep;
-
-use serde::de::IgnoredAny;
 
 use super::frames::{Describer, SHORT};
 use super::method::{DaemonMethod, MethodCall, check_operator};

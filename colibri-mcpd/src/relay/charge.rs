@@ -62,7 +62,7 @@ fn payer(call: &Call) -> Payer<'_> {
 /// The ledger line of a call.
 fn line(call: &Call) -> CostLine<'_> {
     let described = call.target.description();
-    let operation = Some(&*described.operation).filter(|_| call.target.description().is_named);
+    let operation = Some(&*described.operation).filter(|_| described.is_named);
     let (method, tool) = match call.method {
         Some(method @ Method::ToolsCall) => (method.as_str(), operation.unwrap_or_default()),
         Some(method) => (method.as_str(), ""),
