@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser};
 use hyper::Uri;
@@ -156,10 +157,10 @@ pub struct DaemonFlags {
 }
 
 /// Reads a host name, as a `Host` header has it before the port.
-fn http_host(text: &str) -> Result<String, String> {
+fn http_host(text: &str) -> anyhow::Result<String> {
     let is_host = text.parse().is_ok_and(|authority: Authority| authority.host() == text);
     let name = is_host.then(|| text.to_owned());
-    name.ok_or_else(|| "it is no host name: leave out the scheme, the port and the path".to_owned())
+    name.context("it is no host name: leave out the scheme, the port and the path")
 }
 
 /// A refusal of the command line that repeats nothing of the webhook's URL, in which a token may be.
@@ -173,25 +174,25 @@ pub(crate) fn without_url(mut refusal: clap::Error) -> clap::Error {
 }
 
 /// Reads the webhook's URL.
-fn webhook_url(text: &str) -> Result<Uri, String> {
-    let no_url = || "it is no URL that can be connected to".to_owned();
-    check_url(text)?;
+fn webhook_url(text: &str) -> anyhow::Result<Uri> {
+    let no_url = || anyhow!("it is no URL that can be connected to");
+    check_url(text).map_err(anyhow::Error::msg)?;
     let url: Uri = text.parse().map_err(|_| no_url())?;
     UrlOrigin::of(&url).map_err(|_| no_url())?;
     Ok(url)
 }
 
 /// Reads addresses that a URL may lead to.
-fn addresses(text: &str) -> Result<AllowedTarget, String> {
+fn addresses(text: &str) -> anyhow::Result<AllowedTarget> {
     let wanted = "it must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
-    AllowedTarget::parse(text).ok_or_else(|| wanted.to_owned())
+    AllowedTarget::parse(text).context(wanted)
 }
 
 /// Reads a model's name.
-fn model_name(text: &str) -> Result<String, String> {
+fn model_name(text: &str) -> anyhow::Result<String> {
     let is_name = (1..=MAX_MODEL).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     let name = is_name.then(|| text.to_owned());
-    name.ok_or_else(|| format!("it is no model's name: 1 to {MAX_MODEL} visible characters of ASCII, without spaces"))
+    name.with_context(|| format!("it is no model's name: 1 to {MAX_MODEL} visible characters of ASCII, without spaces"))
 }
 
 /// The settings that the daemon runs with.
@@ -267,11 +268,11 @@ pub struct DaemonConfig {
 ///
 /// # Errors
 /// Another value: it must not be taken for either.
-pub fn switch(name: &str) -> Result<bool, String> {
+pub fn switch(name: &str) -> anyhow::Result<bool> {
     match std::env::var(name).as_deref() {
         Err(std::env::VarError::NotPresent) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
-        _ => Err(format!("{name} must be 0 or 1")),
+        _ => Err(anyhow!("{name} must be 0 or 1")),
     }
 }
 
@@ -297,7 +298,7 @@ impl DaemonFlags {
     ///
     /// # Errors
     /// A variable that is neither 0 nor 1.
-    pub fn resolve(self) -> Result<DaemonConfig, String> {
+    pub fn resolve(self) -> anyhow::Result<DaemonConfig> {
         let own = self.private.then(paths::private);
         let path = |flag: Option<PathBuf>, of_own: fn(&Private) -> &PathBuf, default: fn() -> PathBuf| {
             flag.unwrap_or_else(|| own.as_ref().map_or_else(default, |own| of_own(own).clone()))

@@ -74,7 +74,7 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
     }
     let config = match flags.resolve() {
         Ok(config) => config,
-        Err(message) => return fail(EXIT_CONFIG, &message),
+        Err(error) => return fail(EXIT_CONFIG, &format!("{error:#}")),
     };
     if check {
         return match check::configuration(&config) {
@@ -98,6 +98,10 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// An exit status (sysexits(3)) and what to say with it.
 pub type RunFailure = (u8, String);
+
+fn configuration_failure(error: anyhow::Error) -> RunFailure {
+    (EXIT_CONFIG, format!("{error:#}"))
+}
 
 fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
     let system = |what: &str| {
@@ -204,14 +208,14 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 /// # Errors
 /// The exit status, and what to say with it.
 pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>) -> Result<(), RunFailure> {
-    let sources = SourceMetadata::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
+    let sources = SourceMetadata::recall(&config).map_err(configuration_failure)?;
     let secrets = Arc::new(SecretStore::beside(&config.registry));
     let webhook = config
         .webhook
         .as_ref()
         .map(|settings| Webhook::open(settings, &secrets));
-    let webhook = webhook.transpose().map_err(|error| (EXIT_CONFIG, error))?;
-    let files = sources.read(&config).map_err(|error| (EXIT_CONFIG, error))?;
+    let webhook = webhook.transpose().map_err(configuration_failure)?;
+    let files = sources.read(&config).map_err(configuration_failure)?;
     sources.remember(&config, &files);
     let SourceFiles {
         clients,
@@ -289,7 +293,7 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         let (chain, ledger) = (chain.clone(), chain.ledger.clone());
         let record: Box<model::RecordEvent> = Box::new(move |event, details| {
             let recorded = chain.recorder.event(event, details);
-            recorded.map_err(|error| error.to_string())
+            recorded.map_err(anyhow::Error::msg)
         });
         ModelRelays::new(record, ledger, budget.clone(), secrets.clone())
     };
@@ -329,7 +333,7 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         error!("what users have spent since a while ago was not kept: {error}");
     }
     if let Err(error) = write_costs(&daemon).await {
-        error!("the last costs were not kept: {error}");
+        error!("the last costs were not kept: {error:#}");
     }
     if let Err(error) = daemon.chain.close() {
         error!("the trail was not sealed: {error}");
@@ -346,7 +350,7 @@ async fn keep_costs(daemon: &Arc<Daemon>) {
         let written = write_costs(daemon).await;
         match &written {
             // Said once: what cannot be written now cannot be for long.
-            Err(error) if was_written => warn!("costs are counted and not yet kept: {error}"),
+            Err(error) if was_written => warn!("costs are counted and not yet kept: {error:#}"),
             Ok(()) if !was_written => info!("costs are kept again"),
             _ => {}
         }
@@ -354,12 +358,12 @@ async fn keep_costs(daemon: &Arc<Daemon>) {
     }
 }
 
-async fn write_costs(daemon: &Arc<Daemon>) -> Result<(), String> {
+async fn write_costs(daemon: &Arc<Daemon>) -> anyhow::Result<()> {
     let daemon = daemon.clone();
     // The disk is waited for: not on a thread that serves clients.
     let written = tokio::task::spawn_blocking(move || daemon.chain.ledger.write(&daemon.store)).await;
-    let written = written.map_err(|error| error.to_string())?;
-    written.map_err(|error| error.to_string())
+    let written = written.map_err(anyhow::Error::msg)?;
+    written.map_err(anyhow::Error::msg)
 }
 
 /// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used

@@ -18,7 +18,7 @@ impl Spawns for Arc<AgentRoster> {
         self.candidates_for(person)
     }
 
-    fn spawn(&self, agent: &str, person: u32, task: u64) -> Result<(), String> {
+    fn spawn(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()> {
         let caller = Caller::of_account(person)?;
         let order = AgentOrder {
             person: caller,
@@ -29,7 +29,7 @@ impl Spawns for Arc<AgentRoster> {
         let (agents, agent) = (self.clone(), agent.to_owned());
         tokio::spawn(async move {
             if let Err(why) = agents.start(begun).await {
-                warn!(agent, task, "an agent was not started for a task: {why}");
+                warn!(agent, task, "an agent was not started for a task: {why:#}");
             }
         });
         Ok(())

@@ -1,5 +1,6 @@
 //! The work of an instance: a prompt as a task, and a task as a line on its standard input.
 
+use anyhow::bail;
 use colibri_api::{NewTask, Task, TaskStatus};
 use colibri_text::brief;
 use serde_json::json;
@@ -16,14 +17,14 @@ const NEXT: &str = "Call colibri_next_task, do what it says, and end with colibr
 ///
 /// # Errors
 /// It is empty, or too long.
-pub(super) fn task_of(prompt: &str, uid: u32) -> Result<NewTask, String> {
+pub(super) fn task_of(prompt: &str, uid: u32) -> anyhow::Result<NewTask> {
     let first = prompt.trim().lines().next().unwrap_or_default();
     let length = prompt.chars().count();
     if first.is_empty() || length > MAX_DESCRIPTION {
-        return Err(format!(
+        bail!(
             "a prompt must have 1 to {MAX_DESCRIPTION} characters, and it has {length}: put more into a file that the \
              agent can read, and say where it is"
-        ));
+        );
     }
     Ok(NewTask {
         title: brief(first, MAX_TITLE),

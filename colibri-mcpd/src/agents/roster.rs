@@ -1,5 +1,6 @@
 //! All agents of the registry, and their instances.
 
+use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -298,17 +299,18 @@ impl AgentRoster {
         id: &str,
         session: &str,
         (entry, uid): (&AgentEntry, u32),
-    ) -> Result<AgentPlace, String> {
+    ) -> anyhow::Result<AgentPlace> {
         let mut instances = self.instances.lock();
         if instances.closed {
-            return Err("the daemon is ending and starts no agents".to_owned());
+            bail!("the daemon is ending and starts no agents");
         }
         let running = instances.running.values().filter(|slot| *slot.agent == *id).count();
         if running >= entry.max as usize {
-            return Err(format!(
+            bail!(
                 "{id} is not started: {} of it run already, and its entry allows {} (max): stop one, or wait until one ends",
-                running, entry.max
-            ));
+                running,
+                entry.max
+            );
         }
         let slot = AgentSlot {
             agent: id.into(),
@@ -329,12 +331,12 @@ impl AgentRoster {
     ///
     /// # Errors
     /// There is none that this caller may stop.
-    pub fn stop(&self, session: &str, by: u32, operator: bool) -> Result<AgentInstance, String> {
+    pub fn stop(&self, session: &str, by: u32, operator: bool) -> anyhow::Result<AgentInstance> {
         let unknown = || {
             let session = colibri_text::brief(session, 40);
             format!("there is no instance {session} of yours: colibri-mcp agent list shows those there are")
         };
-        let seen = self.one(session, by, operator).ok_or_else(unknown)?;
+        let seen = self.one(session, by, operator).with_context(unknown)?;
         let Some(instance) = self.instance(session).filter(|instance| !instance.has_ended()) else {
             return Ok(seen);
         };

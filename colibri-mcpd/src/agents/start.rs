@@ -1,5 +1,6 @@
 //! The start of an instance: its task, its ways out, its process; and what follows its end.
 
+use anyhow::{Context as _, bail};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,11 +75,11 @@ impl AgentRoster {
         id: &str,
         order: AgentOrder,
         work: AgentWork,
-    ) -> Result<Arc<Instance>, String> {
+    ) -> anyhow::Result<Arc<Instance>> {
         let (agents, id) = (self.clone(), id.to_owned());
         // The board waits for the disk: not on a thread that serves clients.
         let begun = tokio::task::spawn_blocking(move || agents.begin(&id, order, work)).await;
-        let begun = begun.map_err(|error| format!("the start broke off: {error}"))??;
+        let begun = begun.context("the start broke off")??;
         self.clone().start(begun).await
     }
 
@@ -88,24 +89,24 @@ impl AgentRoster {
         id: &str,
         order: AgentOrder,
         work: AgentWork,
-    ) -> Result<StartingInstance, String> {
+    ) -> anyhow::Result<StartingInstance> {
         let person = order.person;
         let entries = self.entries();
         let agent = entries
             .get(id)
             .filter(|agent| order.operator || is_user(&agent.entry, person.uid))
-            .ok_or_else(|| {
+            .with_context(|| {
                 let id = colibri_text::brief(id, 64);
                 format!("there is no agent \"{id}\" that you may run: colibri-mcp agent list shows those there are")
             })?;
         if let Some(why) = self.refusal(agent) {
-            return Err(format!("{id} is not started: {why}"));
+            bail!("{id} is not started: {why}");
         }
         let new = match &work {
             AgentWork::Prompt(prompt) => Some(task_of(prompt, person.uid)?),
             _ => None,
         };
-        let session = session_id().map_err(|error| format!("no session id: {error}"))?;
+        let session = session_id().context("no session id")?;
         let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
         let board = &self.parts.board;
         let groups = agent
@@ -121,7 +122,7 @@ impl AgentRoster {
             (_, Some(new)) => board.create(doer, new, Some(&session)).map(Some),
             (_, None) => Ok(None),
         };
-        let task = task.map_err(|error| format!("{id} is not started: {error}"))?;
+        let task = task.with_context(|| format!("{id} is not started"))?;
         Ok(StartingInstance {
             agent: id.into(),
             session: session.into(),
@@ -134,7 +135,7 @@ impl AgentRoster {
     }
 
     /// Starts what was begun. Where that fails, what it was to do is as it was before.
-    pub(super) async fn start(self: Arc<Self>, begun: StartingInstance) -> Result<Arc<Instance>, String> {
+    pub(super) async fn start(self: Arc<Self>, begun: StartingInstance) -> anyhow::Result<Arc<Instance>> {
         let (session, order) = (begun.session.clone(), begun.order);
         let made = begun.task.as_ref().filter(|_| begun.prompted).map(|task| task.id);
         let agent = begun.agent.to_string();
@@ -144,7 +145,7 @@ impl AgentRoster {
         }
         if let Err(why) = &started {
             self.failed_starts().insert(agent, Instant::now());
-            let (agents, why) = (self.clone(), why.clone());
+            let (agents, why) = (self.clone(), format!("{why:#}"));
             let undone = tokio::task::spawn_blocking(move || {
                 let board = &agents.parts.board;
                 if let Err(error) = board.start_failed(&session) {
@@ -160,7 +161,7 @@ impl AgentRoster {
         started
     }
 
-    async fn start_process(self: Arc<Self>, begun: StartingInstance) -> Result<Arc<Instance>, String> {
+    async fn start_process(self: Arc<Self>, begun: StartingInstance) -> anyhow::Result<Arc<Instance>> {
         let StartingInstance {
             agent: id,
             session,
@@ -188,7 +189,7 @@ impl AgentRoster {
         let instance = Instance::new(door, entry, uid, task.map(|task| task.id), jail);
         let instance = Arc::new(instance);
         let writer = self.shelf.writer(&session);
-        let writer = writer.map_err(|error| format!("{id} is not started: its events cannot be kept: {error}"))?;
+        let writer = writer.with_context(|| format!("{id} is not started: its events cannot be kept"))?;
         self.record_start(&instance, order)
             .inspect_err(|_| self.shelf.forget(&session))?;
         // Before it runs: whatever becomes of this daemon, the next one knows of it.
@@ -206,7 +207,7 @@ impl AgentRoster {
                 let why = self.parts.secrets.redactor().redact(&why).into_owned();
                 self.record_end(&instance, &why, "");
                 self.shelf.forget(&session);
-                return Err(format!("{id} is not started: {why}"));
+                bail!("{id} is not started: {why}");
             }
         };
         instance.known().is_unbounded = spawned.process.is_unbounded();
@@ -289,23 +290,22 @@ impl AgentRoster {
         door: &Arc<AgentSocket>,
         entry: &Arc<AgentEntry>,
         person: Caller,
-    ) -> Result<InstanceListeners, String> {
+    ) -> anyhow::Result<InstanceListeners> {
         let (id, starting) = (&door.agent, "the daemon is still starting: try again");
-        let doors = self.doors.get().ok_or(starting)?;
+        let doors = self.doors.get().context(starting)?;
         let made = doors.open(door.clone(), person);
-        let (directory, open) =
-            made.map_err(|error| format!("{id} is not started: its door cannot be made: {error}"))?;
+        let (directory, open) = made.with_context(|| format!("{id} is not started: its door cannot be made"))?;
         let mut opened = vec![open];
         if entry.model.is_some() {
-            let models = self.models.get().ok_or(starting)?;
+            let models = self.models.get().context(starting)?;
             let relay = models.open(&directory.join("model.sock"), entry, door.clone(), person);
-            opened.push(relay.map_err(|error| format!("{id} is not started: its model cannot be reached: {error}"))?);
+            opened.push(relay.with_context(|| format!("{id} is not started: its model cannot be reached"))?);
         }
         Ok((directory, opened))
     }
 
     /// The process to start.
-    fn launch_spec(&self, door: &AgentSocket, entry: &AgentEntry, directory: &Path) -> Result<LaunchSpec, String> {
+    fn launch_spec(&self, door: &AgentSocket, entry: &AgentEntry, directory: &Path) -> anyhow::Result<LaunchSpec> {
         let command: &StdioCommand = &entry.command;
         if command.jail.is_some() {
             return Ok(LaunchSpec::Jailed(JailConfig {
@@ -315,8 +315,8 @@ impl AgentRoster {
             }));
         }
         let resolved = self.parts.secrets.resolve(&command.env);
-        let mut environment = resolved.map_err(|error| format!("{} is not started: {error}", door.agent))?;
-        let directory = std::path::absolute(directory).map_err(|error| error.to_string())?;
+        let mut environment = resolved.with_context(|| format!("{} is not started", door.agent))?;
+        let directory = std::path::absolute(directory)?;
         let mut name = |variable: &str, socket: &str| {
             let path = directory.join(socket).display().to_string();
             environment
@@ -337,7 +337,7 @@ impl AgentRoster {
         })
     }
 
-    fn record_start(&self, instance: &Instance, order: AgentOrder) -> Result<(), String> {
+    fn record_start(&self, instance: &Instance, order: AgentOrder) -> anyhow::Result<()> {
         let (agent, session) = (&instance.door.agent, instance.session());
         let mut details = vec![
             ("agent", Detail::Text(agent)),
@@ -351,7 +351,7 @@ impl AgentRoster {
         details.extend(instance.task.map(|task| ("task", Detail::Number(task))));
         details.extend(instance.jail.as_deref().map(|jail| ("jail", Detail::Text(jail))));
         let recorded = self.parts.chain.recorder.event(EventName::AgentStarted, &details);
-        recorded.map_err(|error| format!("{agent} is not started: its start cannot be recorded: {error}"))
+        recorded.with_context(|| format!("{agent} is not started: its start cannot be recorded"))
     }
 
     fn record_end(&self, instance: &Instance, reason: &str, sha256: &str) {

@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    async fn spawn<F>(&self, work: AgentWork, acts: impl FnOnce(Wires) -> F + Send + 'static) -> Result<String, String>
+    async fn spawn<F>(&self, work: AgentWork, acts: impl FnOnce(Wires) -> F + Send + 'static) -> anyhow::Result<String>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -458,20 +458,26 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
         let _ = wires.exit.send(ServerExit::Status(0));
     };
     let session = world.spawn(AgentWork::Next, waits).await.unwrap();
-    let full = world.spawn(AgentWork::Next, waits).await.unwrap_err();
+    let full = world.spawn(AgentWork::Next, waits).await.unwrap_err().to_string();
     assert!(full.contains("1 of it run already") && full.contains("(max)"), "{full}");
     let stranger = AgentOrder {
         person: Caller { uid: 8, ..ORDER.person },
         ..ORDER
     };
-    let unknown = world.agents.spawn("a", stranger, AgentWork::Next).await.err().unwrap();
+    let unknown = world
+        .agents
+        .spawn("a", stranger, AgentWork::Next)
+        .await
+        .err()
+        .unwrap()
+        .to_string();
     assert!(unknown.contains("no agent \"a\" that you may run"), "{unknown}");
     assert!(world.agents.facts(8, false).is_empty() && world.agents.list(8, false).is_empty());
     assert_eq!(
         (world.agents.facts(8, true).len(), world.agents.list(8, true).len()),
         (1, 1)
     );
-    let not_yours = world.agents.stop(&session, 8, false).unwrap_err();
+    let not_yours = world.agents.stop(&session, 8, false).unwrap_err().to_string();
     assert!(not_yours.contains("no instance"), "{not_yours}");
     assert_eq!(world.agents.count(), 1);
 
@@ -483,7 +489,13 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
             .unwrap()
             .contains("its entry has changed; it goes on under the old one")
     );
-    let disabled = world.agents.spawn("a", ORDER, AgentWork::Next).await.err().unwrap();
+    let disabled = world
+        .agents
+        .spawn("a", ORDER, AgentWork::Next)
+        .await
+        .err()
+        .unwrap()
+        .to_string();
     assert!(disabled.contains("disabled"), "{disabled}");
     world.agents.load(&LoadedRegistry::default());
     let seen = world.agents.one(&session, 7, false).unwrap();
@@ -493,7 +505,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     let seen = world.agents.one(&session, 7, false).unwrap();
     assert_eq!(seen.reason.as_deref(), Some("stopped: the daemon ended"));
     world.agents.load(&registry(""));
-    let late = world.spawn(AgentWork::Next, waits).await.unwrap_err();
+    let late = world.spawn(AgentWork::Next, waits).await.unwrap_err().to_string();
     assert!(late.contains("daemon is ending"), "{late}");
 }
 
@@ -513,7 +525,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
     };
     let task = board.create(doer(), new, None).unwrap();
     for work in [AgentWork::Task(task.id), AgentWork::Prompt("p".to_owned())] {
-        let why = world.agents.spawn("a", ORDER, work).await.err().unwrap();
+        let why = world.agents.spawn("a", ORDER, work).await.err().unwrap().to_string();
         assert!(why.starts_with("a is not started: the helper was killed"), "{why}");
     }
     let (task, _) = board.task(doer(), task.id).unwrap();
@@ -521,7 +533,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
     let (made, _) = board.task(doer(), 2).unwrap();
     assert_eq!(made.said.status, TaskStatus::Cancelled);
     let missing = world.agents.spawn("a", ORDER, AgentWork::Task(99)).await.err().unwrap();
-    assert!(missing.contains("99"), "{missing}");
+    assert!(format!("{missing:#}").contains("99"), "{missing:#}");
     assert_eq!(world.agents.count(), 0);
     let left = std::fs::read_dir(world.directory.path().join("agents")).unwrap();
     assert_eq!(left.count(), 0, "nothing is kept of what never ran");
@@ -543,7 +555,13 @@ async fn a_host_agent_is_told_where_its_door_is() {
 #[tokio::test(start_paused = true)]
 async fn a_jailed_agent_is_started_only_where_its_door_can_be_found() {
     let world = World::new(r#","jail":{"path":"/roots/a"}"#);
-    let refused = world.agents.spawn("a", ORDER, AgentWork::Next).await.err().unwrap();
+    let refused = world
+        .agents
+        .spawn("a", ORDER, AgentWork::Next)
+        .await
+        .err()
+        .unwrap()
+        .to_string();
     assert!(
         refused.contains("/var/run/colibri") && refused.contains("/none/c.sock"),
         "{refused}"

@@ -29,7 +29,7 @@ pub trait Spawns: Send + Sync {
     ///
     /// # Errors
     /// Why it is not started; the task then is not reserved.
-    fn spawn(&self, agent: &str, person: u32, task: u64) -> Result<(), String>;
+    fn spawn(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()>;
 }
 
 /// The number of a task's needs that an agent meets. The score is |required ∩ capabilities| / |required|; of one task

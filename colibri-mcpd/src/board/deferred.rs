@@ -21,7 +21,7 @@ impl Defers for Board {
 
     /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
     /// caller, and they are few.
-    fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> Result<u64, String> {
+    fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> anyhow::Result<u64> {
         let door = client.door.as_deref();
         let who = BoardActor {
             uid: client.caller.uid,
@@ -41,7 +41,7 @@ impl Defers for Board {
         };
         let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
         let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));
-        task.map(|task| task.id).map_err(|error| error.to_string())
+        task.map(|task| task.id).map_err(anyhow::Error::msg)
     }
 }
 

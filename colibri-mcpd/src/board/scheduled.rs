@@ -154,7 +154,7 @@ impl Board {
         }
         let caller = match Caller::of_account(schedule.created_by) {
             Ok(caller) => caller,
-            Err(why) => return Ok(Some(why)),
+            Err(why) => return Ok(Some(format!("{why:#}"))),
         };
         let rules = self.rules();
         let closed = !rules.gates.load().is_open(Gate::Write)

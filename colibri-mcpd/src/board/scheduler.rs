@@ -110,7 +110,7 @@ impl Board {
                         let kept = self
                             .store
                             .reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
-                        kept.map(drop).map_err(|error| error.to_string())
+                        kept.map(drop).map_err(anyhow::Error::msg)
                     }
                     None => {
                         let one = candidates.iter_mut().find(|one| one.agent == agent);
@@ -131,7 +131,7 @@ impl Board {
                         info!(task = task.id, agent, uid = person, "chosen for the task");
                         *load.entry(agent).or_default() += 1;
                     }
-                    Err(why) => warn!(task = task.id, agent, uid = person, "not given to the agent: {why}"),
+                    Err(why) => warn!(task = task.id, agent, uid = person, "not given to the agent: {why:#}"),
                 }
             }
         }

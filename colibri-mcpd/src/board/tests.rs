@@ -56,9 +56,9 @@ impl Spawns for Fake {
         }
     }
 
-    fn spawn(&self, agent: &str, person: u32, task: u64) -> Result<(), String> {
+    fn spawn(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()> {
         if self.fails {
-            return Err("it cannot".to_owned());
+            anyhow::bail!("it cannot");
         }
         let board = self.board.lock().unwrap().clone().unwrap();
         let mut started = self.started.lock().unwrap();

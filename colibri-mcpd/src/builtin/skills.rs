@@ -3,6 +3,7 @@
 //! A skill directory may belong to somebody the daemon does not trust, so nothing below a configured directory is
 //! reached through a symbolic link, nothing is waited for, and all of it is bounded.
 
+use anyhow::{Context as _, anyhow, bail};
 use colibri_api::{Skill, SkillProblem, Skills as SkillCatalogue};
 use colibri_text::visible;
 use nix::dir::Dir;
@@ -47,7 +48,7 @@ impl SkillDirectories {
             if let Err(why) = scan_directory(directory, &mut found) {
                 found.problems.push(SkillProblem {
                     path: shown(directory),
-                    why,
+                    why: format!("{why:#}"),
                 });
             }
         }
@@ -62,20 +63,18 @@ fn shown(path: &Path) -> String {
     visible(&path.to_string_lossy()).into_owned()
 }
 
-fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String> {
+fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> anyhow::Result<()> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory = Dir::open(path, flags, Mode::empty()).map_err(|e| format!("cannot open: {}", e.desc()))?;
+    let mut directory = Dir::open(path, flags, Mode::empty()).map_err(|e| anyhow!("cannot open: {}", e.desc()))?;
     let mut names = Vec::new();
     for entry in directory.iter() {
-        let entry = entry.map_err(|e| format!("cannot read: {}", e.desc()))?;
+        let entry = entry.map_err(|e| anyhow!("cannot read: {}", e.desc()))?;
         // Dot files are other programs' (`.git`), and `.` and `..`.
         if !entry.file_name().to_bytes().starts_with(b".") {
             names.push(entry.file_name().to_owned());
         }
         if names.len() > MAX_ENTRIES {
-            return Err(format!(
-                "has more than {MAX_ENTRIES} entries, none of which is read: split it"
-            ));
+            bail!("has more than {MAX_ENTRIES} entries, none of which is read: split it");
         }
     }
     names.sort();
@@ -88,12 +87,12 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String>
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) if !skill_directory.is_symlink() => {
                 continue;
             }
-            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => Err("is a symbolic link, not followed".to_owned()),
-            Err(e) => Err(format!("cannot open: {}", e.desc())),
+            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => Err(anyhow!("is a symbolic link, not followed")),
+            Err(e) => Err(anyhow!("cannot open: {}", e.desc())),
         };
         let skill = skill.and_then(
             |skill| match found.skills.iter().find(|earlier| earlier.name == skill.name) {
-                Some(earlier) => Err(format!("has the same name as {}: {}", earlier.path, skill.name)),
+                Some(earlier) => Err(anyhow!("has the same name as {}: {}", earlier.path, skill.name)),
                 None => Ok(skill),
             },
         );
@@ -101,7 +100,7 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String>
             Ok(skill) => found.skills.push(skill),
             Err(why) => found.problems.push(SkillProblem {
                 path: shown(&skill_directory),
-                why,
+                why: format!("{why:#}"),
             }),
         }
     }
@@ -109,35 +108,33 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String>
 }
 
 /// Reads the `SKILL.md` of an opened directory.
-fn read_skill(directory: impl AsFd, path: &Path) -> Result<Skill, String> {
+fn read_skill(directory: impl AsFd, path: &Path) -> anyhow::Result<Skill> {
     // Without O_NONBLOCK the open of a FIFO would wait for a writer.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = openat(directory, FILE, flags, Mode::empty()).map_err(|e| match e {
-        Errno::ENOENT => format!("has no {FILE}"),
-        Errno::ELOOP | Errno::EMLINK => format!("{FILE} is a symbolic link, not followed"),
-        e => format!("{FILE} cannot be opened: {}", e.desc()),
+        Errno::ENOENT => anyhow!("has no {FILE}"),
+        Errno::ELOOP | Errno::EMLINK => anyhow!("{FILE} is a symbolic link, not followed"),
+        e => anyhow!("{FILE} cannot be opened: {}", e.desc()),
     })?;
     let file = File::from(file);
-    let metadata = file.metadata().map_err(|e| format!("{FILE} cannot be read: {e}"))?;
+    let metadata = file.metadata().with_context(|| format!("{FILE} cannot be read"))?;
     if !metadata.is_file() {
-        return Err(format!("{FILE} is not a regular file"));
+        bail!("{FILE} is not a regular file");
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1)
         .read_to_end(&mut bytes)
-        .map_err(|e| format!("{FILE} cannot be read: {e}"))?;
+        .with_context(|| format!("{FILE} cannot be read"))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(format!(
-            "{FILE} is larger than {MAX_FILE} bytes: move parts of it to files beside it"
-        ));
+        bail!("{FILE} is larger than {MAX_FILE} bytes: move parts of it to files beside it");
     }
     let text = std::str::from_utf8(&bytes).map_err(|e| {
-        format!(
+        anyhow!(
             "{FILE} is not UTF-8 (byte {} is the first that is not)",
             e.valid_up_to()
         )
     })?;
-    let (name, description) = front_matter(text).map_err(|why| format!("{FILE}: {why}"))?;
+    let (name, description) = front_matter(text).context(FILE)?;
     Ok(Skill {
         name,
         description,
@@ -146,7 +143,7 @@ fn read_skill(directory: impl AsFd, path: &Path) -> Result<Skill, String> {
 }
 
 /// The name and description of a `SKILL.md`, checked and made visible.
-fn front_matter(text: &str) -> Result<(String, String), String> {
+fn front_matter(text: &str) -> anyhow::Result<(String, String)> {
     let lines = fenced(text)?;
     let mut name = None;
     let mut description = None;
@@ -159,14 +156,14 @@ fn front_matter(text: &str) -> Result<(String, String), String> {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let (key, rest) = key_and_value(line).ok_or_else(|| {
+        let (key, rest) = key_and_value(line).with_context(|| {
             format!(
                 "line {number}: expected `key: value`, found {}",
                 super::arguments::quoted(line)
             )
         })?;
         if seen.contains(&key) {
-            return Err(format!("line {number}: {key} is given twice"));
+            bail!("line {number}: {key} is given twice");
         }
         seen.push(key);
         let wanted = match key {
@@ -182,32 +179,30 @@ fn front_matter(text: &str) -> Result<(String, String), String> {
         let block = lines.get(at..at + length).unwrap_or_default();
         at += length;
         if let Some(place) = wanted {
-            *place = Some(scalar(rest, block).map_err(|why| format!("line {number}: {key} {why}"))?);
+            *place = Some(scalar(rest, block).map_err(|why| anyhow!("line {number}: {key} {why:#}"))?);
         }
     }
-    let name = name.ok_or("the front matter has no name")?;
-    let description = description.ok_or("the front matter has no description")?;
+    let name = name.context("the front matter has no name")?;
+    let description = description.context("the front matter has no description")?;
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(legal) {
-        return Err(format!(
+        bail!(
             "the name {} must be 1 to {MAX_NAME} of a-z, 0-9 and -",
             super::arguments::quoted(&name)
-        ));
+        );
     }
     let length = description.chars().count();
     if !(1..=MAX_DESCRIPTION).contains(&length) {
-        return Err(format!(
-            "the description has {length} characters, allowed are 1 to {MAX_DESCRIPTION}"
-        ));
+        bail!("the description has {length} characters, allowed are 1 to {MAX_DESCRIPTION}");
     }
     Ok((name, visible(&description.replace(['\n', '\t'], " ")).into_owned()))
 }
 
 /// The lines between the fences.
-fn fenced(text: &str) -> Result<Vec<&str>, String> {
+fn fenced(text: &str) -> anyhow::Result<Vec<&str>> {
     let mut lines = text.lines();
     if lines.next().map(str::trim_end) != Some("---") {
-        return Err("no front matter: the first line must be ---".to_owned());
+        bail!("no front matter: the first line must be ---");
     }
     let mut size = 0;
     let mut inside = Vec::new();
@@ -217,11 +212,11 @@ fn fenced(text: &str) -> Result<Vec<&str>, String> {
         }
         size += line.len() + 1;
         if size > MAX_FRONT_MATTER {
-            return Err(format!("the front matter is larger than {MAX_FRONT_MATTER} bytes"));
+            bail!("the front matter is larger than {MAX_FRONT_MATTER} bytes");
         }
         inside.push(line);
     }
-    Err("the front matter does not end: no second --- line".to_owned())
+    Err(anyhow!("the front matter does not end: no second --- line"))
 }
 
 /// Splits `key: value` or `key:`.
@@ -234,28 +229,30 @@ fn key_and_value(line: &str) -> Option<(&str, &str)> {
 
 /// A string as YAML 1.2 writes it, in its simple forms: plain or quoted on one line, or a block after `|` or `>`.
 /// Everything else is refused rather than guessed at. `Err` continues the sentence that the key begins.
-fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
+fn scalar(value: &str, block: &[&str]) -> anyhow::Result<String> {
     if value.starts_with(['|', '>']) {
         return block_scalar(value, block);
     }
     if block.iter().any(|line| !line.trim().is_empty()) {
-        return Err("goes on in the next line: write it on one line, or as a block after > or |".to_owned());
+        bail!("goes on in the next line: write it on one line, or as a block after > or |");
     }
     match value.chars().next() {
-        None => Err("is empty".to_owned()),
+        None => Err(anyhow!("is empty")),
         Some('"') => {
             // YAML's double-quoted strings are JSON's, as far as they are simple.
             let mut strings = serde_json::Deserializer::from_str(value).into_iter::<String>();
             match strings.next() {
                 Some(Ok(text)) => ended(text, value.get(strings.byte_offset()..).unwrap_or_default()),
-                _ => Err("has a quoted string that does not end, or an escape that is not known".to_owned()),
+                _ => Err(anyhow!(
+                    "has a quoted string that does not end, or an escape that is not known"
+                )),
             }
         }
         Some('\'') => {
             let mut text = String::new();
             let mut rest = value.get(1..).unwrap_or_default();
             loop {
-                let (part, after) = rest.split_once('\'').ok_or("has a quoted string that does not end")?;
+                let (part, after) = rest.split_once('\'').context("has a quoted string that does not end")?;
                 text.push_str(part);
                 let Some(after_pair) = after.strip_prefix('\'') else {
                     return ended(text, after);
@@ -264,14 +261,14 @@ fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
                 rest = after_pair;
             }
         }
-        Some(first) if "[]{},&*!%@`#".contains(first) => Err(format!("begins with {first}: quote it")),
+        Some(first) if "[]{},&*!%@`#".contains(first) => Err(anyhow!("begins with {first}: quote it")),
         Some(_) if value == "-" || value.starts_with("- ") || value.starts_with("? ") => {
-            Err("is a list or a mapping, not a string".to_owned())
+            Err(anyhow!("is a list or a mapping, not a string"))
         }
         Some(_) => {
             let text = value.split_once(" #").map_or(value, |(text, _comment)| text).trim_end();
             if text.contains(": ") || text.ends_with(':') {
-                return Err("contains a colon: quote it".to_owned());
+                bail!("contains a colon: quote it");
             }
             Ok(text.to_owned())
         }
@@ -279,11 +276,11 @@ fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
 }
 
 /// A quoted string after whose end only a comment may stand.
-fn ended(text: String, rest: &str) -> Result<String, String> {
+fn ended(text: String, rest: &str) -> anyhow::Result<String> {
     if rest.is_empty() || (rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#')) {
         Ok(text)
     } else {
-        Err("has something after the quoted string".to_owned())
+        Err(anyhow!("has something after the quoted string"))
     }
 }
 
@@ -291,23 +288,23 @@ fn ended(text: String, rest: &str) -> Result<String, String> {
 const UNEVEN: &str = "has a block whose lines are not indented alike, with spaces";
 
 /// A block: `|` keeps its lines, `>` joins them; blanks and line ends around it do not count here.
-fn block_scalar(header: &str, block: &[&str]) -> Result<String, String> {
+fn block_scalar(header: &str, block: &[&str]) -> anyhow::Result<String> {
     let folded = match header {
         "|" | "|-" | "|+" => false,
         ">" | ">-" | ">+" => true,
         _ => {
-            return Err(format!(
+            bail!(
                 "begins with {}: only |, |-, |+, >, >- and >+ are known",
                 super::arguments::quoted(header)
-            ));
+            );
         }
     };
-    let first = block.iter().find(|line| !line.trim().is_empty()).ok_or("is empty")?;
+    let first = block.iter().find(|line| !line.trim().is_empty()).context("is empty")?;
     let margin = first
         .get(..first.len() - first.trim_start_matches(' ').len())
         .unwrap_or_default();
     if margin.is_empty() {
-        return Err(UNEVEN.to_owned());
+        bail!(UNEVEN);
     }
     let mut text = String::new();
     // How many line ends stand before the next line with something in it.
@@ -320,7 +317,7 @@ fn block_scalar(header: &str, block: &[&str]) -> Result<String, String> {
         let content = line
             .strip_prefix(margin)
             .filter(|content| !folded || !content.starts_with([' ', '\t']))
-            .ok_or(UNEVEN)?;
+            .context(UNEVEN)?;
         if !text.is_empty() {
             // Folding: one line end becomes a space, n + 1 of them n.
             match (folded, ends) {
@@ -342,7 +339,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn read(front: &str) -> Result<(String, String), String> {
+    fn read(front: &str) -> anyhow::Result<(String, String)> {
         front_matter(&format!("---\n{front}\n---\nbody\n"))
     }
 
@@ -359,8 +356,8 @@ mod tests {
         assert_eq!(description(">-\n  one\n  two\n\n  three\n"), "one two three");
         assert_eq!(description("|\n  one\n    two\nlicense: MIT"), "one   two");
         assert_eq!(
-            front_matter("---\r\nname: x\r\ndescription: y\r\n---\r\n"),
-            Ok(("x".to_owned(), "y".to_owned()))
+            front_matter("---\r\nname: x\r\ndescription: y\r\n---\r\n").unwrap(),
+            ("x".to_owned(), "y".to_owned())
         );
     }
 
@@ -368,7 +365,7 @@ mod tests {
     fn passes_over_what_belongs_to_others() {
         let front = "# comment\nlicense: MIT\nallowed-tools:\n- Read\n- Write\nname: x\nmetadata:\n  a: [1,\n  2]\n\n  name: no\n\
                      description: y";
-        assert_eq!(read(front), Ok(("x".to_owned(), "y".to_owned())));
+        assert_eq!(read(front).unwrap(), ("x".to_owned(), "y".to_owned()));
     }
 
     #[test]
@@ -395,7 +392,7 @@ mod tests {
             ("|", "is empty"),
             ("''", "allowed are 1 to 1024"),
         ] {
-            let message = read(&format!("name: x\ndescription: {value}")).unwrap_err();
+            let message = read(&format!("name: x\ndescription: {value}")).unwrap_err().to_string();
             assert!(message.contains(why), "{value}: {message}");
         }
         for (front, why) in [
@@ -408,24 +405,37 @@ mod tests {
             ("name:x", "expected `key: value`"),
             ("? name", "expected `key: value`"),
         ] {
-            let message = read(front).unwrap_err();
+            let message = read(front).unwrap_err().to_string();
             assert!(message.contains(why), "{front}: {message}");
         }
-        assert!(front_matter("# Title\n").unwrap_err().contains("no front matter"));
+        assert!(
+            front_matter("# Title\n")
+                .unwrap_err()
+                .to_string()
+                .contains("no front matter")
+        );
         assert!(
             front_matter("\u{feff}---\nname: x\n---\n")
                 .unwrap_err()
+                .to_string()
                 .contains("no front matter")
         );
-        assert!(front_matter("---\nname: x\n").unwrap_err().contains("does not end"));
+        assert!(
+            front_matter("---\nname: x\n")
+                .unwrap_err()
+                .to_string()
+                .contains("does not end")
+        );
         assert!(
             front_matter(&format!("---\n{}", "a: b\n".repeat(10_000)))
                 .unwrap_err()
+                .to_string()
                 .contains("larger than")
         );
         assert!(
             read(&format!("name: x\ndescription: {}", "ä".repeat(1025)))
                 .unwrap_err()
+                .to_string()
                 .contains("1025 characters")
         );
     }

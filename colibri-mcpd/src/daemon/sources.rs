@@ -1,6 +1,7 @@
 //! The files that decide what is allowed: registry and client policy. Read together, and never taken for absent where
 //! they should be there: without the one nothing is served, without the other everybody may call everything.
 
+use anyhow::{anyhow, bail};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,12 +36,12 @@ impl SourceMetadata {
     ///
     /// # Errors
     /// What was remembered cannot be read.
-    pub fn recall(config: &DaemonConfig) -> Result<SourceMetadata, String> {
+    pub fn recall(config: &DaemonConfig) -> anyhow::Result<SourceMetadata> {
         let memory = config.state_dir.join(MEMORY);
         let text = match std::fs::read_to_string(&memory) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(format!("cannot read {}: {error}", memory.display())),
+            Err(error) => bail!("cannot read {}: {error}", memory.display()),
         };
         let in_force = text.lines().map(PathBuf::from).collect();
         Ok(SourceMetadata {
@@ -53,12 +54,12 @@ impl SourceMetadata {
     ///
     /// # Errors
     /// Everything that is wrong with either; a file that is missing although a flag names it or it was in force before.
-    pub fn read(&self, config: &DaemonConfig) -> Result<SourceFiles, String> {
+    pub fn read(&self, config: &DaemonConfig) -> anyhow::Result<SourceFiles> {
         let rules = registry::RegistryRules {
             require_jail: config.require_jail,
             priv_mode: config.priv_mode,
         };
-        let clients = Clients::read(&config.clients).map_err(|error| error.to_string());
+        let clients = Clients::read(&config.clients).map_err(anyhow::Error::from);
         let clients = clients.and_then(|clients| {
             let flag = "--clients (COLIBRI_MCP_CLIENTS)";
             self.check_absent(
@@ -69,7 +70,7 @@ impl SourceMetadata {
             let alone = config.consent.is_some() && clients.is_absent();
             Ok(if alone { clients.alone() } else { clients })
         });
-        let loaded = LoadedRegistry::read(&config.registry, rules).map_err(|error| error.to_string());
+        let loaded = LoadedRegistry::read(&config.registry, rules).map_err(anyhow::Error::from);
         let loaded = loaded.and_then(|mut loaded| {
             let flag = "--external-config (COLIBRI_MCP_EXTERNAL_CONFIG)";
             self.check_absent(
@@ -78,7 +79,7 @@ impl SourceMetadata {
                 config.registry_named.then_some(flag),
             )?;
             if let Some(path) = &config.consent {
-                let consent = UserConsent::read(path).map_err(|error| error.to_string())?;
+                let consent = UserConsent::read(path)?;
                 for (id, server) in &mut loaded.servers {
                     let refusal = || consent.refusal(id, &server.entry.digest);
                     server.refusal = server.refusal.take().or_else(refusal);
@@ -92,21 +93,21 @@ impl SourceMetadata {
         });
         match (clients, loaded) {
             (Ok(clients), Ok(registry)) => Ok(SourceFiles { clients, registry }),
-            (Err(one), Err(other)) => Err(format!("{one}; {other}")),
+            (Err(one), Err(other)) => Err(anyhow!("{one:#}; {other:#}")),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
 
     /// Refuses a file that is not there and must be.
-    fn check_absent(&self, is_absent: bool, path: &Path, named: Option<&str>) -> Result<(), String> {
+    fn check_absent(&self, is_absent: bool, path: &Path, named: Option<&str>) -> anyhow::Result<()> {
         let shown = path.display();
         let in_force = self.in_force.lock();
         match named {
             _ if !is_absent => Ok(()),
-            Some(flag) => Err(format!(
+            Some(flag) => Err(anyhow!(
                 "there is no {shown}, which {flag} names: correct the path, or put the file there"
             )),
-            None if in_force.contains(&absolute(path)) => Err(format!(
+            None if in_force.contains(&absolute(path)) => Err(anyhow!(
                 "{shown} is gone, and was in force before: put it back; to go on without it, take its line out of {} and \
                  start the daemon again",
                 self.memory.display()

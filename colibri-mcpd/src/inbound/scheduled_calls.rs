@@ -32,7 +32,7 @@ impl ScheduledToolCaller for ScheduledCalls {
         self.runtime.spawn(async move {
             let answered = match Caller::of_account(person) {
                 Ok(caller) => internal_client::call(daemon, caller, "colibri-schedule", (&tool, &arguments)).await,
-                Err(why) => Err(why),
+                Err(why) => Err(format!("{why:#}")),
             };
             let outcome = answered.map_or_else(|why| why, |message| outcome(&message));
             // The outcome is written to the store: not on a thread that serves clients.

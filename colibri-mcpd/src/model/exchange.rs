@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use anyhow::anyhow;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -46,7 +47,7 @@ const JUDGED_ASIDE: usize = 64 * 1024;
 const MAX_REFUSALS: u64 = 1000;
 
 /// Records events; an error is the reason for which one was not recorded.
-pub type RecordEvent = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
+pub type RecordEvent = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> anyhow::Result<()> + Send + Sync;
 
 /// The parts that all relays share.
 pub(super) struct RelayContext {
@@ -86,14 +87,14 @@ impl Relay {
         door: Arc<AgentSocket>,
         uid: u32,
         shared: Arc<RelayContext>,
-    ) -> Result<Relay, String> {
+    ) -> anyhow::Result<Relay> {
         let mut fields = HeaderMap::new();
         for (name, value) in headers {
             let field: HeaderName = name
                 .parse()
-                .map_err(|_| format!("the header {name} has no legal name"))?;
+                .map_err(|_| anyhow!("the header {name} has no legal name"))?;
             let mut value = HeaderValue::from_str(value.expose_secret().trim_end_matches(['\r', '\n']))
-                .map_err(|_| format!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
+                .map_err(|_| anyhow!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
             value.set_sensitive(true);
             fields.insert(field, value);
         }
@@ -120,7 +121,7 @@ impl Relay {
         self.model.api
     }
 
-    fn record(&self, event: EventName, more: &[(&str, Detail<'_>)]) -> Result<(), String> {
+    fn record(&self, event: EventName, more: &[(&str, Detail<'_>)]) -> anyhow::Result<()> {
         let mut details = vec![
             ("agent", Detail::Text(&self.door.agent)),
             ("session", Detail::Text(&self.door.session)),
@@ -147,7 +148,7 @@ impl Relay {
                 &[("status", status), ("why", Detail::Text(&why))],
             );
             if let Err(error) = recorded {
-                error!("a refusal was not recorded: {error}");
+                error!("a refusal was not recorded: {error:#}");
             }
         }
     }
@@ -421,7 +422,7 @@ impl Exchange {
             ],
         );
         recorded.map_err(|error| {
-            error!("a request to the model was not recorded, and so not sent: {error}");
+            error!("a request to the model was not recorded, and so not sent: {error:#}");
             let why = "it cannot be recorded, so nothing was sent: the operator has to see to the trail";
             ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
         })?;
@@ -477,7 +478,7 @@ impl Exchange {
             ],
         );
         if let Err(error) = recorded {
-            error!("the answer of a model was not recorded: {error}");
+            error!("the answer of a model was not recorded: {error:#}");
         }
         if cost == TokenCounts::default() {
             return;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::{anyhow, bail};
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
@@ -70,14 +71,14 @@ impl Webhook {
     ///
     /// # Errors
     /// There is none, or it is none: what to do.
-    pub fn open(settings: &WebhookSettings, secrets: &SecretStore) -> Result<Webhook, String> {
+    pub fn open(settings: &WebhookSettings, secrets: &SecretStore) -> anyhow::Result<Webhook> {
         let wanted = [(KEY.to_owned(), EntryValue::Secret(KEY.to_owned()))].into();
         let advice = format!(
             "write a key that the receiver knows, of at least {MIN_KEY} characters (openssl rand -hex 32), to \
              daemon-secrets/{KEY} beside the registry, root:colibri 0440, or leave --webhook out"
         );
         let read = secrets.resolve(&wanted);
-        let key = read.map_err(|error| format!("the webhook has no key: {error}; {advice}"))?;
+        let key = read.map_err(|error| anyhow!("the webhook has no key: {error}; {advice}"))?;
         match key
             .into_values()
             .next()
@@ -91,7 +92,7 @@ impl Webhook {
                     ..ConnectionRules::default()
                 }),
             }),
-            None => Err(format!("the webhook's key is too short: {advice}")),
+            None => Err(anyhow!("the webhook's key is too short: {advice}")),
         }
     }
 
@@ -105,7 +106,7 @@ impl Webhook {
                 Err(RecvError::Closed) => return,
                 Err(RecvError::Lagged(more)) => (more, "notices come faster than it takes them".to_owned()),
                 Ok(notice) => match self.deliver(&notice).await {
-                    Err(why) => (1, why),
+                    Err(why) => (1, format!("{why:#}")),
                     Ok(()) => {
                         if lost > 0 {
                             info!(lost, "the webhook takes notices again");
@@ -123,7 +124,7 @@ impl Webhook {
         }
     }
 
-    async fn deliver(&self, notice: &Notice) -> Result<(), String> {
+    async fn deliver(&self, notice: &Notice) -> anyhow::Result<()> {
         let body: Bytes = serde_json::json!(notice).to_string().into();
         let mut waits = WAITS.iter();
         loop {
@@ -132,7 +133,7 @@ impl Webhook {
             };
             match waits.next().filter(|_| !failed.is_permanent) {
                 Some(wait) => sleep(*wait).await,
-                None => return Err(failed.why),
+                None => bail!(failed.why),
             }
         }
     }
@@ -296,7 +297,7 @@ mod tests {
             allowed: Vec::new(),
         };
         assert!(!format!("{settings:?}").contains("t0ken"));
-        let refused = || Webhook::open(&settings, &secrets).err().unwrap();
+        let refused = || format!("{:#}", Webhook::open(&settings, &secrets).err().unwrap());
         assert!(refused().contains("has no key") && refused().contains("daemon-secrets/webhook"));
         let of = directory.path().join("daemon-secrets");
         std::fs::create_dir(&of).unwrap();
@@ -325,7 +326,7 @@ mod tests {
     async fn what_is_posted_is_signed_with_its_time() {
         let (url, got) = receiver(&[Does::Answers("200 OK")]).await;
         let notice = a_notice();
-        assert_eq!(webhook(url).deliver(&notice).await, Ok(()));
+        webhook(url).deliver(&notice).await.unwrap();
         let (fields, body) = got.lock().pop().unwrap();
         let field = |name: &str| {
             let found = fields.iter().find_map(|field| field.strip_prefix(&format!("{name}: ")));
@@ -387,7 +388,10 @@ mod tests {
             );
             match (failed, outcome) {
                 (None, Ok(())) => {}
-                (Some(part), Err(why)) => assert!(why.contains(part) && !why.contains("t0ken"), "{why}"),
+                (Some(part), Err(error)) => {
+                    let why = format!("{error:#}");
+                    assert!(why.contains(part) && !why.contains("t0ken"), "{why}");
+                }
                 (failed, outcome) => panic!("{failed:?}: {outcome:?}"),
             }
             let ids: std::collections::BTreeSet<String> = got
@@ -406,7 +410,7 @@ mod tests {
             client: HttpClient::new(ConnectionRules::default()),
             ..webhook(url)
         };
-        let why = strict.deliver(&a_notice()).await.unwrap_err();
+        let why = strict.deliver(&a_notice()).await.unwrap_err().to_string();
         assert!(why.contains("loopback") && !why.contains("t0ken"), "{why}");
         assert!(why.contains("--webhook-allow") && !why.contains("entry"), "{why}");
         assert!(got.lock().is_empty());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::{Context as _, anyhow, bail};
 use hyper::header::HeaderValue;
 use hyper::{StatusCode, Uri};
 use parking_lot::Mutex;
@@ -45,7 +46,7 @@ pub trait Vault: Send + Sync {
     ///
     /// # Errors
     /// The secret is not there to read.
-    fn read(&self, value: &EntryValue) -> Result<SecretString, String>;
+    fn read(&self, value: &EntryValue) -> anyhow::Result<SecretString>;
 
     /// A token or a password was issued, or read from where it is kept: no text may show it.
     fn issued(&self, token: &SecretString);
@@ -69,7 +70,7 @@ impl OauthServer {
     ///
     /// # Errors
     /// One is not there to read.
-    pub(super) fn secrets(&self) -> Result<ClientSecrets, String> {
+    pub(super) fn secrets(&self) -> anyhow::Result<ClientSecrets> {
         let read = |value: Option<&EntryValue>| value.map(|value| self.vault.read(value)).transpose();
         let provider = self.settings.identity_provider.as_ref();
         Ok(ClientSecrets {
@@ -87,7 +88,7 @@ impl OauthServer {
         &self,
         found: &DiscoveredServer,
         secrets: &ClientSecrets,
-    ) -> Result<Registration, String> {
+    ) -> anyhow::Result<Registration> {
         let redirect = self.redirect();
         let known = register(&self.client, &self.store, &self.settings, secrets, found, &redirect).await?;
         known.client_secret.iter().for_each(|secret| self.vault.issued(secret));
@@ -178,7 +179,7 @@ impl OauthAccount {
     }
 
     /// The login that is kept, if it is one for this server as the entry has it now.
-    pub(super) fn login(&self) -> Result<Option<StoredLogin>, String> {
+    pub(super) fn login(&self) -> anyhow::Result<Option<StoredLogin>> {
         let mut kept = self.kept.lock();
         let login = match &kept.login {
             Some(login) => login.clone(),
@@ -199,21 +200,21 @@ impl OauthAccount {
         }))
     }
 
-    pub(super) fn keep(&self, login: &StoredLogin) -> Result<(), String> {
+    pub(super) fn keep(&self, login: &StoredLogin) -> anyhow::Result<()> {
         self.keep_in(&mut self.kept.lock(), login)
     }
 
     /// The same, unless the owner logged out after this was begun.
-    fn keep_begun(&self, login: &StoredLogin, begun: u64) -> Result<(), String> {
+    fn keep_begun(&self, login: &StoredLogin, begun: u64) -> anyhow::Result<()> {
         let mut kept = self.kept.lock();
         match kept.forgotten == begun {
             true => self.keep_in(&mut kept, login),
-            false => Err(format!("logged out meanwhile: {}", self.server.log_in())),
+            false => Err(anyhow!("logged out meanwhile: {}", self.server.log_in())),
         }
     }
 
     /// In one step with the file, so that no other comes in between.
-    fn keep_in(&self, kept: &mut StoredAccount, login: &StoredLogin) -> Result<(), String> {
+    fn keep_in(&self, kept: &mut StoredAccount, login: &StoredLogin) -> anyhow::Result<()> {
         self.conceal(login);
         kept.login = Some(Some(login.clone()));
         self.server.store.keep_login(&self.server.id, self.owner, login)
@@ -231,7 +232,7 @@ impl OauthAccount {
             .for_each(|token| self.server.vault.issued(token));
     }
 
-    async fn current(&self) -> Result<Option<HeaderValue>, String> {
+    async fn current(&self) -> anyhow::Result<Option<HeaderValue>> {
         let Some(login) = self.login()? else { return Ok(None) };
         if login.expires.is_none_or(|expires| expires > now() + EARLY) {
             return field(&login.access_token).map(Some);
@@ -247,19 +248,19 @@ impl OauthAccount {
     }
 
     /// Has a newer token in place of this one.
-    async fn renew(&self, old: &StoredLogin) -> Result<StoredLogin, String> {
+    async fn renew(&self, old: &StoredLogin) -> anyhow::Result<StoredLogin> {
         let _one = self.renewing.lock().await;
         let begun = self.kept.lock().forgotten;
         let mut login = match self.login()? {
             // Somebody was faster.
             Some(login) if login.access_token.expose_secret() != old.access_token.expose_secret() => return Ok(login),
             Some(login) => login,
-            None => return Err(format!("the login is over: {}", self.server.log_in())),
+            None => bail!("the login is over: {}", self.server.log_in()),
         };
         let Some(refresh) = login.refresh_token.clone() else {
             return match self.without_a_person() {
                 true => self.obtain(&Bearer::default(), &login.scopes).await,
-                false => Err(format!("the login has ended: {}", self.server.log_in())),
+                false => Err(anyhow!("the login has ended: {}", self.server.log_in())),
             };
         };
         let secrets = self.server.secrets()?;
@@ -287,9 +288,9 @@ impl OauthAccount {
             }
             Err(GrantRefusal { code: Some(code), why }) if code == "invalid_grant" => {
                 self.forget()?;
-                Err(format!("{why}: the login has ended: {}", self.server.log_in()))
+                Err(anyhow!("{why}: the login has ended: {}", self.server.log_in()))
             }
-            Err(refused) => Err(format!("the login could not be renewed: {refused}")),
+            Err(refused) => Err(anyhow!("the login could not be renewed: {refused}")),
         }
     }
 
@@ -299,7 +300,7 @@ impl OauthAccount {
     }
 
     /// Has a token as a machine.
-    async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<StoredLogin, String> {
+    async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> anyhow::Result<StoredLogin> {
         let server = &self.server;
         let begun = self.kept.lock().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
@@ -316,7 +317,7 @@ impl OauthAccount {
             form.push(("scope", &scope));
         }
         let tokens = server.token(&found, &party, &form).await;
-        let tokens = tokens.map_err(|refused| refused.to_string())?;
+        let tokens = tokens?;
         let login = made(&found, &client, tokens);
         self.keep_begun(&login, begun)?;
         Ok(login)
@@ -326,9 +327,9 @@ impl OauthAccount {
     ///
     /// # Errors
     /// The entry names none; the provider, or the server's issuer, refuses.
-    pub async fn vouch(&self, identity: SecretString) -> Result<CompletedLogin, String> {
+    pub async fn vouch(&self, identity: SecretString) -> anyhow::Result<CompletedLogin> {
         let Some(provider) = &self.server.settings.identity_provider else {
-            return Err("its entry names no \"identity_provider\"".to_owned());
+            bail!("its entry names no \"identity_provider\"");
         };
         let _one = self.renewing.lock().await;
         let login = self.vouched(provider, identity, &self.wanted(), &[]).await?;
@@ -348,7 +349,7 @@ impl OauthAccount {
     ///
     /// # Errors
     /// What the system says.
-    pub fn forget(&self) -> Result<bool, String> {
+    pub fn forget(&self) -> anyhow::Result<bool> {
         let mut kept = self.kept.lock();
         *kept = StoredAccount {
             login: None,
@@ -361,7 +362,7 @@ impl OauthAccount {
     ///
     /// # Errors
     /// What the system says.
-    pub async fn log_out(&self) -> Result<Option<bool>, String> {
+    pub async fn log_out(&self) -> anyhow::Result<Option<bool>> {
         let _one = self.renewing.lock().await;
         let login = self.login()?;
         if !self.forget()? {
@@ -370,14 +371,14 @@ impl OauthAccount {
         let Some(login) = login else { return Ok(Some(false)) };
         let revoked = self.revoke(&login).await;
         if let Err(why) = &revoked {
-            debug!(server = self.server.id, "its tokens were not given back: {why}");
+            debug!(server = self.server.id, "its tokens were not given back: {why:#}");
         }
         Ok(Some(revoked.is_ok()))
     }
 
     /// Has the issuer forget tokens: the one that renews first, which may end the other (RFC 7009 §2.1).
-    async fn revoke(&self, login: &StoredLogin) -> Result<(), String> {
-        let endpoint = login.revocation_endpoint.as_ref().ok_or("its issuer has no way to")?;
+    async fn revoke(&self, login: &StoredLogin) -> anyhow::Result<()> {
+        let endpoint = login.revocation_endpoint.as_ref().context("its issuer has no way to")?;
         let secrets = self.server.secrets()?;
         let party = named(&login.client, &secrets).party(secrets.private_key.clone());
         let tokens = [
@@ -388,7 +389,7 @@ impl OauthAccount {
             let Some(token) = token else { continue };
             let form = [("token", token.expose_secret()), ("token_type_hint", hint)];
             let revoked = revoke(&self.server.client, &login.issuer, endpoint, &party, &form).await;
-            revoked.map_err(|refused| refused.to_string())?;
+            revoked?;
         }
         Ok(())
     }
@@ -400,7 +401,7 @@ impl OauthAccount {
         identity: SecretString,
         challenge: &Bearer,
         besides: &[String],
-    ) -> Result<StoredLogin, String> {
+    ) -> anyhow::Result<StoredLogin> {
         let server = &self.server;
         server.vault.issued(&identity);
         let begun = self.kept.lock().forgotten;
@@ -421,7 +422,6 @@ impl OauthAccount {
         if !scope.is_empty() {
             form.push(("scope", &scope));
         }
-        let said = |refused: GrantRefusal| refused.to_string();
         let grant = token(
             &server.client,
             &voucher.issuer,
@@ -430,7 +430,7 @@ impl OauthAccount {
             &form,
             RequiredToken::Grant,
         );
-        let grant = grant.await.map_err(said)?;
+        let grant = grant.await?;
         server.vault.issued(&grant.access);
         let client = server.known_as(&found, &secrets).await?;
         let party = client.party(secrets.private_key.clone());
@@ -440,13 +440,13 @@ impl OauthAccount {
             ("resource", found.resource.as_str()),
         ];
         let tokens = server.token(&found, &party, &form);
-        let mut login = made(&found, &client, tokens.await.map_err(said)?);
+        let mut login = made(&found, &client, tokens.await?);
         login.identity = Some(identity);
         self.keep_begun(&login, begun)?;
         Ok(login)
     }
 
-    async fn refused(&self, challenge: Challenge) -> Result<(), String> {
+    async fn refused(&self, challenge: Challenge) -> anyhow::Result<()> {
         let asked = bearer(&challenge.fields).unwrap_or_default();
         let login = self.login()?;
         let held = login.as_ref().map(|login| field(&login.access_token)).transpose()?;
@@ -457,13 +457,13 @@ impl OauthAccount {
         self.want(&asked);
         let lacks = challenge.status == StatusCode::FORBIDDEN;
         if lacks && asked.error.as_deref() != Some("insufficient_scope") {
-            return Err("it does not allow this (403)".to_owned());
+            bail!("it does not allow this (403)");
         }
         let before = login.as_ref().map(|login| login.scopes.clone()).unwrap_or_default();
         let scopes = asked.scope.as_deref().map(words).unwrap_or_default();
         if self.without_a_person() {
             if lacks && scopes.iter().all(|scope| before.contains(scope)) {
-                return Err("it does not allow this (403), whatever its token is for".to_owned());
+                bail!("it does not allow this (403), whatever its token is for");
             }
             let _one = self.renewing.lock().await;
             return self.obtain(&asked, &before).await.map(drop);
@@ -478,23 +478,23 @@ impl OauthAccount {
                 let _one = self.renewing.lock().await;
                 self.vouched(provider, identity, &asked, &before).await.map(drop)
             }
-            Some(_) if lacks => Err(format!(
+            Some(_) if lacks => Err(anyhow!(
                 "it wants more rights than were given ({}): {}",
                 brief(&scopes.join(" "), 200),
                 self.server.log_in()
             )),
-            Some(_) => Err(format!("it no longer takes the login: {}", self.server.log_in())),
-            None => Err(format!("it wants a login: {}", self.server.log_in())),
+            Some(_) => Err(anyhow!("it no longer takes the login: {}", self.server.log_in())),
+            None => Err(anyhow!("it wants a login: {}", self.server.log_in())),
         }
     }
 }
 
 impl Authorizer for OauthAccount {
-    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, String>> {
+    fn authorization(&self) -> BoxFuture<'_, anyhow::Result<Option<HeaderValue>>> {
         Box::pin(self.current())
     }
 
-    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, Result<(), String>> {
+    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(self.refused(challenge))
     }
 }
@@ -540,9 +540,9 @@ pub(super) fn add(scopes: &mut Vec<String>, more: &[String]) {
     }
 }
 
-fn field(token: &SecretString) -> Result<HeaderValue, String> {
+fn field(token: &SecretString) -> anyhow::Result<HeaderValue> {
     let value = format!("Bearer {}", token.expose_secret());
-    let mut value = HeaderValue::try_from(value).map_err(|_| "the token is none that a header can hold".to_owned())?;
+    let mut value = HeaderValue::try_from(value).map_err(|_| anyhow!("the token is none that a header can hold"))?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -1,5 +1,6 @@
 //! Discovery of a server's authorization server, and of the client id that we have there.
 
+use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -39,7 +40,7 @@ pub(super) async fn discover(
     server: &Uri,
     settings: &OauthSettings,
     challenge: &Bearer,
-) -> Result<DiscoveredServer, String> {
+) -> anyhow::Result<DiscoveredServer> {
     // What is issued goes there with each request, and on the way who issues it is found out.
     secure_url(&canonical(server))?;
     let resource = protected_resource(client, server, challenge).await?;
@@ -81,16 +82,13 @@ fn canonical(server: &Uri) -> String {
 }
 
 /// The issuer that is asked: the one that the entry names, else the first.
-fn chosen(settings: &OauthSettings, issuers: &[String]) -> Result<String, String> {
+fn chosen(settings: &OauthSettings, issuers: &[String]) -> anyhow::Result<String> {
     let Some(named) = &settings.issuer else {
-        return issuers
-            .first()
-            .cloned()
-            .ok_or_else(|| "it names no authorization server".to_owned());
+        return issuers.first().cloned().context("it names no authorization server");
     };
     match issuers.contains(named) {
         true => Ok(named.clone()),
-        false => Err(format!(
+        false => Err(anyhow!(
             "its tokens are issued by {}, and not by the issuer that the entry names ({}): what is known there is not \
              shown to another; change \"oauth\" if that is right",
             brief(&issuers.join(", "), 300),
@@ -103,13 +101,13 @@ async fn protected_resource(
     client: &HttpClient,
     server: &Uri,
     challenge: &Bearer,
-) -> Result<Option<ProtectedResource>, String> {
+) -> anyhow::Result<Option<ProtectedResource>> {
     if let Some(location) = &challenge.resource_metadata {
         let location = secure_url(location)?.to_string();
         let document = document(client, &location).await?;
         return document
             .map(Some)
-            .ok_or_else(|| format!("{} is not there", brief(&location, 200)));
+            .with_context(|| format!("{} is not there", brief(&location, 200)));
     }
     for location in resource_locations(server) {
         if let Some(resource) = document(client, &location).await? {
@@ -123,7 +121,7 @@ async fn protected_resource(
 ///
 /// # Errors
 /// There are none, or they are another's.
-pub(super) async fn authorization_server(client: &HttpClient, issuer: &str) -> Result<AuthorizationServer, String> {
+pub(super) async fn authorization_server(client: &HttpClient, issuer: &str) -> anyhow::Result<AuthorizationServer> {
     secure_url(issuer)?;
     for location in issuer_locations(issuer)? {
         if let Some(metadata) = document::<AuthorizationServer>(client, &location).await? {
@@ -131,7 +129,7 @@ pub(super) async fn authorization_server(client: &HttpClient, issuer: &str) -> R
             return Ok(metadata);
         }
     }
-    Err(format!(
+    Err(anyhow!(
         "{} publishes no metadata of an authorization server",
         brief(issuer, 200)
     ))
@@ -142,8 +140,8 @@ async fn of_2025_03_26(
     client: &HttpClient,
     server: &Uri,
     settings: &OauthSettings,
-) -> Result<AuthorizationServer, String> {
-    let issuer = UrlOrigin::of(server).map_err(|error| error.to_string())?.to_string();
+) -> anyhow::Result<AuthorizationServer> {
+    let issuer = UrlOrigin::of(server)?.to_string();
     let issuer = chosen(settings, &[issuer])?;
     let location = format!("{issuer}/.well-known/oauth-authorization-server");
     secure_url(&issuer)?;
@@ -153,7 +151,7 @@ async fn of_2025_03_26(
             .check(&issuer)
             .or_else(|_| metadata.check(&format!("{issuer}/")))
             .map(|()| metadata),
-        None => Err(format!(
+        None => Err(anyhow!(
             "it wants a login (401), and neither it nor {issuer} says who issues tokens: ask whoever runs it, or give \
              the entry headers"
         )),
@@ -161,26 +159,26 @@ async fn of_2025_03_26(
 }
 
 /// A JSON document; `None` where there is none.
-async fn document<T: DeserializeOwned>(client: &HttpClient, location: &str) -> Result<Option<T>, String> {
+async fn document<T: DeserializeOwned>(client: &HttpClient, location: &str) -> anyhow::Result<Option<T>> {
     let shown = brief(location, 200);
     let request = Request::builder()
         .uri(location)
         .header(ACCEPT, "application/json")
         .body(Bytes::new())
-        .map_err(|_| format!("{shown} is no URL"))?;
+        .map_err(|_| anyhow!("{shown} is no URL"))?;
     let mut response = in_time(client.request(request, HttpLimits::all(TIME_LIMIT))).await?;
     if response.status.is_client_error() {
         let _ = in_time(response.whole(MAX_DOCUMENT)).await;
         return Ok(None);
     }
     if response.status != StatusCode::OK {
-        return Err(format!("{shown} answered {}", response.status));
+        bail!("{shown} answered {}", response.status);
     }
     let body = in_time(response.whole(MAX_DOCUMENT)).await?;
     let parsed = serde_json::from_slice(&body);
     parsed
         .map(Some)
-        .map_err(|error| format!("{shown} is no metadata: {}", brief(&error.to_string(), 200)))
+        .map_err(|error| anyhow!("{shown} is no metadata: {}", brief(&error.to_string(), 200)))
 }
 
 /// The entry's own secrets, read for this moment.
@@ -203,7 +201,7 @@ pub(super) async fn register(
     secrets: &ClientSecrets,
     found: &DiscoveredServer,
     redirect: &str,
-) -> Result<Registration, String> {
+) -> anyhow::Result<Registration> {
     let issuer = &found.issuer;
     if let Some(id) = &settings.client_id {
         let method = match (&secrets.private_key, &secrets.client_secret) {
@@ -237,11 +235,11 @@ pub(super) async fn register(
         return Ok(kept);
     }
     let Some(endpoint) = &issuer.registration_endpoint else {
-        return Err(format!(
+        bail!(
             "{} registers no clients by itself: register Colibri there with the redirect address {redirect}, and write \
              what it gives you into the entry: \"oauth\": {{\"issuer\", \"client_id\", \"client_secret\"}}",
             brief(&issuer.issuer, 200)
-        ));
+        );
     };
     let registration = asked_for(client, endpoint, issuer, found, redirect).await?;
     store.keep_registration(&issuer.issuer, redirect, &registration)?;
@@ -299,7 +297,7 @@ async fn asked_for(
     issuer: &AuthorizationServer,
     found: &DiscoveredServer,
     redirect: &str,
-) -> Result<Registration, String> {
+) -> anyhow::Result<Registration> {
     let methods = issuer
         .token_endpoint_auth_methods_supported
         .as_deref()
@@ -327,19 +325,19 @@ async fn asked_for(
         .header(ACCEPT, "application/json")
         .header(CONTENT_TYPE, "application/json")
         .body(Bytes::from(asked.to_string()))
-        .map_err(|_| format!("{shown} is no URL"))?;
+        .map_err(|_| anyhow!("{shown} is no URL"))?;
     let mut response = in_time(client.request(request, HttpLimits::all(TIME_LIMIT))).await?;
     let answer = in_time(response.whole(MAX_DOCUMENT)).await?;
     if !response.status.is_success() {
         let text = String::from_utf8_lossy(&answer);
-        return Err(format!(
+        bail!(
             "{shown} registers no client ({}): {}",
             response.status,
             brief(&text, 300)
-        ));
+        );
     }
     let registered: RegistrationResponse = serde_json::from_slice(&answer)
-        .map_err(|_| format!("{shown} answered, but with no client that could be read"))?;
+        .map_err(|_| anyhow!("{shown} answered, but with no client that could be read"))?;
     let method = registered
         .token_endpoint_auth_method
         .unwrap_or_else(|| match &registered.client_secret {

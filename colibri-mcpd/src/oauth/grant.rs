@@ -1,5 +1,6 @@
 //! Tokens, asked for at a token endpoint (RFC 6749 §3.2, §5; RFC 7523; RFC 8693), and how a client proves who it is there.
 
+use anyhow::anyhow;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -69,9 +70,12 @@ pub(crate) struct GrantRefusal {
     pub(crate) why: String,
 }
 
-impl From<String> for GrantRefusal {
-    fn from(why: String) -> GrantRefusal {
-        GrantRefusal { code: None, why }
+impl From<anyhow::Error> for GrantRefusal {
+    fn from(error: anyhow::Error) -> GrantRefusal {
+        GrantRefusal {
+            code: None,
+            why: format!("{error:#}"),
+        }
     }
 }
 
@@ -123,10 +127,10 @@ pub(crate) async fn token(
         return Err(refused(issuer, response.status, &answer));
     }
     let tokens: TokenResponse = serde_json::from_slice(&answer)
-        .map_err(|_| format!("{}: the answer of its token endpoint is none", brief(issuer, 200)))?;
+        .map_err(|_| anyhow!("{}: the answer of its token endpoint is none", brief(issuer, 200)))?;
     if kind == RequiredToken::Bearer && !tokens.token_type.eq_ignore_ascii_case("bearer") {
         let (issuer, said) = (brief(issuer, 200), brief(&tokens.token_type, 40));
-        return Err(format!("{issuer} issued a token of type {said:?}, not Bearer").into());
+        return Err(anyhow!("{issuer} issued a token of type {said:?}, not Bearer").into());
     }
     let lasts = tokens.expires_in.as_ref().and_then(serde_json::Number::as_f64);
     Ok(IssuedTokens {
@@ -158,7 +162,7 @@ pub(crate) async fn revoke(
 }
 
 /// The request for a token, with the client's id and proof.
-fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -> Result<Request<Bytes>, String> {
+fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -> anyhow::Result<Request<Bytes>> {
     let url = secure_url(endpoint)?;
     let mut fields = Serializer::new(String::new());
     fields.extend_pairs(form);
@@ -190,7 +194,7 @@ fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -
         }
     }
     let body = Bytes::from(fields.finish());
-    request.body(body).map_err(|error| error.to_string())
+    request.body(body).map_err(anyhow::Error::from)
 }
 
 /// The refusal of a token endpoint.
@@ -208,14 +212,14 @@ fn refused(issuer: &str, status: StatusCode, answer: &[u8]) -> GrantRefusal {
                 why,
             }
         }
-        Err(_) => format!("the token endpoint of {issuer} answered {status}").into(),
+        Err(_) => anyhow!("the token endpoint of {issuer} answered {status}").into(),
     }
 }
 
 /// A JWT by which a client proves who it is (RFC 7523 §3), for the issuer alone.
-fn assertion(id: &str, issuer: &str, key: &str) -> Result<Zeroizing<String>, String> {
-    let wrong = "the private key is none in PKCS #8 and PEM, of P-256 or RSA".to_owned();
-    let der = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(|_| wrong.clone())?;
+fn assertion(id: &str, issuer: &str, key: &str) -> anyhow::Result<Zeroizing<String>> {
+    let wrong = || anyhow!("the private key is none in PKCS #8 and PEM, of P-256 or RSA");
+    let der = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(|_| wrong())?;
     let der = Zeroizing::new(der.secret_pkcs8_der().to_vec());
     let source = SystemRandom::new();
     let elliptic = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &source).ok();
@@ -228,14 +232,14 @@ fn assertion(id: &str, issuer: &str, key: &str) -> Result<Zeroizing<String>, Str
     let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
     let signature = match elliptic {
         Some(pair) => {
-            let signature = pair.sign(&source, signed.as_bytes()).map_err(|_| wrong)?;
+            let signature = pair.sign(&source, signed.as_bytes()).map_err(|_| wrong())?;
             URL_SAFE_NO_PAD.encode(signature)
         }
         None => {
-            let pair = RsaKeyPair::from_pkcs8(&der).map_err(|_| wrong.clone())?;
+            let pair = RsaKeyPair::from_pkcs8(&der).map_err(|_| wrong())?;
             let mut signature = vec![0; pair.public().modulus_len()];
             pair.sign(&RSA_PKCS1_SHA256, &source, signed.as_bytes(), &mut signature)
-                .map_err(|_| wrong)?;
+                .map_err(|_| wrong())?;
             URL_SAFE_NO_PAD.encode(signature)
         }
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use form_urlencoded::Serializer;
@@ -59,12 +60,10 @@ impl Logins {
     ///
     /// # Errors
     /// There is nobody to log in at, or not safely.
-    pub async fn start(&self, uid: u32, account: &Arc<OauthAccount>, more: &[String]) -> Result<StartedLogin, String> {
+    pub async fn start(&self, uid: u32, account: &Arc<OauthAccount>, more: &[String]) -> anyhow::Result<StartedLogin> {
         let server = account.server();
         if server.settings.grant == Grant::Machine {
-            return Err(
-                "its entry says that the daemon logs in by itself (\"grant\": \"client_credentials\")".to_owned(),
-            );
+            bail!("its entry says that the daemon logs in by itself (\"grant\": \"client_credentials\")");
         }
         let challenge = account.wanted();
         let mut found = discover(&server.client, &server.url, &server.settings, &challenge).await?;
@@ -74,10 +73,7 @@ impl Logins {
         add(&mut found.scopes, more);
         let issuer = &found.issuer;
         let Some(endpoint) = &issuer.authorization_endpoint else {
-            return Err(format!(
-                "{} has no address where a person consents",
-                brief(&issuer.issuer, 200)
-            ));
+            bail!("{} has no address where a person consents", brief(&issuer.issuer, 200));
         };
         secure_url(endpoint)?;
         let redirect = server.redirect();
@@ -137,37 +133,39 @@ impl Logins {
     ///
     /// # Errors
     /// It is of no login of this user that was begun, comes from another issuer, or says no.
-    pub async fn finish(&self, uid: u32, address: &str) -> Result<CompletedLogin, String> {
+    pub async fn finish(&self, uid: u32, address: &str) -> anyhow::Result<CompletedLogin> {
         let (place, query) = address
             .trim()
             .split_once('?')
-            .ok_or("the address has no query: paste all of it")?;
+            .context("the address has no query: paste all of it")?;
         let query = query.split('#').next().unwrap_or_default();
         let mut fields: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if fields.insert(name.to_string(), value.to_string()).is_some() {
-                return Err(format!("the address says {} twice", brief(&name, 40)));
+                bail!("the address says {} twice", brief(&name, 40));
             }
         }
-        let state = fields.get("state").ok_or("the address has no state: paste all of it")?;
+        let state = fields
+            .get("state")
+            .context("the address has no state: paste all of it")?;
         let login = self.taken(uid, state)?;
         if place != login.redirect {
-            return Err(format!("the address must begin with {}", login.redirect));
+            bail!("the address must begin with {}", login.redirect);
         }
         let issuer = &login.found.issuer;
         // Before anything else that it says is believed, or shown (RFC 9207 §2.4).
         match fields.get("iss") {
             Some(said) if *said != issuer.issuer => {
-                return Err(format!(
+                bail!(
                     "the answer is of another issuer than {}: nothing was sent anywhere",
                     brief(&issuer.issuer, 200)
-                ));
+                );
             }
             None if issuer.authorization_response_iss_parameter_supported => {
-                return Err(format!(
+                bail!(
                     "the answer does not name its issuer (iss), which {} says it does: nothing was sent anywhere",
                     brief(&issuer.issuer, 200)
-                ));
+                );
             }
             _ => {}
         }
@@ -175,9 +173,9 @@ impl Logins {
             let why = fields
                 .get("error_description")
                 .map(|why| format!(", {}", brief(why, 300)));
-            return Err(format!("refused: {}{}", brief(error, 80), why.unwrap_or_default()));
+            bail!("refused: {}{}", brief(error, 80), why.unwrap_or_default());
         }
-        let code = fields.get("code").ok_or("the address has no code: paste all of it")?;
+        let code = fields.get("code").context("the address has no code: paste all of it")?;
         let server = login.account.server();
         let secrets = server.secrets()?;
         let form = [
@@ -196,7 +194,7 @@ impl Logins {
                     // It forgot us: the next login registers anew.
                     server.store.forget_registration(&issuer.issuer, &login.redirect)?;
                 }
-                return Err(refused.to_string());
+                return Err(refused.into());
             }
         };
         let kept = made(&login.found, &login.client, tokens);
@@ -205,18 +203,16 @@ impl Logins {
     }
 
     /// A login is ended once, and by who began it.
-    fn taken(&self, uid: u32, state: &str) -> Result<PendingLogin, String> {
+    fn taken(&self, uid: u32, state: &str) -> anyhow::Result<PendingLogin> {
         let mut pending = self.pending.lock();
         let now = Instant::now();
         match pending.get(state) {
             Some(login) if login.uid == uid && login.until > now => {}
             _ => {
-                return Err(
-                    "no login waits for this address: it was ended, is over 10 minutes old, or is not yours".to_owned(),
-                );
+                bail!("no login waits for this address: it was ended, is over 10 minutes old, or is not yours");
             }
         }
-        pending.remove(state).ok_or_else(String::new)
+        pending.remove(state).context("no login waits for this address")
     }
 
     /// True if somebody who was sent to the issuer has not come back: it may have told them that it does not know us

@@ -1,6 +1,7 @@
 //! Metadata that servers and authorization servers publish: its location, and the parts that are believed (RFC 9728,
 //! RFC 8414, OpenID Connect Discovery 1.0, as MCP's "Authorization Server Discovery" has them).
 
+use anyhow::{Context as _, anyhow, bail};
 use hyper::Uri;
 use serde::Deserialize;
 
@@ -70,13 +71,13 @@ pub(crate) fn resource_locations(server: &Uri) -> Vec<String> {
 ///
 /// # Errors
 /// The issuer is no URL that can be one (RFC 8414 §2: no query, no fragment).
-pub(crate) fn issuer_locations(issuer: &str) -> Result<Vec<String>, String> {
-    let wrong = || format!("{} is no issuer's URL", brief(issuer, 200));
+pub(crate) fn issuer_locations(issuer: &str) -> anyhow::Result<Vec<String>> {
+    let wrong = || anyhow!("{} is no issuer's URL", brief(issuer, 200));
     if issuer.contains(['?', '#']) {
         return Err(wrong());
     }
     let url: Uri = issuer.parse().map_err(|_| wrong())?;
-    let origin = UrlOrigin::of(&url).map_err(|error| error.to_string())?;
+    let origin = UrlOrigin::of(&url)?;
     Ok(match url.path().trim_end_matches('/') {
         "" => vec![
             format!("{origin}/.well-known/oauth-authorization-server"),
@@ -95,15 +96,13 @@ impl ProtectedResource {
     ///
     /// # Errors
     /// It is of another, or names no issuer.
-    pub(crate) fn check(&self, server: &Uri) -> Result<(), String> {
+    pub(crate) fn check(&self, server: &Uri) -> anyhow::Result<()> {
         if !is_of(&self.resource, server) {
             let resource = brief(&self.resource, 200);
-            return Err(format!(
-                "its metadata are of another resource ({resource}): a token for that one is not asked for"
-            ));
+            bail!("its metadata are of another resource ({resource}): a token for that one is not asked for");
         }
         if self.authorization_servers.is_empty() {
-            return Err("its metadata name no authorization server".to_owned());
+            bail!("its metadata name no authorization server");
         }
         Ok(())
     }
@@ -124,10 +123,10 @@ impl AuthorizationServer {
     ///
     /// # Errors
     /// It is another's, or sends people or secrets over connections that others can read.
-    pub(crate) fn check(&self, issuer: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, issuer: &str) -> anyhow::Result<()> {
         if self.issuer != issuer {
             let (said, asked) = (brief(&self.issuer, 200), brief(issuer, 200));
-            return Err(format!("the metadata of {asked} are of another issuer ({said})"));
+            bail!("the metadata of {asked} are of another issuer ({said})");
         }
         let endpoints = [
             Some(&self.token_endpoint),
@@ -145,10 +144,10 @@ impl AuthorizationServer {
     ///
     /// # Errors
     /// It does not say so.
-    pub(crate) fn check_pkce(&self) -> Result<(), String> {
+    pub(crate) fn check_pkce(&self) -> anyhow::Result<()> {
         match self.code_challenge_methods_supported.iter().any(|way| way == "S256") {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(anyhow!(
                 "{} does not say that it supports PKCE with S256, without which a code could be stolen",
                 brief(&self.issuer, 200)
             )),
@@ -160,7 +159,7 @@ impl AuthorizationServer {
 ///
 /// # Errors
 /// It is another.
-pub(crate) fn secure_url(url: &str) -> Result<Uri, String> {
+pub(crate) fn secure_url(url: &str) -> anyhow::Result<Uri> {
     let parsed: Option<Uri> = url.parse().ok();
     let is_secure = |url: &Uri| {
         UrlOrigin::of(url).is_ok_and(|origin| {
@@ -170,7 +169,7 @@ pub(crate) fn secure_url(url: &str) -> Result<Uri, String> {
     };
     parsed
         .filter(is_secure)
-        .ok_or_else(|| format!("{} is not https: nothing secret is sent there", brief(url, 200)))
+        .with_context(|| format!("{} is not https: nothing secret is sent there", brief(url, 200)))
 }
 
 #[cfg(test)]

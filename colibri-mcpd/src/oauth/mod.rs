@@ -17,6 +17,7 @@ mod tests;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context as _, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -33,10 +34,10 @@ const TIME_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// What came in between.
-async fn in_time<T>(work: impl Future<Output = Result<T, colibri_http::HttpError>>) -> Result<T, String> {
+async fn in_time<T>(work: impl Future<Output = Result<T, colibri_http::HttpError>>) -> anyhow::Result<T> {
     match tokio::time::timeout(TIME_LIMIT, work).await {
-        Ok(done) => done.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no whole answer within {} s", TIME_LIMIT.as_secs())),
+        Ok(done) => done.map_err(anyhow::Error::from),
+        Err(_) => Err(anyhow!("no whole answer within {} s", TIME_LIMIT.as_secs())),
     }
 }
 
@@ -50,8 +51,8 @@ fn now() -> u64 {
 ///
 /// # Errors
 /// The system has no randomness to give.
-fn random() -> Result<String, String> {
+fn random() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes).context("no random numbers")?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }

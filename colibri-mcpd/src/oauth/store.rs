@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use colibri_text::hex;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
@@ -125,13 +126,13 @@ impl TokenStore {
     ///
     /// # Errors
     /// The file is none that can be used.
-    pub(super) fn login(&self, server: &str, owner: TokenOwner) -> Result<Option<StoredLogin>, String> {
+    pub(super) fn login(&self, server: &str, owner: TokenOwner) -> anyhow::Result<Option<StoredLogin>> {
         read(&self.login_file(server, owner))
     }
 
     /// # Errors
     /// What the system says.
-    pub(super) fn keep_login(&self, server: &str, owner: TokenOwner, login: &StoredLogin) -> Result<(), String> {
+    pub(super) fn keep_login(&self, server: &str, owner: TokenOwner, login: &StoredLogin) -> anyhow::Result<()> {
         self.write(&self.login_file(server, owner), login)
     }
 
@@ -139,7 +140,7 @@ impl TokenStore {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn forget_login(&self, server: &str, owner: TokenOwner) -> Result<bool, String> {
+    pub(super) fn forget_login(&self, server: &str, owner: TokenOwner) -> anyhow::Result<bool> {
         forget(&self.login_file(server, owner))
     }
 
@@ -147,7 +148,7 @@ impl TokenStore {
     ///
     /// # Errors
     /// The file is none that can be used.
-    pub(super) fn registration(&self, issuer: &str, redirect: &str) -> Result<Option<Registration>, String> {
+    pub(super) fn registration(&self, issuer: &str, redirect: &str) -> anyhow::Result<Option<Registration>> {
         read(&self.registration_file(issuer, redirect))
     }
 
@@ -158,13 +159,13 @@ impl TokenStore {
         issuer: &str,
         redirect: &str,
         registration: &Registration,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         self.write(&self.registration_file(issuer, redirect), registration)
     }
 
     /// # Errors
     /// What the system says.
-    pub(super) fn forget_registration(&self, issuer: &str, redirect: &str) -> Result<bool, String> {
+    pub(super) fn forget_registration(&self, issuer: &str, redirect: &str) -> anyhow::Result<bool> {
         forget(&self.registration_file(issuer, redirect))
     }
 
@@ -181,8 +182,8 @@ impl TokenStore {
         self.directory.join(format!("client.{}.json", hex(&digest)))
     }
 
-    fn write(&self, path: &Path, what: &impl Serialize) -> Result<(), String> {
-        let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    fn write(&self, path: &Path, what: &impl Serialize) -> anyhow::Result<()> {
+        let failed = |error: io::Error| anyhow!("cannot write {}: {error}", path.display());
         let text = serde_json::to_vec_pretty(what).map_err(|error| failed(error.into()))?;
         let text = Zeroizing::new(text);
         match DirBuilder::new().mode(0o700).create(&self.directory) {
@@ -193,8 +194,8 @@ impl TokenStore {
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
-    let Some(file) = file::read(path, MAX_FILE, false).map_err(|error| error.to_string())? else {
+fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>> {
+    let Some(file) = file::read(path, MAX_FILE, false)? else {
         return Ok(None);
     };
     let content = Zeroizing::new(file.content);
@@ -202,14 +203,14 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
     // What serde has against it could quote a token.
     parsed.map(Some).map_err(|error| {
         let (path, line) = (path.display(), error.line());
-        format!("{path}:{line}: not as it was written: remove it, and log in again")
+        anyhow!("{path}:{line}: not as it was written: remove it, and log in again")
     })
 }
 
-fn forget(path: &Path) -> Result<bool, String> {
+fn forget(path: &Path) -> anyhow::Result<bool> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(format!("cannot remove {}: {error}", path.display())),
+        Err(error) => Err(anyhow!("cannot remove {}: {error}", path.display())),
     }
 }

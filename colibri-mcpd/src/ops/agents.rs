@@ -80,7 +80,7 @@ impl DaemonMethod for StopAgent {
             let caller = OperatorCaller::of(daemon, &call.client);
             match daemon.agents.stop(&asked.id, caller.uid, caller.operator) {
                 Ok(instance) => told(&OneAgent { instance }),
-                Err(why) => wrong(why),
+                Err(why) => wrong(format!("{why:#}")),
             }
         });
     }
@@ -150,7 +150,7 @@ async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: Spa
         Ok(instance) => told(&OneAgent {
             instance: daemon.agents.view(&instance),
         }),
-        Err(why) => wrong(why),
+        Err(why) => wrong(format!("{why:#}")),
     }
 }
 

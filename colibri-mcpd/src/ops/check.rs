@@ -39,7 +39,7 @@ pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>
         .webhook
         .as_ref()
         .map(|settings| Webhook::open(settings, &secrets));
-    faults.extend(webhook.and_then(Result::err));
+    faults.extend(webhook.and_then(Result::err).map(|error| format!("{error:#}")));
     if config.syslog
         && let Err(error) = log::reach_syslogd()
     {
@@ -60,7 +60,7 @@ pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>
             if faults.is_empty() { Ok(good) } else { Err(faults) }
         }
         Err(error) => {
-            faults.push(error);
+            faults.push(format!("{error:#}"));
             Err(faults)
         }
     }
@@ -78,7 +78,7 @@ fn is_jailed(agent: &RegisteredAgent) -> bool {
 fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
     let secrets = SecretStore::beside(&config.registry);
     for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
-        if let Some(reason) = server.refusal.clone().or_else(|| server.contract().err()) {
+        if let Some(reason) = server.fault() {
             eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
         } else if let EntryTransport::Stdio(command) = &server.entry.transport
             && let Some(missing) = missing(command, &secrets)

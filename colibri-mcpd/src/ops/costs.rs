@@ -44,14 +44,14 @@ impl DaemonMethod for ShowCosts {
                 drop(slot);
                 match told {
                     Ok(costs) => CallOutcome::result(costs),
-                    Err(why) => CallOutcome::Failed(Failure::new(Code::Internal, why)),
+                    Err(why) => CallOutcome::Failed(Failure::new(Code::Internal, format!("{why:#}"))),
                 }
             });
         });
     }
 }
 
-fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> Result<Vec<u8>, String> {
+fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> anyhow::Result<Vec<u8>> {
     let unwritten = daemon.chain.ledger.write(&daemon.store).err();
     let by = if asked.by.is_empty() {
         vec![CostsBy::Tool]
@@ -65,7 +65,7 @@ fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> Result<Vec<u8
         unused: asked.unused,
         limit: MAX_ROWS,
     };
-    let told = daemon.store.ledger(&query).map_err(|error| error.to_string())?;
+    let told = daemon.store.ledger(&query).map_err(anyhow::Error::msg)?;
     let costs = Costs {
         everybody: uid.is_none(),
         since: told.since,
@@ -75,5 +75,5 @@ fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> Result<Vec<u8
         sum: told.sum,
         unwritten: unwritten.map(|error| error.to_string()),
     };
-    serde_json::to_vec(&costs).map_err(|error| error.to_string())
+    serde_json::to_vec(&costs).map_err(anyhow::Error::from)
 }

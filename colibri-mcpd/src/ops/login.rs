@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use colibri_api::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
 use serde::Serialize;
 use tracing::info;
@@ -67,9 +68,9 @@ enum LoginRefusal {
     Told(String),
 }
 
-impl From<String> for LoginRefusal {
-    fn from(why: String) -> LoginRefusal {
-        LoginRefusal::Told(why)
+impl From<anyhow::Error> for LoginRefusal {
+    fn from(error: anyhow::Error) -> LoginRefusal {
+        LoginRefusal::Told(format!("{error:#}"))
     }
 }
 
@@ -93,10 +94,10 @@ fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServ
     let rights = daemon.chain.rules.rights(client);
     let Some(server) = servers.get(id).filter(|_| rights.sees_any(id)) else {
         let id = brief(id, 64);
-        return Err(format!("there is no server \"{id}\": colibri-mcp servers shows those there are").into());
+        return Err(anyhow!("there is no server \"{id}\": colibri-mcp servers shows those there are").into());
     };
     let Some(account) = server.account(client.caller.uid) else {
-        return Err(format!("{id} is no server to log in to: it has a command, or headers with Authorization").into());
+        return Err(anyhow!("{id} is no server to log in to: it has a command, or headers with Authorization").into());
     };
     if account.owner() == TokenOwner::Everybody {
         check_operator(daemon, client).map_err(LoginRefusal::Policy)?;

@@ -1,6 +1,7 @@
 //! The operators' methods about waiting calls, the configuration and servers: for whom the client policy calls an
 //! operator.
 
+use anyhow::Context as _;
 use std::sync::Arc;
 
 use colibri_api::{
@@ -92,7 +93,7 @@ pub(super) struct Operator {
 /// Answers an operator's request, and refuses everybody else's.
 pub(super) fn answer_operator(
     request: MethodCall,
-    answer: impl FnOnce(&Arc<Daemon>, &Operator) -> Result<Vec<u8>, String> + Send + 'static,
+    answer: impl FnOnce(&Arc<Daemon>, &Operator) -> anyhow::Result<Vec<u8>> + Send + 'static,
 ) {
     request.finish_blocking(move |daemon, call| {
         let operator = match check_operator(daemon, &call.client) {
@@ -104,21 +105,21 @@ pub(super) fn answer_operator(
         };
         match answer(daemon, &operator) {
             Ok(result) => CallOutcome::result(result),
-            Err(error) => CallOutcome::error(RpcError::invalid_params(error)),
+            Err(error) => CallOutcome::error(RpcError::invalid_params(format!("{error:#}"))),
         }
     });
 }
 
 /// An answer as it is written.
-pub(super) fn json(answer: &impl Serialize) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(answer).map_err(|error| format!("the answer cannot be written: {error}"))
+pub(super) fn json(answer: &impl Serialize) -> anyhow::Result<Vec<u8>> {
+    serde_json::to_vec(answer).context("the answer cannot be written")
 }
 
 /// Decides about a waiting call.
-fn decide(daemon: &Daemon, id: &str, approve: bool, operator: &Operator) -> Result<Vec<u8>, String> {
+fn decide(daemon: &Daemon, id: &str, approve: bool, operator: &Operator) -> anyhow::Result<Vec<u8>> {
     let by = operator.uid;
     let decided = daemon.chain.approvals.decide(id, approve, by, operator.self_approve);
-    let pending = decided.map_err(|error| error.to_string())?;
+    let pending = decided?;
     let mut details = vec![
         ("approval", Detail::Text(&pending.id)),
         ("by", Detail::Number(by.into())),
@@ -138,9 +139,9 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, operator: &Operator) -> Resu
 }
 
 /// Ends a server's processes. It may have been left alone after failures: that is forgotten too.
-fn restart(daemon: &Daemon, server: &str, by: u32) -> Result<Vec<u8>, String> {
+fn restart(daemon: &Daemon, server: &str, by: u32) -> anyhow::Result<Vec<u8>> {
     let servers = daemon.host.servers();
-    let known = servers.get(server).ok_or_else(|| no_server(server))?;
+    let known = servers.get(server).with_context(|| no_server(server))?;
     let ended = known.restart() as u64;
     info!(server, by, ended, "restarted");
     let details = [

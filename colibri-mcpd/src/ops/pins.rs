@@ -1,5 +1,6 @@
 //! The operators' methods about pins: approved definitions, and those that wait for approval.
 
+use anyhow::{Context as _, bail};
 use colibri_api::{
     PinAcceptRequest, PinDiffRequest, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsRequest,
 };
@@ -63,7 +64,7 @@ impl DaemonMethod for AcceptPins {
 const MAX_SHOWN: usize = 2 << 20;
 
 /// Lists approved definitions and those that wait for approval, of all servers or of one.
-fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
+fn list_pins(daemon: &Daemon, server: Option<&str>) -> anyhow::Result<Vec<u8>> {
     json(&PinList {
         pins: rows_of(daemon, server)?,
         look_alikes: daemon
@@ -77,7 +78,7 @@ fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
 }
 
 /// Shows the differences of a server's waiting definitions, or of one of them, from the approved ones.
-fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> Result<Vec<u8>, String> {
+fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> anyhow::Result<Vec<u8>> {
     let rows = rows_of(daemon, Some(server))?;
     let wanted = subject.map(|subject| meant(&rows, subject));
     let (mut diffs, mut left_out, mut bytes) = (Vec::new(), 0, 0);
@@ -108,7 +109,7 @@ fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> Res
 }
 
 /// Approves what waits of a server and was seen.
-fn accept_pins(daemon: &Daemon, asked: &PinAcceptRequest, by: u32) -> Result<Vec<u8>, String> {
+fn accept_pins(daemon: &Daemon, asked: &PinAcceptRequest, by: u32) -> anyhow::Result<Vec<u8>> {
     let server = &asked.server;
     let rows = rows_of(daemon, Some(server))?;
     let accepted: Vec<PinSeen> = asked
@@ -119,9 +120,7 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptRequest, by: u32) -> Result<Vec
             sha256: seen.sha256.clone(),
         })
         .collect();
-    pins(daemon)?
-        .accept(server, &accepted, by)
-        .map_err(|error| error.to_string())?;
+    pins(daemon)?.accept(server, &accepted, by)?;
     for PinSeen { subject, sha256 } in &accepted {
         info!(server, by, sha256, "accepted: {subject}");
         let what = subject.to_string();
@@ -145,17 +144,17 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptRequest, by: u32) -> Result<Vec
     })
 }
 
-fn pins(daemon: &Daemon) -> Result<&Pins, String> {
-    daemon.host.pins().ok_or_else(|| "this daemon has no pins".to_owned())
+fn pins(daemon: &Daemon) -> anyhow::Result<&Pins> {
+    daemon.host.pins().context("this daemon has no pins")
 }
 
 /// The pins of all servers, or of one that there is.
-fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String> {
+fn rows_of(daemon: &Daemon, server: Option<&str>) -> anyhow::Result<Vec<PinRow>> {
     let mut rows = pins(daemon)?.list();
     if let Some(server) = server {
         rows.retain(|row| row.server == server);
         if rows.is_empty() && !daemon.host.servers().contains_key(server) {
-            return Err(no_server(server));
+            bail!(no_server(server));
         }
     }
     Ok(rows)

@@ -20,7 +20,7 @@ pub(crate) fn apply(host: &ServerHost, agents: &AgentRoster, loaded: &LoadedRegi
         info!("{note}");
     }
     for (id, server) in &loaded.servers {
-        if let Some(reason) = server.refusal.clone().or_else(|| server.contract().err()) {
+        if let Some(reason) = server.fault() {
             warn!(server = id, "blocked: {reason}");
         }
     }
@@ -40,7 +40,7 @@ pub(crate) fn note_clients(clients: &Clients) {
 ///
 /// # Errors
 /// What is wrong with them; it is in the log as well.
-pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
+pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<Vec<(String, String)>> {
     if let Some(fault) = check::socket_group(&daemon.config) {
         warn!("{fault}");
     }
@@ -60,11 +60,11 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
             );
             Ok(blocked(daemon))
         }
-        Err(error) => Err(format!("nothing was taken over: {error}")),
+        Err(error) => Err(error.context("nothing was taken over")),
     };
-    daemon.set_registry_error(result.as_ref().err().cloned());
+    daemon.set_registry_error(result.as_ref().err().map(|error| format!("{error:#}")));
     if let Err(error) = &result {
-        error!("{error}");
+        error!("{error:#}");
     }
     if let Err(error) = daemon
         .chain

@@ -26,13 +26,13 @@ pub trait Authorizer: Send + Sync {
     ///
     /// # Errors
     /// What the caller is told: why there is none, and what to do.
-    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, String>>;
+    fn authorization(&self) -> BoxFuture<'_, anyhow::Result<Option<HeaderValue>>>;
 
     /// A request was refused. `Ok`: it is worth sending again, since there is another authorization now.
     ///
     /// # Errors
     /// What the caller is told: why it was refused, and what to do (`colibri-mcp login SERVER`).
-    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, Result<(), String>>;
+    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, anyhow::Result<()>>;
 }
 
 /// No authorization but what the entry's own headers are.
@@ -40,15 +40,15 @@ pub trait Authorizer: Send + Sync {
 pub struct Anonymous;
 
 impl Authorizer for Anonymous {
-    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, String>> {
+    fn authorization(&self) -> BoxFuture<'_, anyhow::Result<Option<HeaderValue>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, Result<(), String>> {
+    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, anyhow::Result<()>> {
         let why = match challenge.status {
             StatusCode::FORBIDDEN => "it does not allow this (403): give the entry headers with the right to it",
             _ => "it wants to know who asks (401): give the entry headers, Authorization with {\"secret\": NAME}",
         };
-        Box::pin(std::future::ready(Err(why.to_owned())))
+        Box::pin(std::future::ready(Err(anyhow::anyhow!(why))))
     }
 }

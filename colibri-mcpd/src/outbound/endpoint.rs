@@ -73,7 +73,7 @@ impl Port {
         let endpoint = &self.endpoint;
         let (mut unsent, mut challenges) = (0, 0);
         loop {
-            let denied = |why| ExchangeError::new(SendErrorKind::Denied, why);
+            let denied = |why: anyhow::Error| ExchangeError::new(SendErrorKind::Denied, format!("{why:#}"));
             let authorization = endpoint.authorizer.authorization().await.map_err(denied)?;
             let mut request = Request::new(body.clone());
             *request.method_mut() = method.clone();
@@ -114,9 +114,9 @@ impl Port {
                     }
                     format!("it goes on to refuse who asks ({status})")
                 }
-                Err(why) => why,
+                Err(why) => format!("{why:#}"),
             };
-            return Err(denied(with(why, &said)));
+            return Err(ExchangeError::new(SendErrorKind::Denied, with(why, &said)));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Callers, and the two gates.
 
+use anyhow::anyhow;
 use colibri_protocol::{Code, Failure};
 
 /// The peer of a socket, as the kernel says: never what the peer reports of itself.
@@ -18,14 +19,14 @@ impl Caller {
     ///
     /// # Errors
     /// There is no such account.
-    pub(crate) fn of_account(uid: u32) -> Result<Caller, String> {
+    pub(crate) fn of_account(uid: u32) -> anyhow::Result<Caller> {
         match nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)) {
             Ok(Some(user)) => Ok(Caller {
                 uid,
                 gid: user.gid.as_raw(),
                 pid: None,
             }),
-            _ => Err(format!("there is no user with the uid {uid} any more")),
+            _ => Err(anyhow!("there is no user with the uid {uid} any more")),
         }
     }
 

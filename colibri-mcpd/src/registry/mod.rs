@@ -13,6 +13,8 @@ pub use entry::{EntryTransport, Isolation, ServerSpec, TimeLimits, parse};
 pub use kinds::{AgentKind, LineShape, MemberPattern, Path as MemberPath};
 pub use model::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
 
+use anyhow::Context as _;
+
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
 use colibri_api::{HELPER, PrivMode};
@@ -71,9 +73,15 @@ impl RegisteredServer {
     ///
     /// # Errors
     /// Why it cannot be used. What it was to forbid is not known then, so the server is not served.
-    pub fn contract(&self) -> Result<Option<Contract>, String> {
+    pub fn contract(&self) -> anyhow::Result<Option<Contract>> {
         let read = self.entry.contract.as_deref().map(Contract::read).transpose();
-        read.map_err(|error| format!("its contract cannot be used: {error}"))
+        read.context("its contract cannot be used")
+    }
+
+    /// The reason for which the server is not served.
+    pub fn fault(&self) -> Option<String> {
+        let contract = || self.contract().err().map(|error| format!("{error:#}"));
+        self.refusal.clone().or_else(contract)
     }
 
     /// The callers that share a process: as the entry says, else `user`, or `call` where its jail has only a

@@ -203,9 +203,9 @@ fn owner_is_right(uid: u32) -> bool {
 }
 
 impl Vault for SecretStore {
-    fn read(&self, value: &EntryValue) -> Result<SecretString, String> {
+    fn read(&self, value: &EntryValue) -> anyhow::Result<SecretString> {
         let values = BTreeMap::from([(String::new(), value.clone())]);
-        let mut resolved = self.resolve(&values).map_err(|error| error.to_string())?;
+        let mut resolved = self.resolve(&values)?;
         Ok(resolved.remove("").unwrap_or_default())
     }
 

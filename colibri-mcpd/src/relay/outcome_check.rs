@@ -1,6 +1,7 @@
 //! The contract's check of how a call ended: results that are not as it requires are not relayed, and refused calls or
 //! those that failed for good may be left to the board.
 
+use anyhow::anyhow;
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
@@ -147,7 +148,7 @@ impl Chain {
         };
         let board = self.board.get().and_then(Weak::upgrade);
         let task = board.map_or_else(
-            || Err("there is no board".to_owned()),
+            || Err(anyhow!("there is no board")),
             |board| board.defer(&call.client, &undone),
         );
         match task {
@@ -165,8 +166,8 @@ impl Chain {
             }
             Err(why) => {
                 let (server, tool, call) = (undone.server, undone.tool, undone.call);
-                tracing::warn!(server, tool, call, code, "a call was not left to the board: {why}");
-                not(&why)
+                tracing::warn!(server, tool, call, code, "a call was not left to the board: {why:#}");
+                not(&format!("{why:#}"))
             }
         }
     }

@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use anyhow::{anyhow, bail};
 use colibri_text::brief;
 use colibri_wire::Json;
 use regex_automata::Input;
@@ -69,16 +70,16 @@ impl PieceSelector {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn value(pointer: &str) -> Result<PieceSelector, String> {
+    pub fn value(pointer: &str) -> anyhow::Result<PieceSelector> {
         let mut parts = pointer.split('/');
         if parts.next() != Some("") {
-            return Err("must be empty or begin with / (RFC 6901)".to_owned());
+            bail!("must be empty or begin with / (RFC 6901)");
         }
         let part = |part: &str| {
             let is_escape = |after: &str| after.starts_with(['0', '1']);
             match part.split('~').skip(1).all(is_escape) {
                 true => Ok(part.replace("~1", "/").replace("~0", "~")),
-                false => Err("has a ~ that is neither ~0 nor ~1 (RFC 6901)".to_owned()),
+                false => Err(anyhow!("has a ~ that is neither ~0 nor ~1 (RFC 6901)")),
             }
         };
         Ok(PieceSelector::Value(parts.map(part).collect::<Result<_, _>>()?))
@@ -88,9 +89,9 @@ impl PieceSelector {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn matching(pattern: &str) -> Result<PieceSelector, String> {
+    pub fn matching(pattern: &str) -> anyhow::Result<PieceSelector> {
         if pattern.len() > MAX_PATTERN {
-            return Err(format!("has {} bytes, allowed are {MAX_PATTERN}", pattern.len()));
+            bail!("has {} bytes, allowed are {MAX_PATTERN}", pattern.len());
         }
         let limits = Regex::config()
             .nfa_size_limit(Some(PATTERN_SIZE))
@@ -102,12 +103,12 @@ impl PieceSelector {
             Some(error) => {
                 let told = error.to_string();
                 let last = told.lines().last().unwrap_or_default();
-                format!(
+                anyhow!(
                     "is no regular expression: {}",
                     brief(last.trim_start_matches("error: "), 200)
                 )
             }
-            None => "is too large once its repetitions are counted".to_owned(),
+            None => anyhow!("is too large once its repetitions are counted"),
         })?;
         Ok(PieceSelector::Matching(Box::new(regex)))
     }
@@ -350,10 +351,15 @@ mod tests {
             ("/a/b~0~1c/-", "there is no"),
             ("/a//x", "there is no"),
         ] {
-            let error = read(pointer, 0, 10).unwrap_err();
+            let error = read(pointer, 0, 10).unwrap_err().to_string();
             assert!(error.contains(why), "{pointer}: {error}");
         }
-        assert!(read("/a/", 40, 10).unwrap_err().contains("beyond the value"));
+        assert!(
+            read("/a/", 40, 10)
+                .unwrap_err()
+                .to_string()
+                .contains("beyond the value")
+        );
         for wrong in ["a", "~", "/~", "/~2", "/a~"] {
             assert!(PieceSelector::value(wrong).is_err(), "{wrong}");
         }
@@ -449,7 +455,7 @@ mod tests {
             r"(a)\1",
             "(?=a)",
         ] {
-            let error = PieceSelector::matching(too_large).unwrap_err();
+            let error = PieceSelector::matching(too_large).unwrap_err().to_string();
             assert!(!error.contains('\n') && error.len() < 300, "{error}");
         }
     }

@@ -231,7 +231,7 @@ impl Launch {
             max_frame: self.spec.context.parts.max_frame,
             silence: self.spec.limits.total,
         };
-        remote::connect(reached).map_err(|why| self.unstartable(why))
+        remote::connect(reached).map_err(|error| self.unstartable(format!("{error:#}")))
     }
 
     /// The process to start.

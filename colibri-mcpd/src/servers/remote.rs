@@ -1,5 +1,6 @@
 //! A server behind a URL, given to a session as a process is: its streams, and what ends them.
 
+use anyhow::anyhow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,15 +35,15 @@ pub(super) struct RemoteAccess<'a> {
 ///
 /// # Errors
 /// A header that cannot be sent.
-pub(super) fn connect(reached: RemoteAccess<'_>) -> Result<(SpawnedServer, Faults), String> {
-    let url: Uri = reached.url.parse().map_err(|_| "its url cannot be used".to_owned())?;
+pub(super) fn connect(reached: RemoteAccess<'_>) -> anyhow::Result<(SpawnedServer, Faults)> {
+    let url: Uri = reached.url.parse().map_err(|_| anyhow!("its url cannot be used"))?;
     let mut headers = HeaderMap::new();
     for (name, value) in &reached.headers {
         let name: HeaderName = name
             .parse()
-            .map_err(|_| format!("the header {name} has no legal name"))?;
+            .map_err(|_| anyhow!("the header {name} has no legal name"))?;
         let mut value = HeaderValue::from_str(value.expose_secret().trim_end_matches(['\r', '\n']))
-            .map_err(|_| format!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
+            .map_err(|_| anyhow!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }

@@ -81,7 +81,7 @@ impl ServerSpecification {
         let entry = registered.entry.clone();
         let (contract, blocked) = match registered.contract() {
             Ok(contract) => (contract.map(Arc::new), registered.refusal.clone()),
-            Err(why) => (None, Some(why)),
+            Err(error) => (None, Some(format!("{error:#}"))),
         };
         let spec = ServerSpecification {
             rules: ServerRules::new(

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, anyhow};
 use colibri_client::{RawMembers, members};
 use serde_json::json;
 
@@ -50,7 +51,7 @@ impl AnswerSources {
                 say(&format!("{} offered", colibri_text::counted(count, "tool")));
                 own.describe(&listing.tools);
             }
-            Err(why) => say(&format!("no tools are offered: {why}")),
+            Err(why) => say(&format!("no tools are offered: {why:#}")),
         });
     }
 
@@ -58,11 +59,11 @@ impl AnswerSources {
     pub(crate) fn answer(&self, request: &str, until: Instant) -> String {
         match self.result(request, until) {
             Ok(answer) => answer,
-            Err(why) => failure(&why),
+            Err(why) => failure(&format!("{why:#}")),
         }
     }
 
-    fn result(&self, request: &str, until: Instant) -> Result<String, String> {
+    fn result(&self, request: &str, until: Instant) -> anyhow::Result<String> {
         match ChibiRequest::read(request)? {
             ChibiRequest::List => {
                 let SourceTools { tools, notes } = self.sources.tools(until)?;
@@ -81,7 +82,7 @@ impl AnswerSources {
             ChibiRequest::Call { server, tool, args } => {
                 let result = self.sources.call(&server, &tool, &args, until)?;
                 match result.is_error {
-                    true => Err(format!("tool error: {}", result.text)),
+                    true => Err(anyhow!("tool error: {}", result.text)),
                     false => Ok(json!({ "ok": true, "result": result.text }).to_string()),
                 }
             }
@@ -117,13 +118,13 @@ fn listed(tool: &SourceTool, description: &str) -> String {
 }
 
 impl ChibiRequest {
-    fn read(text: &str) -> Result<ChibiRequest, String> {
-        let members = members(text).map_err(|error| format!("the request is not a JSON object: {error}"))?;
+    fn read(text: &str) -> anyhow::Result<ChibiRequest> {
+        let members = members(text).context("the request is not a JSON object")?;
         let string = |key: &str| {
             let value = members
                 .get(key)
                 .and_then(|value| serde_json::from_str::<String>(value.get()).ok());
-            value.ok_or_else(|| format!("the request has no string {key:?}"))
+            value.with_context(|| format!("the request has no string {key:?}"))
         };
         match string("op")?.as_str() {
             "list_tools" => Ok(ChibiRequest::List),
@@ -136,17 +137,17 @@ impl ChibiRequest {
                 let (server, tool) = (string("server")?, string("tool")?);
                 Ok(ChibiRequest::Schema { server, tool })
             }
-            op => Err(format!("unknown op: {}", colibri_text::brief(op, 80))),
+            op => Err(anyhow!("unknown op: {}", colibri_text::brief(op, 80))),
         }
     }
 }
 
 /// The arguments of a call, as they were written.
-fn args(members: &RawMembers) -> Result<String, String> {
+fn args(members: &RawMembers) -> anyhow::Result<String> {
     match members.get("args").map(|args| args.get()) {
         None | Some("null") => Ok("{}".to_owned()),
         Some(args) if args.starts_with('{') => Ok(args.to_owned()),
-        Some(_) => Err("args must be a JSON object".to_owned()),
+        Some(_) => Err(anyhow!("args must be a JSON object")),
     }
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use serde_json::Value;
 
     fn said(text: &str) -> String {
-        ChibiRequest::read(text).map_or_else(|why| why, |request| format!("{request:?}"))
+        ChibiRequest::read(text).map_or_else(|why| format!("{why:#}"), |request| format!("{request:?}"))
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow, bail};
 use colibri_api::paths;
 use colibri_client::lock;
 use colibri_mcp::importers::map_names;
@@ -86,7 +87,7 @@ impl BridgeConfig {
             Ok(Some(text)) => text,
             Ok(None) => return BridgeConfig::default(),
             Err(why) => {
-                say(&format!("config parse error: {why}"));
+                say(&format!("config parse error: {why:#}"));
                 return BridgeConfig::default();
             }
         };
@@ -108,26 +109,23 @@ impl BridgeConfig {
 }
 
 /// The content of the file; `None` if it is not there.
-fn text(path: &Path) -> Result<Option<String>, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+fn text(path: &Path) -> anyhow::Result<Option<String>> {
+    let at = || path.display().to_string();
     let mut options = File::options();
     let file = match options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(&error)),
+        Err(error) => return Err(error).with_context(at),
     };
     // It names programs that run as this user.
-    paths::check_place(path)?;
-    if !file.metadata().map_err(|error| failed(&error))?.is_file() {
-        return Err(failed(&"it is no regular file"));
+    paths::check_place(path).map_err(anyhow::Error::msg)?;
+    if !file.metadata().with_context(at)?.is_file() {
+        bail!("{}: it is no regular file", at());
     }
     let mut text = String::new();
-    let read = file
-        .take(MAX_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| failed(&error))?;
+    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(at)?;
     match read as u64 > MAX_BYTES {
-        true => Err(failed(&"it is over 1 MiB")),
+        true => Err(anyhow!("{}: it is over 1 MiB", at())),
         false => Ok(Some(text)),
     }
 }
@@ -236,12 +234,12 @@ fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Re
     for (mapped, (_, item)) in mapped.into_iter().zip(named) {
         let entry = entry(&mapped.name, item, path, notes)?.and_then(|entry| checked(&mapped.id, entry));
         if let Err(why) = &entry {
-            notes.push(format!("the server {:?} is left out: {why}", mapped.name));
+            notes.push(format!("the server {:?} is left out: {why:#}", mapped.name));
         }
         servers.push(ConfiguredServer {
             name: mapped.name,
             id: mapped.id,
-            entry,
+            entry: entry.map_err(|error| format!("{error:#}")),
         });
     }
     Ok(servers)
@@ -249,7 +247,7 @@ fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Re
 
 /// The entry of a server. What is not as the file must be is wrong with all of it; a program that is not there is wrong
 /// with this server.
-fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> Result<Result<Value, String>, Wrong> {
+fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> Result<anyhow::Result<Value>, Wrong> {
     let (mut command, mut url) = (None, None);
     let (mut args, mut env, mut headers) = (Vec::new(), Map::new(), Map::new());
     for (key, item) in table(item, name)?.iter() {
@@ -278,7 +276,7 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
             json!({ "command": command, "args": args, "env": env })
         })),
         (None, Some(url)) => Ok(colibri_api::check_url(&url)
-            .map_err(|why| format!("its url {why}"))
+            .map_err(|why| anyhow!("its url {why}"))
             .map(|()| {
                 let mut entry = json!({ "url": url, "headers": headers });
                 if let Some(allowed) = allowed(&url) {
@@ -295,14 +293,14 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
 }
 
 /// An entry that the daemon takes: one that it does not would be wrong with the whole registry there.
-fn checked(id: &str, entry: Value) -> Result<Value, String> {
+fn checked(id: &str, entry: Value) -> anyhow::Result<Value> {
     let text = json!({ "servers": { id: entry } }).to_string();
     let refused = match Registry::<ServerEntry, AgentEntry>::parse(text.as_bytes(), FILE) {
         Ok(mut registry) => registry.refused.remove(id),
         Err(error) => Some(error),
     };
     match refused {
-        Some(error) => Err(format!("{}: {}", error.path, error.message)),
+        Some(error) => Err(anyhow!("{}: {}", error.path, error.message)),
         None => Ok(entry),
     }
 }
@@ -321,11 +319,11 @@ fn allowed(url: &str) -> Option<String> {
 }
 
 /// The absolute path of a program.
-fn program(command: &str, path: &[PathBuf]) -> Result<String, String> {
+fn program(command: &str, path: &[PathBuf]) -> anyhow::Result<String> {
     if command.contains('/') {
         return match command.starts_with('/') {
             true => Ok(command.to_owned()),
-            false => Err(format!(
+            false => Err(anyhow!(
                 "{command} is a relative path: where it is meant from is not known"
             )),
         };
@@ -336,7 +334,7 @@ fn program(command: &str, path: &[PathBuf]) -> Result<String, String> {
     };
     let found = path.iter().map(|place| place.join(command)).find(is_program);
     let found = found.as_deref().and_then(Path::to_str).map(str::to_owned);
-    found.ok_or_else(|| format!("{command} is not on PATH"))
+    found.with_context(|| format!("{command} is not on PATH"))
 }
 
 /// The parts of `PATH` that are not relative: such a part is whatever project is open.

@@ -8,6 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, bail};
 use colibri_client::lock;
 use colibri_client::peer::{self, ConnectionTable, LOOKS, PeerError};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -95,22 +96,22 @@ impl ChibiBridge {
     ///
     /// # Errors
     /// No thread can be started, or the listener is none of IPv4.
-    pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> Result<(), String> {
+    pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> anyhow::Result<()> {
         use io::ErrorKind::{ConnectionAborted, Interrupted};
         // Without more descriptors fewer connections wait.
         let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
         // As many as the system lets wait: a connection beyond that is tried again by its client only after a second.
         let _ = listen(listener, Backlog::MAXALLOWABLE);
         let Ok(SocketAddr::V4(address)) = listener.local_addr() else {
-            return Err("the listener has no address of IPv4".to_owned());
+            bail!("the listener has no address of IPv4");
         };
         let watched = self.clone();
         let watch = std::thread::Builder::new().spawn(move || watched.watch(idle));
-        watch.map_err(|error| format!("no thread can be started: {error}"))?;
+        watch.context("no thread can be started")?;
         let (give, unknown) = mpsc::sync_channel(MAX_UNKNOWN);
         let looking = self.clone();
         let looks = std::thread::Builder::new().spawn(move || looking.look_up(&unknown, address));
-        looks.map_err(|error| format!("no thread can be started: {error}"))?;
+        looks.context("no thread can be started")?;
         let mut faults = Seldom(None);
         loop {
             match listener.accept() {
@@ -118,7 +119,7 @@ impl ChibiBridge {
                 Ok((stream, from)) => {
                     let is_dropped = self.strangers.is_passed_over(from, Instant::now()) || has_left(&stream);
                     if !is_dropped && give.send(stream).is_err() {
-                        return Err("connections are not looked up any more".to_owned());
+                        bail!("connections are not looked up any more");
                     }
                 }
                 // Nothing, or a caller that is gone already: FreeBSD says so here.

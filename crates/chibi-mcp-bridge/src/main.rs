@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use colibri_api::paths;
 
@@ -42,20 +43,20 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            say(&why);
+            say(&format!("{why:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run() -> Result<(), String> {
+fn run() -> anyhow::Result<()> {
     // Before there is another thread, so that none has one of them end the process.
-    let signals = ending::block().map_err(|error| format!("signals cannot be blocked: {error}"))?;
+    let signals = ending::block().context("signals cannot be blocked")?;
     let home = home()?;
     let config = BridgeConfig::load(&home);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("127.0.0.1: {error}"))?;
-    let address = loopback(listener.local_addr().map_err(|error| format!("127.0.0.1: {error}"))?)?;
-    let claim = Arc::new(BridgeLock::take(&home, address, config.limit).map_err(|error| error.to_string())?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("127.0.0.1")?;
+    let address = loopback(listener.local_addr().context("127.0.0.1")?)?;
+    let claim = Arc::new(BridgeLock::take(&home, address, config.limit).map_err(anyhow::Error::msg)?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
     for server in config.servers.iter().filter(|server| server.name != server.id) {
@@ -69,10 +70,10 @@ fn run() -> Result<(), String> {
 
 /// The address of the listener. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them
 /// (jail(8)).
-fn loopback(address: SocketAddr) -> Result<SocketAddrV4, String> {
+fn loopback(address: SocketAddr) -> anyhow::Result<SocketAddrV4> {
     match address {
         SocketAddr::V4(address) if address.ip().is_loopback() => Ok(address),
-        other => Err(format!(
+        other => Err(anyhow!(
             "127.0.0.1 is {} here, which others reach: this jail needs a loopback address of its own",
             other.ip()
         )),
@@ -80,21 +81,18 @@ fn loopback(address: SocketAddr) -> Result<SocketAddrV4, String> {
 }
 
 /// The home, which is made where it is not there.
-fn home() -> Result<PathBuf, String> {
+fn home() -> anyhow::Result<PathBuf> {
     let named = std::env::var_os("CHIBI_HOME").filter(|home| !home.is_empty());
     let home = named.map_or_else(|| paths::home().join(".chibi"), PathBuf::from);
-    let at = |why: &dyn std::fmt::Display| format!("{}: {why}", home.display());
+    let at = || home.display().to_string();
     if !home.is_absolute() {
         // It would be another in each directory, and a project could bring one along.
-        return Err(at(&"CHIBI_HOME must be an absolute path"));
+        bail!("{}: CHIBI_HOME must be an absolute path", at());
     }
-    paths::check_place(&home)?;
+    paths::check_place(&home).map_err(anyhow::Error::msg)?;
     let mut make = DirBuilder::new();
-    make.recursive(true)
-        .mode(0o700)
-        .create(&home)
-        .map_err(|error| at(&error))?;
-    paths::check_place(&home)?;
+    make.recursive(true).mode(0o700).create(&home).with_context(at)?;
+    paths::check_place(&home).map_err(anyhow::Error::msg)?;
     Ok(home)
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use anyhow::{Context as _, anyhow, bail};
 use colibri_api::paths;
 use colibri_client::{ClientError, Daemon};
 use colibri_registry::Registry;
@@ -68,16 +69,16 @@ impl OwnServers {
     }
 
     /// A connection to their daemon, which is started where it does not run.
-    pub(crate) fn connect(&self, until: Instant) -> Result<Daemon, String> {
+    pub(crate) fn connect(&self, until: Instant) -> anyhow::Result<Daemon> {
         // One starts it, and the others wait.
         let mut is_ready = self.is_ready.lock();
         if Instant::now() >= until {
             // Would each who waited try what took so long, the next would wait for all of them.
-            return Err("the daemon of the file's servers did not start in time".to_owned());
+            bail!("the daemon of the file's servers did not start in time");
         }
         let directory = self.place.join("colibri");
         // Who listens there is whoever could make the socket.
-        paths::check_place(&directory)?;
+        paths::check_place(&directory).map_err(anyhow::Error::msg)?;
         if !*is_ready {
             self.write(&directory)?;
         }
@@ -86,25 +87,23 @@ impl OwnServers {
             Err(ClientError::Io { source, .. }) if is_absent(&source) => {
                 self.start()?;
                 *is_ready = true;
-                return Daemon::connect(&socket, until).map_err(|error| error.to_string());
+                return Daemon::connect(&socket, until).map_err(anyhow::Error::from);
             }
-            other => other.map_err(|error| error.to_string())?,
+            other => other?,
         };
         if !*is_ready {
             // It runs since another bridge, and may know an older file.
-            daemon
-                .request("colibri/reload", "{}")
-                .map_err(|error| error.to_string())?;
+            daemon.request("colibri/reload", "{}")?;
         }
         *is_ready = true;
         Ok(daemon)
     }
 
     /// Writes the registry and that its user agrees to it: the file is the user's, and its servers are meant to run.
-    fn write(&self, directory: &Path) -> Result<(), String> {
+    fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let mut make = DirBuilder::new();
         let made = make.recursive(true).mode(0o700).create(directory);
-        made.map_err(|error| format!("{}: {error}", directory.display()))?;
+        made.with_context(|| directory.display().to_string())?;
         let path = directory.join("external-mcp.json");
         let entries: Map<String, Value> = self
             .servers
@@ -115,8 +114,7 @@ impl OwnServers {
         let registry = Registry::<colibri_registry::ServerEntry, colibri_registry::AgentEntry>::parse(
             text.as_bytes(),
             &path.display().to_string(),
-        )
-        .map_err(|error| error.to_string())?;
+        )?;
         let agreed: Map<String, Value> = registry
             .servers
             .iter()
@@ -127,18 +125,18 @@ impl OwnServers {
         replaced(&directory.join("consent.json"), &consent)
     }
 
-    fn start(&self) -> Result<(), String> {
+    fn start(&self) -> anyhow::Result<()> {
         if nix::unistd::geteuid().is_root() && std::env::var(ALLOW_ROOT).as_deref() != Ok("1") {
-            return Err(format!(
+            bail!(
                 "the servers of mcp-bridge.toml run as the bridge's user, and this bridge runs as root: run it as another \
                  user, or set {ALLOW_ROOT}=1 in its environment if that is meant"
-            ));
+            );
         }
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let own = std::env::current_exe()?;
         let beside = own.parent().map(Path::to_owned);
         let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));
         let program = places.map(|place| place.join(STARTER)).find(|path| path.is_file());
-        let program = program.ok_or_else(|| {
+        let program = program.with_context(|| {
             format!(
                 "there is no {STARTER} beside {} nor in {}",
                 own.display(),
@@ -154,12 +152,10 @@ impl OwnServers {
             .current_dir("/")
             .stdin(Stdio::null())
             .stderr(Stdio::inherit());
-        let started = command
-            .output()
-            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let started = command.output().with_context(|| program.display().to_string())?;
         match started.status.success() {
             true => Ok(()),
-            false => Err(String::from_utf8_lossy(&started.stdout).trim_end().to_owned()),
+            false => Err(anyhow!(String::from_utf8_lossy(&started.stdout).trim_end().to_owned())),
         }
     }
 }
@@ -171,18 +167,18 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Has a file say this, in one step and for its user alone.
-pub(crate) fn replaced(path: &Path, text: &str) -> Result<(), String> {
+pub(crate) fn replaced(path: &Path, text: &str) -> anyhow::Result<()> {
     let next = path.with_extension("next");
-    let failed = |error: io::Error| format!("{}: {error}", next.display());
+    let at = || next.display().to_string();
     match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(at),
         _ => {}
     }
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(&next);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(failed)?;
-    fs::rename(&next, path).map_err(|error| format!("{}: {error}", path.display()))
+        .with_context(at)?;
+    fs::rename(&next, path).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]
@@ -204,7 +200,7 @@ mod tests {
     #[test]
     fn who_waited_in_vain_for_its_turn_starts_nothing() {
         let home = tempfile::tempdir().unwrap();
-        let error = own(home.path()).connect(Instant::now()).unwrap_err();
+        let error = own(home.path()).connect(Instant::now()).unwrap_err().to_string();
         assert!(!home.path().join("mcp-bridge").exists(), "{error}");
     }
 
@@ -218,7 +214,8 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let error = own(home.path())
             .connect(Instant::now() + Duration::from_secs(1))
-            .unwrap_err();
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("others could put other files there"), "{error}");
         assert!(listener.accept().is_err());
     }

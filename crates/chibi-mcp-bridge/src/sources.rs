@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anyhow::{anyhow, bail};
 use colibri_api::{ServerFacts, ServerState, Servers};
 use colibri_client::{ClientError, Daemon, DaemonTool, ToolResult};
 use colibri_text::{brief, counted};
@@ -65,10 +66,10 @@ impl ToolSources {
     ///
     /// # Errors
     /// None of them says anything.
-    pub(crate) fn tools(&self, until: Instant) -> Result<SourceTools, String> {
-        let of = |daemon: Result<Daemon, String>, own: bool| -> Result<DaemonTools, String> {
+    pub(crate) fn tools(&self, until: Instant) -> anyhow::Result<SourceTools> {
+        let of = |daemon: anyhow::Result<Daemon>, own: bool| -> anyhow::Result<DaemonTools> {
             let mut daemon = daemon?;
-            let tools = daemon.tools().map_err(|error| error.to_string())?;
+            let tools = daemon.tools()?;
             Ok((tools, self.absences(&mut daemon, own, None)))
         };
         let (own, service) = std::thread::scope(|scope| {
@@ -83,14 +84,14 @@ impl ToolSources {
         let notes: Vec<String> = answers
             .flat_map(|answer| match answer {
                 Ok((_, absences)) => absences.clone(),
-                Err(why) => vec![why.clone()],
+                Err(why) => vec![format!("{why:#}")],
             })
             .collect();
         self.say_once(&notes);
         if let (Some(Err(why)), None | Some(Err(_))) | (None, Some(Err(why))) = (&own, &service) {
-            return Err(why.clone());
+            bail!("{why:#}");
         }
-        let listed = |answer: Option<Result<DaemonTools, String>>| {
+        let listed = |answer: Option<anyhow::Result<DaemonTools>>| {
             let (tools, _) = answer.and_then(Result::ok).unwrap_or_default();
             tools.into_iter().filter_map(SourceTool::of)
         };
@@ -130,9 +131,9 @@ impl ToolSources {
     ///
     /// # Errors
     /// `unknown server: X`, `unknown tool: X`, or why it cannot be found out.
-    pub(crate) fn tool(&self, server: &str, name: &str, until: Instant) -> Result<SourceTool, String> {
+    pub(crate) fn tool(&self, server: &str, name: &str, until: Instant) -> anyhow::Result<SourceTool> {
         let (id, mut daemon) = self.daemon_of(server, until)?;
-        let tools = daemon.tools().map_err(|error| error.to_string())?;
+        let tools = daemon.tools()?;
         let mut of_server = tools
             .into_iter()
             .filter_map(SourceTool::of)
@@ -143,8 +144,8 @@ impl ToolSources {
         of_server.find(|tool| tool.listed.tool == name).ok_or_else(|| {
             let why = self.absences(&mut daemon, is_own, Some(&id));
             match why.first() {
-                Some(why) => format!("unknown tool: {name}; {why}"),
-                None if is_own || is_listed => format!("unknown tool: {name}"),
+                Some(why) => anyhow!("unknown tool: {name}; {why}"),
+                None if is_own || is_listed => anyhow!("unknown tool: {name}"),
                 None => unknown_server(server),
             }
         })
@@ -154,7 +155,7 @@ impl ToolSources {
     ///
     /// # Errors
     /// As above; or the call has no answer.
-    pub(crate) fn call(&self, server: &str, name: &str, args: &str, until: Instant) -> Result<ToolResult, String> {
+    pub(crate) fn call(&self, server: &str, name: &str, args: &str, until: Instant) -> anyhow::Result<ToolResult> {
         let (id, mut daemon) = self.daemon_of(server, until)?;
         let arguments = format!(
             "{{\"server\":{},\"tool\":{},\"arguments\":{args}}}",
@@ -163,8 +164,8 @@ impl ToolSources {
         );
         let result = daemon.call_tool("colibri_external_mcp_call_tool", &arguments);
         let result = result.map_err(|error| match error {
-            ClientError::TimedOut(doing) => format!("{server}/{name} did not answer in time: {doing}"),
-            error => error.to_string(),
+            ClientError::TimedOut(doing) => anyhow!("{server}/{name} did not answer in time: {doing}"),
+            error => anyhow::Error::msg(error),
         })?;
         if result.is_error && result.code.as_deref() == Some(NO_SUCH_TOOL) {
             self.tool(server, name, until)?;
@@ -173,10 +174,10 @@ impl ToolSources {
     }
 
     /// A server's id, and its daemon.
-    fn daemon_of(&self, server: &str, until: Instant) -> Result<(String, Daemon), String> {
+    fn daemon_of(&self, server: &str, until: Instant) -> anyhow::Result<(String, Daemon)> {
         match (self.own.id(server), &self.service) {
             (Some(id), _) => match self.own.is_out(id) {
-                Some(why) => Err(format!("{server} does not run: {why}")),
+                Some(why) => Err(anyhow!("{server} does not run: {why}")),
                 None => Ok((id.to_owned(), self.own.connect(until)?)),
             },
             (None, Some(socket)) => Ok((server.to_owned(), reach(socket, until)?)),
@@ -212,10 +213,10 @@ fn absence(server: &ServerFacts, option: &str) -> Option<String> {
     Some(format!("server {id}: {}", brief(&why, MAX_NOTE)))
 }
 
-fn unknown_server(name: &str) -> String {
-    format!("unknown server: {name}")
+fn unknown_server(name: &str) -> anyhow::Error {
+    anyhow!("unknown server: {name}")
 }
 
-fn reach(socket: &Path, until: Instant) -> Result<Daemon, String> {
-    Daemon::connect(socket, until).map_err(|error| error.to_string())
+fn reach(socket: &Path, until: Instant) -> anyhow::Result<Daemon> {
+    Daemon::connect(socket, until).map_err(anyhow::Error::msg)
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, bail};
 use colibri_api::{first_sentence, written_sentence};
 use colibri_client::ToolResult;
 use colibri_protocol::{Code, FailureCause, FailureClass};
@@ -165,7 +166,7 @@ impl SummaryCache {
         }
     }
 
-    fn set(&mut self, tool: &SourceTool, text: String) -> Result<(), String> {
+    fn set(&mut self, tool: &SourceTool, text: String) -> anyhow::Result<()> {
         let pin = Some(pin(tool));
         self.by_key.insert(key(tool), CachedSummary { pin, text });
         let mut lines = String::new();
@@ -177,7 +178,7 @@ impl SummaryCache {
             lines.push_str(&format!("{line}\n"));
         }
         let directory = self.path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
         replaced(&self.path, &lines)
     }
 }
@@ -212,7 +213,7 @@ impl SummaryWriter {
                 match self.summarise(tool) {
                     Ok(is_made) => made += u64::from(is_made),
                     Err(why) => {
-                        say(&format!("no more summaries for now: {why}"));
+                        say(&format!("no more summaries for now: {why:#}"));
                         break;
                     }
                 }
@@ -224,7 +225,7 @@ impl SummaryWriter {
     }
 
     /// True if there is one. An error ends the batch.
-    fn summarise(&self, tool: &SourceTool) -> Result<bool, String> {
+    fn summarise(&self, tool: &SourceTool) -> anyhow::Result<bool> {
         let id: String = format!("summary:{}", key(tool)).chars().take(200).collect();
         let arguments = json!({
             "task_id": colibri_text::visible(&id),
@@ -239,10 +240,13 @@ impl SummaryWriter {
             let result = self
                 .sources
                 .call(ADAPTER.0, ADAPTER.1, &arguments, Instant::now() + CALL_LIMIT);
-            let why = match result.map_or_else(|why| ModelReply::Failed(why, Duration::ZERO), |result| read(&result)) {
+            let why = match result.map_or_else(
+                |why| ModelReply::Failed(format!("{why:#}"), Duration::ZERO),
+                |result| read(&result),
+            ) {
                 ModelReply::Sentence(None) => return Ok(false),
                 ModelReply::Sentence(Some(text)) => return lock(&self.cache).set(tool, text).map(|()| true),
-                ModelReply::Refused(why) => return Err(why),
+                ModelReply::Refused(why) => bail!(why),
                 ModelReply::Failed(why, after) => {
                     if attempt < ATTEMPTS {
                         std::thread::sleep(pause.max(after.min(MAX_AFTER)));

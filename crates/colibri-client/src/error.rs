@@ -65,12 +65,5 @@ impl fmt::Display for ClientError {
     }
 }
 
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ClientError::Io { source, .. } => Some(source),
-            ClientError::NotOurs { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
+// The message has the cause already.
+impl std::error::Error for ClientError {}

@@ -100,7 +100,7 @@ impl DaemonAddress {
         }
         match dial(&self.socket, hello) {
             Err(error) if self.private && private::is_absent(&error.source) => {
-                private::start().map_err(failed)?;
+                private::start().map_err(|error| failed(format!("{error:#}")))?;
                 dial(&self.socket, hello)
             }
             other => other,

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, anyhow, bail};
 use colibri_api::paths::{self, Private};
 use colibri_text::{counted, visible};
 use nix::errno::Errno;
@@ -57,16 +58,14 @@ pub(crate) const LAUNCH: &str = "private-daemon";
 ///
 /// # Errors
 /// Why it does not, as a sentence that says what to do.
-pub(crate) fn start() -> Result<(), String> {
+pub(crate) fn start() -> anyhow::Result<()> {
     let this = own_program()?;
     let mut launch = Command::new(&this);
     launch.arg(LAUNCH).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let launched = launch
-        .output()
-        .map_err(|error| format!("{}: {error}", this.display()))?;
+    let launched = launch.output().with_context(|| this.display().to_string())?;
     match launched.status.success() {
         true => Ok(()),
-        false => Err(String::from_utf8_lossy(&launched.stdout).trim_end().to_owned()),
+        false => Err(anyhow!(String::from_utf8_lossy(&launched.stdout).trim_end().to_owned())),
     }
 }
 
@@ -74,33 +73,33 @@ pub(crate) fn start() -> Result<(), String> {
 ///
 /// # Errors
 /// As above.
-pub(crate) fn launch() -> Result<(), String> {
+pub(crate) fn launch() -> anyhow::Result<()> {
     start_at(&paths::private(), &paths::home())
 }
 
 /// This program; after an upgrade, what stands in its place.
-fn own_program() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| format!("cannot find out where this program is: {error}"))?;
+fn own_program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find out where this program is")?;
     let beside = own.with_file_name("colibri-mcp");
     Ok(if own.is_file() { own } else { beside })
 }
 
-fn start_at(own: &Private, home: &Path) -> Result<(), String> {
+fn start_at(own: &Private, home: &Path) -> anyhow::Result<()> {
     let bridges = home.join(".chibi/mcp-bridge.toml");
     if !own.registry.exists() && !bridges.exists() {
-        return Err(format!(
+        bail!(
             "colibri-mcpd is not running, and you have no servers yet that it would be started for: colibri-mcp add \
              makes {}",
             own.registry.display()
-        ));
+        );
     }
-    let at = |what: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", what.display());
+    let at = |path: &Path| path.display().to_string();
     let mut make = DirBuilder::new();
     make.recursive(true)
         .mode(0o700)
         .create(&own.state_dir)
-        .map_err(|error| at(&own.state_dir, &error))?;
-    own.check()?;
+        .with_context(|| at(&own.state_dir))?;
+    own.check().map_err(anyhow::Error::msg)?;
     let lock = own.state_dir.join("start.lock");
     let _one_at_a_time = locked(&lock)?;
     if listens(&own.socket) {
@@ -116,8 +115,8 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
         .truncate(true)
         .mode(0o600)
         .open(&said)
-        .map_err(|error| at(&said, &error))?;
-    let stderr = errors.try_clone().map_err(|error| at(&said, &error))?;
+        .with_context(|| at(&said))?;
+    let stderr = errors.try_clone().with_context(|| at(&said))?;
     let mut daemon = Command::new(&program)
         .arg("--private")
         .env_clear()
@@ -127,7 +126,7 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(stderr)
         .spawn()
-        .map_err(|error| at(&program, &error))?;
+        .with_context(|| at(&program))?;
     come_up(&mut daemon, own, &mut errors)?;
     let told = format!(
         "colibri-mcp: started a daemon of your own ({NAME}, process {}); it ends {} after its last client, and its log \
@@ -142,7 +141,7 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
 }
 
 /// Waits until the daemon listens.
-fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> Result<(), String> {
+fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> anyhow::Result<()> {
     let until = Instant::now() + LIMIT;
     while !listens(&own.socket) {
         let why = match daemon.try_wait() {
@@ -168,10 +167,10 @@ fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> Result<(), S
             .seek(SeekFrom::Start(0))
             .and_then(|_| errors.take(8192).read_to_string(&mut text));
         let lines: String = text.lines().take(MAX_LINES).map(|line| format!("\n  {line}")).collect();
-        return Err(format!(
+        bail!(
             "a daemon of your own could not be started: {why}. Its log is {}{lines}",
             own.log.display()
-        ));
+        );
     }
     Ok(())
 }
@@ -181,8 +180,8 @@ fn listens(socket: &Path) -> bool {
 }
 
 /// Waits for its turn.
-fn locked(path: &Path) -> Result<Flock<File>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+fn locked(path: &Path) -> anyhow::Result<Flock<File>> {
+    let at = || path.display().to_string();
     let until = Instant::now() + LIMIT;
     let mut file = File::options()
         .write(true)
@@ -190,29 +189,30 @@ fn locked(path: &Path) -> Result<Flock<File>, String> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .map_err(|error| failed(&error))?;
+        .with_context(at)?;
     loop {
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(locked),
             Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) if Instant::now() < until => file,
             Err((_, Errno::EWOULDBLOCK)) => {
-                return Err(failed(
-                    &"another colibri-mcp has been starting the daemon for 20 s: try again",
-                ));
+                bail!(
+                    "{}: another colibri-mcp has been starting the daemon for 20 s: try again",
+                    at()
+                );
             }
-            Err((_, error)) => return Err(failed(&error)),
+            Err((_, error)) => return Err(error).with_context(at),
         };
         std::thread::sleep(PAUSE);
     }
 }
 
 /// The daemon's program: beside this one, or where packages put it.
-pub(crate) fn program() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| format!("cannot find out where this program is: {error}"))?;
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find out where this program is")?;
     let beside = own.parent().map(Path::to_owned);
     let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));
     let found = places.map(|place| place.join(NAME)).find(|path| path.is_file());
-    found.ok_or_else(|| {
+    found.with_context(|| {
         format!(
             "there is no {NAME} beside {} nor in {}",
             own.display(),
@@ -289,7 +289,7 @@ mod tests {
             socket: under("state/socket"),
             servers: under("servers"),
         };
-        let said = start_at(&own, home.path()).unwrap_err();
+        let said = start_at(&own, home.path()).unwrap_err().to_string();
         assert!(said.contains("colibri-mcp add makes"), "{said}");
         assert!(std::fs::read_dir(home.path()).unwrap().next().is_none());
     }

@@ -80,7 +80,7 @@ impl BuiltinTool for ReadResult {
 
 /// The handle, and the piece under it. Everything that can be wrong with the arguments is found before the lookup.
 fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, PieceRequest), ArgumentError> {
-    let wrong = |name: &'static str| move |why: String| ArgumentError(format!("argument {name} {why}"));
+    let wrong = |name: &'static str| move |why: anyhow::Error| ArgumentError(format!("argument {name} {why:#}"));
     let what = match (asked.lines, asked.json_pointer, asked.pattern) {
         (None, None, None) if asked.length.is_none() => PieceSelector::All,
         (None, None, None) => PieceSelector::Json,

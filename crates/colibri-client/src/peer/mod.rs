@@ -45,14 +45,8 @@ impl fmt::Display for PeerError {
     }
 }
 
-impl std::error::Error for PeerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            PeerError::Unreadable(source) => Some(source),
-            _ => None,
-        }
-    }
-}
+// The message has the cause already.
+impl std::error::Error for PeerError {}
 
 /// The system's table of connections, as it was read.
 pub struct ConnectionTable(Vec<SocketEnd>);

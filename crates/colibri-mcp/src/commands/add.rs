@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use serde_json::json;
 
 use super::context::CommandContext;
@@ -148,7 +149,7 @@ pub(crate) fn bring_in(
                 Ok((bytes, its_own)) => (proposal.by_bundle(its_own), Some(bytes)),
                 Err(why) => (
                     Proposal {
-                        runs: Err(why),
+                        runs: Err(format!("{why:#}")),
                         ..proposal
                     },
                     None,
@@ -156,16 +157,16 @@ pub(crate) fn bring_in(
             };
         }
         let plan = match (&proposal.runs, known.contains_key(&id)) {
-            _ if id == OWN => Err(format!("{OWN} is what the daemon calls itself: give it another name")),
-            (Err(why), _) => Err(why.clone()),
-            (_, true) => Err(install::already(&id)),
+            _ if id == OWN => Err(anyhow!("{OWN} is what the daemon calls itself: give it another name")),
+            (Err(why), _) => Err(anyhow!(why.clone())),
+            (_, true) => Err(anyhow!(install::already(&id))),
             (Ok(_), false) => answers
                 .of(&mut proposal)
                 .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &scope, options)),
         };
         match plan {
             Ok(plan) => plans.push(plan),
-            Err(why) => refused.push((name, why)),
+            Err(why) => refused.push((name, format!("{why:#}"))),
         }
     }
     interrupt::check()?;

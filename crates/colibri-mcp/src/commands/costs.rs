@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use anyhow::anyhow;
+
 use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{self, Style, TextTable};
@@ -22,11 +24,11 @@ pub(crate) struct CostsArguments {
     unused: bool,
 }
 
-fn since(text: &str) -> Result<CostDay, String> {
+fn since(text: &str) -> anyhow::Result<CostDay> {
     let Some(days) = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()) else {
         return text
             .parse()
-            .map_err(|error| format!("{error}; or, as 7d, a number of days"));
+            .map_err(|error| anyhow!("{error}; or, as 7d, a number of days"));
     };
     let today = CostDay::of(SystemTime::now());
     Ok(CostDay(today.0.saturating_sub(days.saturating_sub(1))))
@@ -232,11 +234,11 @@ mod tests {
 
     #[test]
     fn days_are_given_as_dates_or_as_a_number() {
-        assert_eq!(since("2024-10-04"), Ok(CostDay(20_000)));
+        assert_eq!(since("2024-10-04").unwrap(), CostDay(20_000));
         let (one, seven) = (since("1d").unwrap(), since("7d").unwrap());
         assert_eq!(one.0 - seven.0, 6);
         for wrong in ["", "d", "-1d", "7", "7 days", "2024-02-30"] {
-            assert!(since(wrong).unwrap_err().contains("YYYY-MM-DD"), "{wrong}");
+            assert!(since(wrong).unwrap_err().to_string().contains("YYYY-MM-DD"), "{wrong}");
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &EnableArguments, enable: bool, context: &CommandCo
     let keys = [*list, id, "disabled"];
     let text = match enable {
         true => {
-            install::check_installed(&scope.prefix(id)).map_err(CommandError::Data)?;
+            install::check_installed(&scope.prefix(id)).map_err(|error| CommandError::Data(format!("{error:#}")))?;
             FileFormat::Json.remove(file.text(), &keys)
         }
         false => FileFormat::Json.set(file.text(), &keys, &Value::Bool(true)),

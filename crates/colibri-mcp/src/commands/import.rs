@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use anyhow::anyhow;
 use nix::fcntl::OFlag;
 
 use super::add::{Choices, ServerProposal, bring_in};
@@ -170,10 +171,10 @@ fn bytes_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Result<FileProposals, CommandError> {
-    let at = |why: String| CommandError::Data(format!("{}: {why}; nothing was written", path.display()));
+    let at = |why: anyhow::Error| CommandError::Data(format!("{}: {why:#}; nothing was written", path.display()));
     let bytes = match bytes_of(path) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Err(at("it is not a regular file of at most 256 MiB".to_owned())),
+        Ok(None) => return Err(at(anyhow!("it is not a regular file of at most 256 MiB"))),
         Err(source) => {
             let path = path.to_owned();
             return Err(CommandError::File { path, source });
@@ -181,7 +182,7 @@ fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Resu
     };
     let hash = colibri_registry::sha256_hex(&bytes);
     if sha256.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&hash)) {
-        return Err(at(format!(
+        return Err(at(anyhow!(
             "its SHA-256 is {hash}, which is another than the one named"
         )));
     }
@@ -189,7 +190,7 @@ fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Resu
         let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
         return Ok((vec![proposal], Some(bytes.into())));
     }
-    let text = String::from_utf8(bytes).map_err(|_| at("it is not UTF-8".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| at(anyhow!("it is not UTF-8")))?;
     let (_, proposals) = importers::read(source, path, &text).map_err(at)?;
     Ok((proposals, None))
 }

@@ -205,7 +205,7 @@ impl ClientCommand {
             ClientCommand::Completions(arguments) => completions::run(&arguments, &command_line())?,
             ClientCommand::PrivateDaemon => {
                 if let Err(why) = private::launch() {
-                    terminal::print(&why)?;
+                    terminal::print(&format!("{why:#}"))?;
                     return Ok(ExitCode::FAILURE);
                 }
             }

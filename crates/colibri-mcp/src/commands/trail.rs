@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::anyhow;
 use nix::unistd::User;
 
 use super::context::CommandContext;
@@ -150,11 +151,11 @@ fn uid(user: &str) -> Result<u32, CommandError> {
     }
 }
 
-fn root(text: &str) -> Result<String, String> {
+fn root(text: &str) -> anyhow::Result<String> {
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err("a root has 64 hex digits".to_owned())
+        Err(anyhow!("a root has 64 hex digits"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read as _};
 
+use anyhow::{Context as _, anyhow, bail};
 use zip::ZipArchive;
 
 /// The most bytes of an archive, of one file in it, and of all of them.
@@ -30,41 +31,41 @@ impl<'b> Archive<'b> {
     /// It is none, or too large or too many; a name twice (case does not count: not every file system tells them apart),
     /// absolute, with `..`, or with characters that no path needs; a file that is also a directory; a link, an encrypted
     /// file, files that overlap, headers that contradict each other.
-    pub fn open(bytes: &'b [u8]) -> Result<Archive<'b>, String> {
+    pub fn open(bytes: &'b [u8]) -> anyhow::Result<Archive<'b>> {
         if bytes.len() > MAX_ARCHIVE {
-            return Err("it has more than 256 MiB".to_owned());
+            bail!("it has more than 256 MiB");
         }
-        let no_zip = |error: zip::result::ZipError| format!("it is no zip file that can be read: {}", brief(&error));
+        let no_zip = |error: zip::result::ZipError| anyhow!("it is no zip file that can be read: {}", brief(&error));
         let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(no_zip)?;
         if zip.len() > MAX_FILES {
-            return Err(format!("it has more than {MAX_FILES} files"));
+            bail!("it has more than {MAX_FILES} files");
         }
         if zip.has_duplicate_names() {
-            return Err("two of its files have the same name".to_owned());
+            bail!("two of its files have the same name");
         }
         if zip.has_overlapping_entries().map_err(no_zip)? {
-            return Err("its files overlap".to_owned());
+            bail!("its files overlap");
         }
         let (mut files, mut folded, mut total) = (BTreeMap::new(), BTreeMap::new(), 0_u64);
         for at in 0..zip.len() {
             let file = zip.by_index_raw(at).map_err(no_zip)?;
-            let name = std::str::from_utf8(file.name_raw()).map_err(|_| "the name of a file is not UTF-8")?;
+            let name = std::str::from_utf8(file.name_raw()).map_err(|_| anyhow!("the name of a file is not UTF-8"))?;
             let path = name.strip_suffix('/').unwrap_or(name);
             let shown = colibri_text::brief(path, 80);
-            check_path(path).map_err(|why| format!("{shown}: {why}"))?;
+            check_path(path).with_context(|| shown.to_string())?;
             let kind = file.unix_mode().map_or(0, |mode| mode & 0o170_000);
             if file.is_symlink() || !matches!(kind, 0 | 0o100_000 | 0o040_000) {
-                return Err(format!("{shown}: a link or a device, which a bundle must not hold"));
+                bail!("{shown}: a link or a device, which a bundle must not hold");
             }
             if file.encrypted() {
-                return Err(format!("{shown}: it is encrypted"));
+                bail!("{shown}: it is encrypted");
             }
             let is_directory = file.is_dir() || kind == 0o040_000;
             if folded.insert(path.to_lowercase(), is_directory).is_some() {
-                return Err(format!("{shown}: two of its files have this name"));
+                bail!("{shown}: two of its files have this name");
             }
             if file.size() > MAX_FILE {
-                return Err(format!("{shown}: it has more than 256 MiB"));
+                bail!("{shown}: it has more than 256 MiB");
             }
             total = total.saturating_add(file.size());
             if !is_directory {
@@ -73,15 +74,15 @@ impl<'b> Archive<'b> {
             }
         }
         if total > MAX_UNPACKED {
-            return Err("unpacked it has more than 1 GiB".to_owned());
+            bail!("unpacked it has more than 1 GiB");
         }
         if total > SMALL && total / MAX_RATIO > bytes.len() as u64 {
-            return Err(format!("unpacked it is more than {MAX_RATIO} times larger"));
+            bail!("unpacked it is more than {MAX_RATIO} times larger");
         }
         for path in folded.keys() {
             let above = path.match_indices('/').map(|(at, _)| &path[..at]);
             if above.into_iter().any(|parent| folded.get(parent) == Some(&false)) {
-                return Err(format!("{}: it lies in a file", colibri_text::brief(path, 80)));
+                bail!("{}: it lies in a file", colibri_text::brief(path, 80));
             }
         }
         Ok(Archive { zip, files })
@@ -103,19 +104,19 @@ impl<'b> Archive<'b> {
     ///
     /// # Errors
     /// There is none, or it is not what its headers say: size, checksum.
-    pub fn read(&mut self, path: &str) -> Result<Vec<u8>, String> {
+    pub fn read(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         let shown = colibri_text::brief(path, 80);
-        let (at, _) = *self.files.get(path).ok_or_else(|| format!("{shown} is not in it"))?;
+        let (at, _) = *self.files.get(path).with_context(|| format!("{shown} is not in it"))?;
         let file = self
             .zip
             .by_index(at)
-            .map_err(|error| format!("{shown}: {}", brief(&error)))?;
+            .map_err(|error| anyhow!("{shown}: {}", brief(&error)))?;
         let said = file.size();
         let mut bytes = Vec::new();
         let read = file.take(said.saturating_add(1)).read_to_end(&mut bytes);
-        read.map_err(|error| format!("{shown}: {}", brief(&error)))?;
+        read.map_err(|error| anyhow!("{shown}: {}", brief(&error)))?;
         if bytes.len() as u64 != said {
-            return Err(format!("{shown}: it is not as long as it says"));
+            bail!("{shown}: it is not as long as it says");
         }
         Ok(bytes)
     }
@@ -126,18 +127,18 @@ fn brief(error: &dyn std::error::Error) -> String {
 }
 
 /// A path below the directory that it is unpacked to, and the same for every reader.
-fn check_path(path: &str) -> Result<(), &'static str> {
+fn check_path(path: &str) -> anyhow::Result<()> {
     if path.is_empty() || path.len() > 512 {
-        return Err("the name of a file is empty or longer than 512 bytes");
+        bail!("the name of a file is empty or longer than 512 bytes");
     }
     if path.starts_with('/') || path.contains('\\') || path.get(1..2) == Some(":") {
-        return Err("its path is not one below the bundle");
+        bail!("its path is not one below the bundle");
     }
     if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err("its path holds //, . or ..");
+        bail!("its path holds //, . or ..");
     }
     if path.chars().any(colibri_text::is_hidden) {
-        return Err("its path holds control or hidden characters");
+        bail!("its path holds control or hidden characters");
     }
     Ok(())
 }
@@ -161,7 +162,7 @@ pub(super) mod tests {
     fn refusal(bytes: &[u8]) -> String {
         match Archive::open(bytes) {
             Ok(_) => panic!("accepted"),
-            Err(why) => why,
+            Err(why) => format!("{why:#}"),
         }
     }
 

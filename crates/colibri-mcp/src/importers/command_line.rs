@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
+
 use super::entry::process_of;
 use super::proposal::{Field, Proposal, ProposedRemote, Runs};
 use super::template::Template;
@@ -10,7 +12,7 @@ use super::template::Template;
 pub fn command(name: &str, words: &[String], env: BTreeMap<String, String>, cwd: Option<&str>) -> Proposal {
     let mut words = words.iter().map(|word| Template::from(word.as_str()));
     let runs = match words.next() {
-        None => Err("no command is named".to_owned()),
+        None => Err(anyhow!("no command is named")),
         Some(command) => process_of(command, words.collect(), fields(env), cwd.map(Template::from)),
     };
     Proposal::new(name, runs)

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value};
 
 use super::proposal::{Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Want};
@@ -94,7 +95,7 @@ pub(super) fn servers(entries: &Map<String, Value>, dialect: &Dialect) -> Vec<Pr
 /// The proposal of an entry.
 pub(super) fn server(name: &str, entry: &Value, dialect: &Dialect) -> Proposal {
     let Some(keys) = entry.as_object() else {
-        return Proposal::new(name, Err("its entry is not an object".to_owned()));
+        return Proposal::new(name, Err(anyhow!("its entry is not an object")));
     };
     let mut proposal = Proposal::new(name, runs(keys, dialect));
     proposal.disabled =
@@ -154,11 +155,11 @@ fn notes(keys: &Map<String, Value>, dialect: &Dialect) -> Vec<String> {
     }
 }
 
-fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
+fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> anyhow::Result<Runs> {
     let url = dialect.urls.iter().find_map(|(key, sse)| Some((keys.get(*key)?, *sse)));
     match (keys.get("command"), url) {
-        (Some(_), Some(_)) => Err("it has both a command and an address".to_owned()),
-        (None, None) => Err("it has neither a command nor an address".to_owned()),
+        (Some(_), Some(_)) => Err(anyhow!("it has both a command and an address")),
+        (None, None) => Err(anyhow!("it has neither a command nor an address")),
         (Some(command), None) => process(command, keys, dialect),
         (None, Some((url, sse))) => {
             let sse = match keys
@@ -170,11 +171,9 @@ fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
                 Some(_) => false,
                 None => sse,
             };
-            let url = url.as_str().ok_or("its address is not a string")?;
+            let url = url.as_str().context("its address is not a string")?;
             if keys.get("headersHelper").is_some() {
-                return Err(
-                    "a program makes its headers anew for each request (headersHelper): not supported".to_owned(),
-                );
+                bail!("a program makes its headers anew for each request (headersHelper): not supported");
             }
             Ok(Runs::Remote(ProposedRemote {
                 url: (dialect.gaps)(url),
@@ -185,25 +184,25 @@ fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
     }
 }
 
-fn process(command: &Value, keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
+fn process(command: &Value, keys: &Map<String, Value>, dialect: &Dialect) -> anyhow::Result<Runs> {
     // OpenCode has all words in one list, others the program alone.
     let mut words: Vec<Template> = match command {
         Value::String(command) => vec![(dialect.gaps)(command)],
         Value::Array(_) => texts(Some(command), dialect)?,
-        _ => return Err("its command is not a string".to_owned()),
+        _ => bail!("its command is not a string"),
     };
     words.extend(texts(keys.get("args"), dialect)?);
     let mut words = words.into_iter();
     let command = words.next().filter(|command| command.plain() != Some(""));
-    let command = command.ok_or("its command is empty")?;
+    let command = command.context("its command is empty")?;
     let cwd = match keys.get("cwd") {
         None | Some(Value::Null) => None,
         Some(Value::String(cwd)) => Some((dialect.gaps)(cwd)),
-        Some(_) => return Err("its cwd is not a string".to_owned()),
+        Some(_) => bail!("its cwd is not a string"),
     };
     let env = fields(keys.get(dialect.env), dialect)?;
     if keys.get("envFile").is_some() {
-        return Err("it reads its environment from a file (envFile): name its variables with --env".to_owned());
+        bail!("it reads its environment from a file (envFile): name its variables with --env");
     }
     process_of(command, words.collect(), env, cwd)
 }
@@ -214,7 +213,7 @@ pub(super) fn process_of(
     args: Vec<Template>,
     env: BTreeMap<String, Field>,
     cwd: Option<Template>,
-) -> Result<Runs, String> {
+) -> anyhow::Result<Runs> {
     let (program, args) = match runner::package(&command, &args)? {
         Some((package, args)) => (ProposedProgram::Package(package), args),
         None => (ProposedProgram::Command(command), args),
@@ -227,15 +226,15 @@ pub(super) fn process_of(
     })))
 }
 
-fn texts(list: Option<&Value>, dialect: &Dialect) -> Result<Vec<Template>, String> {
+fn texts(list: Option<&Value>, dialect: &Dialect) -> anyhow::Result<Vec<Template>> {
     let list = match list {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err("its arguments are not a list".to_owned()),
+        Some(_) => bail!("its arguments are not a list"),
     };
     let text = |item: &Value| scalar(item).map(|text| (dialect.gaps)(&text));
     list.iter()
-        .map(|item| text(item).ok_or_else(|| "one of its arguments is not a string".to_owned()))
+        .map(|item| text(item).context("one of its arguments is not a string"))
         .collect()
 }
 
@@ -244,11 +243,11 @@ fn words(list: Option<&Value>) -> Vec<String> {
     list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-fn fields(object: Option<&Value>, dialect: &Dialect) -> Result<BTreeMap<String, Field>, String> {
+fn fields(object: Option<&Value>, dialect: &Dialect) -> anyhow::Result<BTreeMap<String, Field>> {
     let members = match object {
         None | Some(Value::Null) => return Ok(BTreeMap::new()),
         Some(Value::Object(members)) => members,
-        Some(_) => return Err("its environment or headers are not an object".to_owned()),
+        Some(_) => bail!("its environment or headers are not an object"),
     };
     let mut fields = BTreeMap::new();
     for (name, value) in members {
@@ -257,7 +256,7 @@ fn fields(object: Option<&Value>, dialect: &Dialect) -> Result<BTreeMap<String, 
             continue;
         }
         let text =
-            scalar(value).ok_or_else(|| format!("the value of {} is not a string", colibri_text::brief(name, 40)))?;
+            scalar(value).with_context(|| format!("the value of {} is not a string", colibri_text::brief(name, 40)))?;
         let field = Field {
             text: (dialect.gaps)(&text),
             secret: false,
@@ -286,7 +285,7 @@ pub(super) const DIRECTORY: &str = "__dirname";
 ///
 /// # Errors
 /// It is one.
-pub(super) fn check_variable(name: &str, value: &Template) -> Result<(), String> {
+pub(super) fn check_variable(name: &str, value: &Template) -> anyhow::Result<()> {
     const LOADS: [&str; 13] = [
         "BASH_ENV",
         "BUNDLE_GEMFILE",
@@ -336,7 +335,7 @@ pub(super) fn check_variable(name: &str, value: &Template) -> Result<(), String>
         _ => begins || LOADS.contains(&name),
     };
     match is_refused {
-        true => Err(format!(
+        true => Err(anyhow!(
             "its variable {} has an interpreter load what is not in it",
             colibri_text::brief(name, 40)
         )),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
 use super::archive::Archive;
@@ -26,24 +27,22 @@ pub struct Bundle<'b> {
 /// # Errors
 /// It is no zip file in which nothing is odd, or it has no manifest that can be read. A server that cannot become an entry
 /// is a proposal that says why.
-pub fn bundle<'b>(bytes: &'b [u8], platform: &str) -> Result<Bundle<'b>, String> {
+pub fn bundle<'b>(bytes: &'b [u8], platform: &str) -> anyhow::Result<Bundle<'b>> {
     let mut archive = Archive::open(bytes)?;
     let text = archive.read("manifest.json")?;
-    let text = String::from_utf8(text).map_err(|_| "manifest.json is not UTF-8")?;
-    let manifest = json(&text).map_err(|why| format!("manifest.json: {why}"))?;
+    let text = String::from_utf8(text).map_err(|_| anyhow!("manifest.json is not UTF-8"))?;
+    let manifest = json(&text).context("manifest.json")?;
     let version = manifest
         .get("manifest_version")
         .and_then(Value::as_str)
         .unwrap_or_default();
     if !matches!(version, "0.3" | "0.4") {
         let shown = colibri_text::brief(version, 20);
-        return Err(format!(
-            "manifest.json: the version {shown:?} is not known here: 0.3 and 0.4 are"
-        ));
+        bail!("manifest.json: the version {shown:?} is not known here: 0.3 and 0.4 are");
     }
     let name = text_of(&manifest, "name");
     if name.is_empty() {
-        return Err("manifest.json: the name is missing".to_owned());
+        bail!("manifest.json: the name is missing");
     }
     let wants = wants(&manifest);
     let runs = runs(&manifest, &wants, &mut archive, platform);
@@ -89,30 +88,27 @@ fn runs(
     wants: &BTreeMap<String, Want>,
     archive: &mut Archive<'_>,
     platform: &str,
-) -> Result<Runs, String> {
+) -> anyhow::Result<Runs> {
     let platforms = manifest.pointer("/compatibility/platforms").and_then(Value::as_array);
     let server = manifest
         .get("server")
         .filter(|server| server.is_object())
-        .ok_or("its manifest names no server")?;
+        .context("its manifest names no server")?;
     let kind = text_of(server, "type");
     let entry = text_of(server, "entry_point");
     // Scripts run wherever their interpreter does; a program only where it was built for.
     let here = platforms.is_none_or(|list| list.iter().any(|one| one.as_str() == Some(platform)));
     if kind == "binary" && (!here || platform == "freebsd") {
-        return Err(format!("its program is not for {platform}"));
+        bail!("its program is not for {platform}");
     }
     if !matches!(kind, "node" | "python" | "binary" | "uv") {
-        return Err(format!(
+        bail!(
             "a server of the type {:?} is not known here",
             colibri_text::brief(kind, 20)
-        ));
+        );
     }
     if !archive.has(entry.strip_prefix("./").unwrap_or(entry)) {
-        return Err(format!(
-            "its entry point {:?} is not in it",
-            colibri_text::brief(entry, 80)
-        ));
+        bail!("its entry point {:?} is not in it", colibri_text::brief(entry, 80));
     }
     let entry = entry.strip_prefix("./").unwrap_or(entry);
     let config = server.get("mcp_config").cloned().unwrap_or(Value::Null);
@@ -122,18 +118,18 @@ fn runs(
     let args: Vec<Template> = match of("args") {
         None => Vec::new(),
         Some(list) => {
-            let list = list.as_array().ok_or("mcp_config: args is not a list")?;
+            let list = list.as_array().context("mcp_config: args is not a list")?;
             let word = |word: &Value| {
                 scalar(word)
                     .map(|word| template(&word))
-                    .ok_or("mcp_config: an argument is not a string")
+                    .context("mcp_config: an argument is not a string")
             };
             list.iter().map(word).collect::<Result<_, _>>()?
         }
     };
     let mut env = BTreeMap::new();
     for (name, value) in of("env").and_then(Value::as_object).into_iter().flatten() {
-        let text = scalar(value).ok_or("mcp_config: a value of env is not a string")?;
+        let text = scalar(value).context("mcp_config: a value of env is not a string")?;
         let text = template(&text);
         check_variable(name, &text)?;
         let optional = text.keys().any(|key| {
@@ -160,7 +156,7 @@ fn runs(
                 command => template(command),
             };
             if !is_in(&command, archive) {
-                return Err("its program is not in it".to_owned());
+                bail!("its program is not in it");
             }
             (command, args, Vec::new())
         }
@@ -208,23 +204,21 @@ fn interpreter(
     args: Vec<Template>,
     script: Template,
     archive: &Archive<'_>,
-) -> Result<(Template, Vec<Template>, Vec<String>), String> {
+) -> anyhow::Result<(Template, Vec<Template>, Vec<String>)> {
     if !program.known.contains(&command) {
         let shown = colibri_text::brief(command, 40);
-        return Err(format!(
-            "its command is {shown:?}, not the interpreter of its type: what that would fetch is not in it"
-        ));
+        bail!("its command is {shown:?}, not the interpreter of its type: what that would fetch is not in it");
     }
     let args = if args.is_empty() { vec![script] } else { args };
     let is_harmless = |arg: &&Template| arg.plain().is_some_and(|arg| program.options.contains(&arg));
     match args.iter().find(|arg| !is_harmless(arg)) {
         Some(arg) if is_in(arg, archive) => Ok((Template::from(program.name), args, Vec::new())),
-        Some(arg) => Err(format!(
+        Some(arg) => Err(anyhow!(
             "its argument {:?} stands where {} is told its script, and is no file of the bundle",
             colibri_text::brief(arg.beginning(), 40),
             program.name
         )),
-        None => Err(format!("it tells {} no script", program.name)),
+        None => Err(anyhow!("it tells {} no script", program.name)),
     }
 }
 
@@ -251,19 +245,19 @@ fn after_entry(args: Vec<Template>, entry: &str) -> Vec<Template> {
 }
 
 /// The dependencies of the bundle's `pyproject.toml` (PEP 621).
-fn requirements(archive: &mut Archive<'_>) -> Result<Vec<String>, String> {
+fn requirements(archive: &mut Archive<'_>) -> anyhow::Result<Vec<String>> {
     let text = archive.read("pyproject.toml")?;
-    let text = String::from_utf8(text).map_err(|_| "pyproject.toml is not UTF-8")?;
-    let project = toml(&text).map_err(|why| format!("pyproject.toml: {why}"))?;
+    let text = String::from_utf8(text).map_err(|_| anyhow!("pyproject.toml is not UTF-8"))?;
+    let project = toml(&text).context("pyproject.toml")?;
     let list = project.pointer("/project/dependencies").and_then(Value::as_array);
     let mut found = Vec::new();
     for item in list.into_iter().flatten() {
-        let text = item.as_str().ok_or("pyproject.toml: a dependency is not a string")?;
+        let text = item.as_str().context("pyproject.toml: a dependency is not a string")?;
         let bare = text.split(';').next().unwrap_or_default();
         if text.contains('@') || text.contains(char::is_control) {
-            return Err("pyproject.toml: a dependency is not one of PyPI".to_owned());
+            bail!("pyproject.toml: a dependency is not one of PyPI");
         }
-        requirement(bare.trim()).map_err(|why| format!("pyproject.toml: {why}"))?;
+        requirement(bare.trim()).context("pyproject.toml")?;
         found.push(text.to_owned());
     }
     Ok(found)
@@ -287,7 +281,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(manifest: &Value, more: &[(&str, &[u8])]) -> Result<Proposal, String> {
+    fn of(manifest: &Value, more: &[(&str, &[u8])]) -> anyhow::Result<Proposal> {
         let manifest = manifest.to_string();
         let mut files = vec![
             ("manifest.json", manifest.as_bytes()),
@@ -453,7 +447,7 @@ mod tests {
             (node(json!({ "manifest_version": "0.1" })), "0.1"),
             (node(json!({ "name": "" })), "name"),
         ] {
-            assert!(of(&manifest, &[]).unwrap_err().contains(why));
+            assert!(of(&manifest, &[]).unwrap_err().to_string().contains(why));
         }
         for (more, why) in [
             (json!({ "type": "node", "entry_point": "gone.js" }), "not in it"),

@@ -28,10 +28,10 @@ pub struct Proposal {
 
 impl Proposal {
     /// A server of which nothing more is said than how it is reached.
-    pub fn new(name: impl Into<String>, runs: Result<Runs, String>) -> Proposal {
+    pub fn new(name: impl Into<String>, runs: anyhow::Result<Runs>) -> Proposal {
         Proposal {
             name: name.into(),
-            runs,
+            runs: runs.map_err(|error| format!("{error:#}")),
             wants: BTreeMap::new(),
             notes: Vec::new(),
             tools: (Vec::new(), Vec::new()),

@@ -1,6 +1,8 @@
 //! Command lines that fetch what they run: `npx`, `uvx` and their like. What they would fetch becomes a [`Package`]; they
 //! themselves never stand in a registry.
 
+use anyhow::{Context as _, anyhow, bail};
+
 use super::proposal::{Package, PackageRegistry};
 use super::template::Template;
 
@@ -11,7 +13,7 @@ type RunnerPackage = Option<(Package, Vec<Template>)>;
 ///
 /// # Errors
 /// Why it can be neither.
-pub(super) fn package(command: &Template, args: &[Template]) -> Result<RunnerPackage, String> {
+pub(super) fn package(command: &Template, args: &[Template]) -> anyhow::Result<RunnerPackage> {
     let Some(command) = command.plain() else {
         return Ok(None);
     };
@@ -22,22 +24,20 @@ pub(super) fn package(command: &Template, args: &[Template]) -> Result<RunnerPac
         .unwrap_or(name);
     let word = |at: usize| args.get(at).and_then(Template::plain);
     match (name, word(0), word(1)) {
-        ("docker" | "podman" | "nerdctl", ..) => Err(
+        ("docker" | "podman" | "nerdctl", ..) => Err(anyhow!(
             "it runs a container: Colibri confines servers in jails and runs no containers; add the server itself"
-                .to_owned(),
-        ),
+        )),
         ("npx" | "bunx" | "pnpx", ..) => npm(name, args),
         ("npm", Some("exec" | "x"), _) => npm("npm exec", &args[1..]),
         ("pnpm" | "yarn", Some("dlx"), _) => npm("dlx", &args[1..]),
         ("bun", Some("x"), _) => npm("bun x", &args[1..]),
         ("uvx", ..) => uvx(args),
         ("uv", Some("tool"), Some("run")) => uvx(&args[2..]),
-        ("uv", ..) => Err(
+        ("uv", ..) => Err(anyhow!(
             "uv would fetch what it runs: install it first, and add the interpreter of its environment with the script"
-                .to_owned(),
-        ),
+        )),
         ("pipx", Some("run"), _) => pipx(&args[1..]),
-        ("pipx" | "dnx", ..) => Err(format!(
+        ("pipx" | "dnx", ..) => Err(anyhow!(
             "{name} would fetch what it runs, in a way that is not known here"
         )),
         ("cmd", Some("/c" | "/C"), _) => match args.get(1) {
@@ -49,7 +49,7 @@ pub(super) fn package(command: &Template, args: &[Template]) -> Result<RunnerPac
 }
 
 /// `npx [-y] [-p PACKAGE] [--] PACKAGE[@VERSION] ARGS`, npm-exec(1).
-fn npm(runner: &str, args: &[Template]) -> Result<RunnerPackage, String> {
+fn npm(runner: &str, args: &[Template]) -> anyhow::Result<RunnerPackage> {
     let mut packages: Vec<String> = Vec::new();
     let mut words = args.iter().enumerate();
     while let Some((at, word)) = words.next() {
@@ -58,7 +58,7 @@ fn npm(runner: &str, args: &[Template]) -> Result<RunnerPackage, String> {
             "-y" | "--yes" | "-q" | "--quiet" | "--silent" | "--bun" | "--prefer-online" | "--" => continue,
             "-p" | "--package" => match words.next() {
                 Some((_, package)) => plain(package, runner)?.to_owned(),
-                None => return Err(format!("{word} of {runner} names no package")),
+                None => bail!("{word} of {runner} names no package"),
             },
             _ => match word.strip_prefix("--package=").or_else(|| word.strip_prefix("-p=")) {
                 Some(package) => package.to_owned(),
@@ -70,10 +70,10 @@ fn npm(runner: &str, args: &[Template]) -> Result<RunnerPackage, String> {
         };
         packages.push(given);
     }
-    Err(format!("{runner} is told no package"))
+    Err(anyhow!("{runner} is told no package"))
 }
 
-fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<RunnerPackage, String> {
+fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> anyhow::Result<RunnerPackage> {
     let (first, program) = match packages.first() {
         Some(package) => (package.as_str(), Some(word.to_owned())),
         None => (word, None),
@@ -101,7 +101,7 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Run
 }
 
 /// `uvx [--from PACKAGE] [--with PACKAGE] [--python VERSION] NAME[@VERSION] ARGS`.
-fn uvx(args: &[Template]) -> Result<RunnerPackage, String> {
+fn uvx(args: &[Template]) -> anyhow::Result<RunnerPackage> {
     let (mut from, mut with) = (None, Vec::new());
     let mut words = args.iter().enumerate();
     while let Some((at, word)) = words.next() {
@@ -114,7 +114,7 @@ fn uvx(args: &[Template]) -> Result<RunnerPackage, String> {
             Some(value) => Ok(value.clone()),
             None => match words.next() {
                 Some((_, value)) => plain(value, "uvx").map(str::to_owned),
-                None => Err(format!("{option} of uvx has no value")),
+                None => Err(anyhow!("{option} of uvx has no value")),
             },
         };
         match option {
@@ -127,28 +127,28 @@ fn uvx(args: &[Template]) -> Result<RunnerPackage, String> {
             _ => return pypi_named(from.as_deref(), word, with, args[at + 1..].to_vec()),
         }
     }
-    Err("uvx is told no package".to_owned())
+    Err(anyhow!("uvx is told no package"))
 }
 
 /// `pipx run [--spec PACKAGE] NAME ARGS`.
-fn pipx(args: &[Template]) -> Result<RunnerPackage, String> {
+fn pipx(args: &[Template]) -> anyhow::Result<RunnerPackage> {
     let mut spec = None;
     let mut words = args.iter().enumerate();
     while let Some((at, word)) = words.next() {
         match plain(word, "pipx")? {
             "--spec" => match words.next() {
                 Some((_, value)) => spec = Some(plain(value, "pipx")?.to_owned()),
-                None => return Err("--spec of pipx has no value".to_owned()),
+                None => bail!("--spec of pipx has no value"),
             },
             "-q" | "--quiet" | "--no-cache" | "--" => {}
             word if word.starts_with('-') => return Err(not_known(word, "pipx")),
             word => return pypi_named(spec.as_deref(), word, Vec::new(), args[at + 1..].to_vec()),
         }
     }
-    Err("pipx is told no package".to_owned())
+    Err(anyhow!("pipx is told no package"))
 }
 
-fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Template>) -> Result<RunnerPackage, String> {
+fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Template>) -> anyhow::Result<RunnerPackage> {
     let (name, version) = requirement(from.unwrap_or(word))?;
     for package in &with {
         requirement(package)?;
@@ -166,7 +166,7 @@ fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Templ
 }
 
 /// Name and version of `NAME[EXTRA]`, `NAME@VERSION`, `NAME==VERSION`, `NAME>=VERSION,<NEXT`.
-pub(super) fn requirement(text: &str) -> Result<(String, Option<String>), String> {
+pub(super) fn requirement(text: &str) -> anyhow::Result<(String, Option<String>)> {
     let end = text.find(|c: char| "@=<>~!; ".contains(c)).unwrap_or(text.len());
     let (name, rest) = (&text[..end], text[end..].trim());
     let bare = name.split('[').next().unwrap_or_default();
@@ -190,14 +190,14 @@ pub(super) fn requirement(text: &str) -> Result<(String, Option<String>), String
 
 /// Refuses a package or a program that fetches, or runs, whatever its arguments say: then another package than the one
 /// that is named would run.
-fn check_program(name: &str) -> Result<(), String> {
+fn check_program(name: &str) -> anyhow::Result<()> {
     const NAMES: [&str; 13] = [
         "bun", "bunx", "corepack", "npm", "npx", "pip", "pipx", "pnpm", "pnpx", "python", "uv", "uvx", "yarn",
     ];
     // As pip3 and python3.12.
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     match NAMES.contains(&bare) {
-        true => Err(format!(
+        true => Err(anyhow!(
             "{} runs what its arguments say, and not the package that is named",
             colibri_text::brief(name, 60)
         )),
@@ -206,24 +206,24 @@ fn check_program(name: &str) -> Result<(), String> {
 }
 
 /// The option by its name: what it is told may be a secret.
-fn not_known(option: &str, runner: &str) -> String {
+fn not_known(option: &str, runner: &str) -> anyhow::Error {
     let name = option.split('=').next().unwrap_or_default();
-    format!(
+    anyhow!(
         "the option {} of {runner} is not known here",
         colibri_text::brief(name, 60)
     )
 }
 
-fn not_published(registry: &str, what: &str) -> String {
+fn not_published(registry: &str, what: &str) -> anyhow::Error {
     let what = colibri_text::brief(what, 60);
-    format!(
+    anyhow!(
         "{what} is not the name of a package of {registry}: only published packages can be installed by version and hash"
     )
 }
 
-fn plain<'t>(word: &'t Template, runner: &str) -> Result<&'t str, String> {
+fn plain<'t>(word: &'t Template, runner: &str) -> anyhow::Result<&'t str> {
     word.plain()
-        .ok_or_else(|| format!("what {runner} would fetch is known only where the file is used"))
+        .with_context(|| format!("what {runner} would fetch is known only where the file is used"))
 }
 
 /// A version or range, or none: nothing that a package manager takes for an address, which it would fetch and build
@@ -262,7 +262,7 @@ pub(super) fn is_pypi_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn run(line: &str) -> Result<RunnerPackage, String> {
+    fn run(line: &str) -> anyhow::Result<RunnerPackage> {
         let mut words = line.split(' ').map(Template::from);
         let command = words.next().unwrap();
         package(&command, &words.collect::<Vec<_>>())
@@ -306,7 +306,7 @@ mod tests {
             ("pipx run --pip-args=s3cret pkg", "--pip-args of pipx"),
             ("npx -x\0\n pkg", "-x\\u{0}\\n of npx"),
         ] {
-            let error = run(line).unwrap_err();
+            let error = run(line).unwrap_err().to_string();
             assert!(error.contains(name) && !error.contains("s3cret"), "{error}");
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{anyhow, bail};
 use serde_json::{Map, Value};
 
 use super::entry::{check_variable, scalar};
@@ -20,7 +21,7 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
     let file = file.get("server").filter(|server| server.is_object()).unwrap_or(file);
     let name = file.get("name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
-        return vec![Proposal::new("", Err("server.json: the name is missing".to_owned()))];
+        return vec![Proposal::new("", Err(anyhow!("server.json: the name is missing")))];
     }
     let list = |key: &str| file.get(key).and_then(Value::as_array).into_iter().flatten();
     let packages = list("packages").map(|value| (value, true));
@@ -47,14 +48,14 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
                 proposal.notes = notes;
                 return vec![proposal];
             }
-            Err(why) => refused.push(why),
+            Err(why) => refused.push(format!("{why:#}")),
         }
     }
     let why = match refused.as_slice() {
         [] => "it names neither a package nor a remote".to_owned(),
         _ => refused.join("; "),
     };
-    vec![Proposal::new(name, Err(why))]
+    vec![Proposal::new(name, Err(anyhow!(why)))]
 }
 
 #[derive(Default)]
@@ -77,7 +78,7 @@ fn list<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
 }
 
 impl ServerJsonReader {
-    fn package(&mut self, package: &Value) -> Result<Runs, String> {
+    fn package(&mut self, package: &Value) -> anyhow::Result<Runs> {
         let kind = text(package, "registryType");
         let identifier = text(package, "identifier");
         let shown = format!(
@@ -85,7 +86,7 @@ impl ServerJsonReader {
             colibri_text::brief(kind, 20),
             colibri_text::brief(identifier, 80)
         );
-        let refuse = |why: &str| Err(format!("{shown}: {why}"));
+        let refuse = |why: &str| Err(anyhow!("{shown}: {why}"));
         let transport = package.pointer("/transport/type").and_then(Value::as_str);
         match kind {
             "oci" => return refuse("a container image; Colibri runs no containers"),
@@ -142,7 +143,7 @@ impl ServerJsonReader {
         let (package_meant, more) = match fetched {
             Ok(Some(fetched)) => fetched,
             Ok(None) => return refuse("it names no package"),
-            Err(why) => return refuse(&why),
+            Err(why) => return refuse(&format!("{why:#}")),
         };
         let expected = if kind == "npm" {
             PackageRegistry::Npm
@@ -164,16 +165,13 @@ impl ServerJsonReader {
         })))
     }
 
-    fn remote(&mut self, remote: &Value) -> Result<Runs, String> {
+    fn remote(&mut self, remote: &Value) -> anyhow::Result<Runs> {
         let url = text(remote, "url");
         let sse = match text(remote, "type") {
             "streamable-http" => false,
             "sse" => true,
             kind => {
-                return Err(format!(
-                    "remote of the type {}: not known here",
-                    colibri_text::brief(kind, 30)
-                ));
+                bail!("remote of the type {}: not known here", colibri_text::brief(kind, 30));
             }
         };
         let url = self.templated(url, remote, "")?;
@@ -185,12 +183,12 @@ impl ServerJsonReader {
     }
 
     /// `environmentVariables` or `headers`: KeyValueInput of the schema.
-    fn fields(&mut self, owner: &Value, key: &str) -> Result<BTreeMap<String, Field>, String> {
+    fn fields(&mut self, owner: &Value, key: &str) -> anyhow::Result<BTreeMap<String, Field>> {
         let mut fields = BTreeMap::new();
         for input in list(owner, key) {
             let name = text(input, "name");
             if name.is_empty() {
-                return Err(format!("one of its {key} has no name"));
+                bail!("one of its {key} has no name");
             }
             if let Some(template) = self.input(input, name)? {
                 if key == "environmentVariables" {
@@ -208,7 +206,7 @@ impl ServerJsonReader {
     }
 
     /// `runtimeArguments` or `packageArguments`: PositionalArgument and NamedArgument of the schema.
-    fn arguments(&mut self, owner: &Value, key: &str) -> Result<Vec<Template>, String> {
+    fn arguments(&mut self, owner: &Value, key: &str) -> anyhow::Result<Vec<Template>> {
         let mut words = Vec::new();
         for argument in list(owner, key) {
             let name = text(argument, "name");
@@ -219,14 +217,14 @@ impl ServerJsonReader {
                     words.extend(self.given(argument, what)?);
                 }
                 "named" if !name.is_empty() => words.extend(self.named(argument, name)?),
-                _ => return Err(format!("one of its {key} is neither positional nor named")),
+                _ => bail!("one of its {key} is neither positional nor named"),
             }
         }
         Ok(words)
     }
 
     /// A named argument: a flag alone, or its name and its value.
-    fn named(&mut self, argument: &Value, name: &str) -> Result<Vec<Template>, String> {
+    fn named(&mut self, argument: &Value, name: &str) -> anyhow::Result<Vec<Template>> {
         let said = ["value", "default"].iter().find_map(|key| scalar_of(argument, key));
         let required = is_true(argument, "isRequired");
         let flag = Template::from(name);
@@ -245,23 +243,23 @@ impl ServerJsonReader {
     }
 
     /// The value of an argument: without one it cannot be asked for later whether it is to stand there.
-    fn given(&mut self, argument: &Value, what: &str) -> Result<Option<Template>, String> {
+    fn given(&mut self, argument: &Value, what: &str) -> anyhow::Result<Option<Template>> {
         let is_optional = !is_true(argument, "isRequired") && scalar_of(argument, "value").is_none();
         if is_optional && scalar_of(argument, "default").is_none() {
             self.left_out.push(colibri_text::brief(what, 40));
             return Ok(None);
         }
         if is_true(argument, "isSecret") {
-            return Err(format!(
+            bail!(
                 "its argument {} is a secret, and arguments are not: every user of this machine sees them",
                 colibri_text::brief(what, 40)
-            ));
+            );
         }
         self.input(argument, what)
     }
 
     /// Input of the schema: a fixed value with variables, or one that is asked for.
-    fn input(&mut self, input: &Value, key: &str) -> Result<Option<Template>, String> {
+    fn input(&mut self, input: &Value, key: &str) -> anyhow::Result<Option<Template>> {
         if let Some(value) = scalar_of(input, "value") {
             return self.templated(&value, input, key).map(Some);
         }
@@ -269,12 +267,10 @@ impl ServerJsonReader {
         Ok(Some(Template::gap(key)))
     }
 
-    fn want(&mut self, key: &str, input: &Value) -> Result<(), String> {
+    fn want(&mut self, key: &str, input: &Value) -> anyhow::Result<()> {
         if key.starts_with("file:") {
             let shown = colibri_text::brief(key, 80);
-            return Err(format!(
-                "it asks for a file of yours ({shown}), which is not its to ask for"
-            ));
+            bail!("it asks for a file of yours ({shown}), which is not its to ask for");
         }
         let choices = list(input, "choices").filter_map(scalar);
         let want = Want {
@@ -289,7 +285,7 @@ impl ServerJsonReader {
     }
 
     /// A value in which `{name}` is a variable, if it is declared.
-    fn templated(&mut self, value: &str, owner: &Value, key: &str) -> Result<Template, String> {
+    fn templated(&mut self, value: &str, owner: &Value, key: &str) -> anyhow::Result<Template> {
         let none = Map::new();
         let variables = owner.get("variables").and_then(Value::as_object).unwrap_or(&none);
         let template = Template::read(value, "{", '}', |name| {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow, bail};
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::CstRootNode;
 use serde_json::{Map, Value};
@@ -178,9 +179,9 @@ impl ImportSource {
 ///
 /// # Errors
 /// The file cannot be read as what it is to be, or it is nobody's that is known here.
-pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> Result<(ImportSource, Vec<Proposal>), String> {
+pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Result<(ImportSource, Vec<Proposal>)> {
     if text.len() > MAX_BYTES {
-        return Err("it has more than 32 MiB".to_owned());
+        bail!("it has more than 32 MiB");
     }
     let is_toml = match source {
         Some(source) => matches!(source, ImportSource::Codex | ImportSource::McpBridge),
@@ -188,10 +189,10 @@ pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> Result<(Im
     };
     let file = if is_toml { toml(text)? } else { json(text)? };
     if !file.is_object() {
-        return Err("it holds no object".to_owned());
+        bail!("it holds no object");
     }
     let is_named = source.is_some();
-    let source = source.or_else(|| ImportSource::of(path, &file)).ok_or(
+    let source = source.or_else(|| ImportSource::of(path, &file)).context(
         "it has no servers in any form that is known here (mcpServers, context_servers, servers, mcp, mcp_servers, packages)",
     )?;
     let mut found = match source {
@@ -219,7 +220,7 @@ fn is_of_project(path: &Path) -> bool {
 }
 
 /// JSON as editors read it: with comments and trailing commas.
-pub(super) fn json(text: &str) -> Result<Value, String> {
+pub(super) fn json(text: &str) -> anyhow::Result<Value> {
     let options = ParseOptions {
         allow_loose_object_property_names: false,
         allow_missing_commas: false,
@@ -231,7 +232,7 @@ pub(super) fn json(text: &str) -> Result<Value, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match CstRootNode::parse(text, &options) {
         Ok(root) => Ok(root.to_serde_value().unwrap_or_default()),
-        Err(error) => Err(format!(
+        Err(error) => Err(anyhow!(
             "line {}, column {}: {}",
             error.line_display(),
             error.column_display(),
@@ -241,7 +242,7 @@ pub(super) fn json(text: &str) -> Result<Value, String> {
 }
 
 /// TOML as JSON: what of it is a date is text.
-pub(super) fn toml(text: &str) -> Result<Value, String> {
+pub(super) fn toml(text: &str) -> anyhow::Result<Value> {
     let document: toml_edit::DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let place = error.span().map(|span| {
             let before = text.get(..span.start).unwrap_or(text);
@@ -249,9 +250,9 @@ pub(super) fn toml(text: &str) -> Result<Value, String> {
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             format!("line {line}, column {column}: ")
         });
-        format!("{}{}", place.unwrap_or_default(), error.message())
+        anyhow!("{}{}", place.unwrap_or_default(), error.message())
     })?;
-    table(document.as_table(), MAX_DEPTH).ok_or_else(|| "nested deeper than 64 levels".to_owned())
+    table(document.as_table(), MAX_DEPTH).context("nested deeper than 64 levels")
 }
 
 fn table(table: &dyn toml_edit::TableLike, depth: usize) -> Option<Value> {
@@ -353,6 +354,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_says_where() {
         let error = |path: &str, text: &str| read(None, Path::new(path), text).unwrap_err();
+        let error = |path: &str, text: &str| format!("{:#}", error(path, text));
         assert!(
             error("x.json", "{\n \"a\" 1}").contains("line 2"),
             "{}",

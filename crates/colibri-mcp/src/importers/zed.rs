@@ -1,5 +1,6 @@
 //! Zed's `settings.json`: `context_servers`.
 
+use anyhow::anyhow;
 use serde_json::{Map, Value};
 
 use super::editors::CLAUDE_DESKTOP;
@@ -24,7 +25,7 @@ fn one(name: &str, entry: &Value) -> Proposal {
     let is_extensions = keys.get("source").and_then(Value::as_str) == Some("extension");
     if is_extensions || !(keys.contains_key("command") || keys.contains_key("url")) {
         let why = "an extension of Zed starts it, and how is not in the file: add the server itself";
-        return Proposal::new(name, Err(why.to_owned()));
+        return Proposal::new(name, Err(anyhow!(why)));
     }
     // Until 2025 the command was an object of path, args and env.
     let mut flat = keys.clone();

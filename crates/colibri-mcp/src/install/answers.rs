@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 
+use anyhow::bail;
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
 use crate::failure::CommandError;
@@ -47,7 +48,7 @@ impl InputAnswers {
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn of(&self, proposal: &mut Proposal) -> Result<importers::TemplateValues, String> {
+    pub(crate) fn of(&self, proposal: &mut Proposal) -> anyhow::Result<importers::TemplateValues> {
         let mut known = self.said.clone();
         let mut taken = Vec::new();
         for key in proposal.wants.keys() {
@@ -76,7 +77,7 @@ impl InputAnswers {
         if !missing.is_empty() && io::stdin().is_terminal() {
             eprintln!("{} asks for:", visible(&proposal.name));
             for key in &missing {
-                if let Some(value) = ask(key, &proposal.wants[key]).map_err(|error| error.to_string())? {
+                if let Some(value) = ask(key, &proposal.wants[key]).map_err(anyhow::Error::msg)? {
                     known.insert(key.clone(), vec![value]);
                 }
             }
@@ -87,19 +88,15 @@ impl InputAnswers {
                 .into_iter()
                 .map(|key| describe(key, &proposal.wants[key]))
                 .collect();
-            return Err(format!(
+            bail!(
                 "it needs {}; say each with --set KEY=VALUE or --set-file KEY=FILE",
                 missing.join(", ")
-            ));
+            );
         }
         for (key, want) in &proposal.wants {
             let legal = |value: &String| want.choices.is_empty() || want.choices.contains(value);
             if !known.get(key).is_none_or(|values| values.iter().all(legal)) {
-                return Err(format!(
-                    "{} must be one of {}",
-                    visible(key),
-                    visible(&want.choices.join(", "))
-                ));
+                bail!("{} must be one of {}", visible(key), visible(&want.choices.join(", ")));
             }
         }
         Ok(known)

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::rc::Rc;
 
+use anyhow::{Context as _, anyhow, bail};
+
 use super::tools::{find, run};
 use colibri_mcp::importers::{self, MAX_ARCHIVE, Proposal, PublishedBundle};
 
@@ -12,9 +14,9 @@ use colibri_mcp::importers::{self, MAX_ARCHIVE, Proposal, PublishedBundle};
 ///
 /// # Errors
 /// It cannot be fetched, is another, or no bundle.
-pub(crate) fn fetch(published: &PublishedBundle) -> Result<(Rc<[u8]>, Proposal), String> {
+pub(crate) fn fetch(published: &PublishedBundle) -> anyhow::Result<(Rc<[u8]>, Proposal)> {
     let PublishedBundle { url, sha256, .. } = published;
-    let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let stage = tempfile::tempdir().context("no temporary directory")?;
     let file = stage.path().join("bundle.mcpb");
     let mut command = match (find("curl"), find("fetch")) {
         (Some(curl), _) => {
@@ -43,19 +45,19 @@ pub(crate) fn fetch(published: &PublishedBundle) -> Result<(Rc<[u8]>, Proposal),
             fetch.args(["-q", "-o"]);
             fetch
         }
-        (None, None) => return Err("curl is not on PATH: install it first, to fetch the bundle".to_owned()),
+        (None, None) => bail!("curl is not on PATH: install it first, to fetch the bundle"),
     };
     eprintln!("Fetching {} ...", colibri_text::visible(url));
-    let at = |why: String| format!("{url}: {why}");
+    let at = |error: anyhow::Error| error.context(url.clone());
     run(command.arg(&file).arg(url)).map_err(at)?;
     let length = file.metadata().map_or(0, |facts| facts.len());
     if length > MAX_ARCHIVE as u64 {
-        return Err(at("it has more than 256 MiB".to_owned()));
+        return Err(at(anyhow!("it has more than 256 MiB")));
     }
-    let bytes = fs::read(&file).map_err(|error| at(error.to_string()))?;
+    let bytes = fs::read(&file).with_context(|| url.clone())?;
     let hash = colibri_registry::sha256_hex(&bytes);
     if hash != *sha256 {
-        return Err(at(format!("its SHA-256 is {hash}, and must be {sha256}")));
+        return Err(at(anyhow!("its SHA-256 is {hash}, and must be {sha256}")));
     }
     let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
     Ok((bytes.into(), proposal))

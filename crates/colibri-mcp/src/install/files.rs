@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -20,27 +21,27 @@ const RECORD: &str = "installed.json";
 ///
 /// # Errors
 /// The files cannot be read, or the record not written.
-pub(super) fn record(prefix: &Path, package: &str, archive: &str) -> Result<(), String> {
+pub(super) fn record(prefix: &Path, package: &str, archive: &str) -> anyhow::Result<()> {
     let record = json!({ "package": package, "archive": archive, "files": format!("sha256-{}", hash(prefix)?) });
     let path = prefix.join(RECORD);
-    fs::write(&path, format!("{record:#}\n")).map_err(|error| format!("{}: {error}", path.display()))
+    fs::write(&path, format!("{record:#}\n")).with_context(|| path.display().to_string())
 }
 
 /// True if the files of a prefix are those that were installed; where there is no prefix nothing was.
 ///
 /// # Errors
 /// They are not, or cannot be read.
-pub(crate) fn check(prefix: &Path) -> Result<(), String> {
+pub(crate) fn check(prefix: &Path) -> anyhow::Result<()> {
     if !prefix.exists() {
         return Ok(());
     }
     let path = prefix.join(RECORD);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let record: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let record: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
     let known = record.get("files").and_then(Value::as_str).unwrap_or_default();
     match known == format!("sha256-{}", hash(prefix)?) {
         true => Ok(()),
-        false => Err(format!(
+        false => Err(anyhow!(
             "{} is not as it was installed: remove the server and add it again",
             prefix.display()
         )),
@@ -53,21 +54,21 @@ pub(crate) fn check(prefix: &Path) -> Result<(), String> {
 ///
 /// What is neither a file nor a link is refused, and so is a file by which who runs it becomes who installed it: archives
 /// can hold both, and where root installs for the service the latter would be root.
-fn hash(prefix: &Path) -> Result<String, String> {
+fn hash(prefix: &Path) -> anyhow::Result<String> {
     let mut paths = Vec::new();
     list(prefix, &mut paths)?;
     paths.retain(|path| *path != prefix.join(RECORD));
     paths.sort();
     let mut hash = Sha256::new();
     for path in paths {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let failed = |error: std::io::Error| anyhow!("{}: {error}", path.display());
         let facts = path.symlink_metadata().map_err(failed)?;
         let below = path.strip_prefix(prefix).unwrap_or(&path).as_os_str().as_bytes();
         if !(facts.is_file() || facts.is_symlink()) {
-            return Err(format!("{}: it is neither a file nor a link", path.display()));
+            bail!("{}: it is neither a file nor a link", path.display());
         }
         if facts.is_file() && facts.permissions().mode() & 0o6000 != 0 {
-            return Err(format!("{}: it is set-user-ID or set-group-ID", path.display()));
+            bail!("{}: it is set-user-ID or set-group-ID", path.display());
         }
         let kind = match (facts.is_symlink(), facts.permissions().mode() & 0o111 != 0) {
             (true, _) => b'l',
@@ -97,14 +98,14 @@ fn hash(prefix: &Path) -> Result<String, String> {
     Ok(colibri_text::hex(&hash.finalize()))
 }
 
-fn list(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+fn list(directory: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let failed = |error: std::io::Error| anyhow!("{}: {error}", directory.display());
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
         match kind.is_dir() {
             true if entry.file_name() == "__pycache__" => {
-                let failed = |error: std::io::Error| format!("{}: {error}", entry.path().display());
+                let failed = |error: std::io::Error| anyhow!("{}: {error}", entry.path().display());
                 fs::remove_dir_all(entry.path()).map_err(failed)?;
             }
             true => list(&entry.path(), found)?,
@@ -125,7 +126,7 @@ mod tests {
         check(&prefix).unwrap();
         fs::create_dir_all(prefix.join("a/__pycache__")).unwrap();
         fs::write(prefix.join("a/b.py"), "1").unwrap();
-        assert!(check(&prefix).unwrap_err().contains(RECORD));
+        assert!(check(&prefix).unwrap_err().to_string().contains(RECORD));
         record(&prefix, "pypi:a==1", "sha256-00").unwrap();
         check(&prefix).unwrap();
         // What Python would run instead of the source is not left there.
@@ -145,7 +146,12 @@ mod tests {
         );
         fs::remove_file(&cache).unwrap();
         fs::write(prefix.join("a/b.py"), "2").unwrap();
-        assert!(check(&prefix).unwrap_err().contains("not as it was installed"));
+        assert!(
+            check(&prefix)
+                .unwrap_err()
+                .to_string()
+                .contains("not as it was installed")
+        );
         fs::write(prefix.join("a/b.py"), "1").unwrap();
         fs::write(prefix.join("a/new"), "").unwrap();
         assert!(check(&prefix).is_err());
@@ -160,8 +166,11 @@ mod tests {
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
             record(prefix.path(), "npm:a@1", "sha512-00").unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(check(prefix.path()).unwrap_err().contains("set-user-ID"), "{mode:o}");
-            let said = record(prefix.path(), "npm:a@1", "sha512-00").unwrap_err();
+            assert!(
+                check(prefix.path()).unwrap_err().to_string().contains("set-user-ID"),
+                "{mode:o}"
+            );
+            let said = record(prefix.path(), "npm:a@1", "sha512-00").unwrap_err().to_string();
             assert!(said.contains("su: it is set-user-ID"), "{said}");
         }
         let prefix = tempfile::tempdir().unwrap();
@@ -169,6 +178,7 @@ mod tests {
         assert!(
             record(prefix.path(), "npm:a@1", "")
                 .unwrap_err()
+                .to_string()
                 .contains("neither a file")
         );
     }

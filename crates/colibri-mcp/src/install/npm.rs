@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -32,8 +33,8 @@ pub(crate) struct Npm {
 ///
 /// # Errors
 /// npm(1) is missing or fails, or the package has no program.
-pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Npm, String> {
-    let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Npm> {
+    let stage = tempfile::tempdir().context("no temporary directory")?;
     let own = r#"{"name":"colibri-server","version":"0.0.0","private":true}"#;
     write(&stage.path().join("package.json"), own)?;
     let word = match &package.version {
@@ -44,26 +45,26 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Npm, String> {
     npm.args(["install", "--package-lock-only", "--ignore-scripts", "--save-exact"]);
     run(npm.arg("--").arg(word).args(&package.with))?;
     let lock = read(&stage.path().join("package-lock.json"))?;
-    let lock: Value = serde_json::from_str(&lock).map_err(|error| format!("npm's package-lock.json: {error}"))?;
+    let lock: Value = serde_json::from_str(&lock).context("npm's package-lock.json")?;
     let packages = lock
         .get("packages")
         .and_then(Value::as_object)
-        .ok_or("npm's package-lock.json has no packages")?;
+        .context("npm's package-lock.json has no packages")?;
     let at = format!("node_modules/{}", package.name);
     let facts = packages
         .get(&at)
-        .ok_or_else(|| format!("npm did not find {}", package.name))?;
+        .with_context(|| format!("npm did not find {}", package.name))?;
     let text = |key: &str| facts.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, integrity) = (text("version"), text("integrity"));
     if integrity.is_empty() {
-        return Err(format!("{}: the registry has no hash of it", package.name));
+        bail!("{}: the registry has no hash of it", package.name);
     }
     let unhashed = packages.iter().find(|(path, facts)| {
         let is_fetched = !path.is_empty() && facts.get("link").is_none() && facts.get("inBundle").is_none();
         is_fetched && facts.get("integrity").is_none()
     });
     if let Some((path, _)) = unhashed {
-        return Err(format!("{path}: it comes from no registry, and has no hash"));
+        bail!("{path}: it comes from no registry, and has no hash");
     }
     let script = format!("{at}/{}", script(package, facts)?);
     let scripted = packages
@@ -82,7 +83,7 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Npm, String> {
 }
 
 /// The path of the program in its package.
-fn script(package: &Package, facts: &Value) -> Result<String, String> {
+fn script(package: &Package, facts: &Value) -> anyhow::Result<String> {
     let own_name = package.name.rsplit('/').next().unwrap_or_default();
     let bins: Vec<(&str, &str)> = match facts.get("bin") {
         Some(Value::String(path)) => vec![(own_name, path)],
@@ -98,19 +99,15 @@ fn script(package: &Package, facts: &Value) -> Result<String, String> {
         (Some((_, path)), _) => *path,
         // npm-exec(1) takes the only one there is, whatever it is called.
         (None, [(_, path)]) if package.program.is_none() => *path,
-        (None, []) => return Err(format!("{} has no program", package.name)),
+        (None, []) => bail!("{} has no program", package.name),
         (None, bins) => {
             let names: Vec<&str> = bins.iter().map(|(name, _)| *name).collect();
-            return Err(format!(
-                "{} has no program {wanted}; it has {}",
-                package.name,
-                names.join(", ")
-            ));
+            bail!("{} has no program {wanted}; it has {}", package.name, names.join(", "));
         }
     };
     let path = path.strip_prefix("./").unwrap_or(path);
     if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(format!("{}: the path of its program leads out of it", package.name));
+        bail!("{}: the path of its program leads out of it", package.name);
     }
     Ok(path.to_owned())
 }
@@ -120,7 +117,7 @@ impl Npm {
     ///
     /// # Errors
     /// npm(1) fails: also where an archive is not what its hash says.
-    pub(super) fn install(&self, prefix: &Path) -> Result<(), String> {
+    pub(super) fn install(&self, prefix: &Path) -> anyhow::Result<()> {
         for file in ["package.json", "package-lock.json"] {
             write(&prefix.join(file), &read(&self.stage.path().join(file))?)?;
         }
@@ -132,18 +129,18 @@ impl Npm {
         // It calls it a success if it could not write what it unpacked, as on a disk that is full.
         let (_, said) = run_whole(npm.env("npm_config_loglevel", "warn"))?;
         if let Some(line) = said.lines().find(|line| line.contains("TAR_ENTRY_ERROR")) {
-            return Err(format!("npm did not unpack all: {}", colibri_text::brief(line, 200)));
+            bail!("npm did not unpack all: {}", colibri_text::brief(line, 200));
         }
         match prefix.join(&self.script).is_file() {
             true => Ok(()),
-            false => Err(format!("{} is not in what npm installed", self.script)),
+            false => Err(anyhow!("{} is not in what npm installed", self.script)),
         }
     }
 }
 
 /// npm(1) in a directory, without state beyond it: its cache and logs go with the stage. And without git(1): a package
 /// that depends on a repository would have it cloned before anybody agreed, by settings of the repository's own.
-fn npm(directory: &Path, stage: &Path) -> Result<Command, String> {
+fn npm(directory: &Path, stage: &Path) -> anyhow::Result<Command> {
     let mut npm = Command::new(need("npm", "npm")?);
     npm.current_dir(directory)
         .env("npm_config_cache", stage.join("cache"))
@@ -158,12 +155,12 @@ fn npm(directory: &Path, stage: &Path) -> Result<Command, String> {
     Ok(npm)
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]
@@ -172,7 +169,7 @@ mod tests {
     use colibri_mcp::importers::PackageRegistry;
     use serde_json::json;
 
-    fn of(program: Option<&str>, bin: Value) -> Result<String, String> {
+    fn of(program: Option<&str>, bin: Value) -> anyhow::Result<String> {
         let package = Package {
             registry: PackageRegistry::Npm,
             name: "@scope/server".to_owned(),
@@ -195,6 +192,7 @@ mod tests {
         assert!(
             of(None, json!({ "a": "a.js", "b": "b.js" }))
                 .unwrap_err()
+                .to_string()
                 .contains("a, b")
         );
         assert!(of(None, json!(null)).is_err());

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use anyhow::{Context as _, anyhow, bail};
+
 use super::npm::{self, Npm};
 use super::pypi::{self, Pypi};
 use super::scope::InstallScope;
@@ -86,7 +88,7 @@ pub(crate) fn plan(
     bundle: Option<&Rc<[u8]>>,
     scope: &InstallScope,
     options: InstallOptions,
-) -> Result<InstallPlan, String> {
+) -> anyhow::Result<InstallPlan> {
     let mut plan = InstallPlan {
         id: id.to_owned(),
         name: proposal.name.clone(),
@@ -98,10 +100,10 @@ pub(crate) fn plan(
         shown_secrets: BTreeMap::new(),
         notes: proposal.notes.clone(),
     };
-    let mut members = match proposal.runs.as_ref().map_err(Clone::clone)? {
+    let mut members = match proposal.runs.as_ref().map_err(|why| anyhow!(why.clone()))? {
         Runs::Process(process) => plan.process(process, proposal, answers, bundle, scope, options)?,
         Runs::Remote(remote) => plan.remote(remote, proposal, answers)?,
-        Runs::Published(published) => return Err(format!("{} was not fetched", published.url)),
+        Runs::Published(published) => bail!("{} was not fetched", published.url),
     };
     if let Some(limit) = proposal.timeout_ms {
         members.push(("timeout_ms".to_owned(), Value::Number(limit.to_string())));
@@ -146,7 +148,7 @@ impl InstallPlan {
         bundle: Option<&Rc<[u8]>>,
         scope: &InstallScope,
         options: InstallOptions,
-    ) -> Result<EntryMembers, String> {
+    ) -> anyhow::Result<EntryMembers> {
         let prefix = scope.prefix(&self.id);
         let mut answers = answers.clone();
         answers.insert("__dirname".to_owned(), vec![text(&prefix.join("bundle"))?]);
@@ -155,7 +157,7 @@ impl InstallPlan {
         for arg in &process.args {
             let fill = |answers: &TemplateValues| {
                 arg.fill_all(answers)
-                    .map_err(|key| format!("one of its arguments needs {key}"))
+                    .map_err(|key| anyhow!("one of its arguments needs {key}"))
             };
             let words = fill(&answers)?;
             if asks_secret(arg, proposal) {
@@ -182,14 +184,13 @@ impl InstallPlan {
             });
         }
         let mut words = words.into_iter();
-        let command = words.next().ok_or("its command is empty")?;
+        let command = words.next().context("its command is empty")?;
         let before: Vec<String> = words.collect();
         asked.iter_mut().for_each(|at| *at += before.len());
         let (args, mut shown) = ([before.clone(), args].concat(), [before, shown].concat());
         if fetches(&command, &args) {
-            return Err(
+            bail!(
                 "its command would fetch what it runs each time it is started: give the runner itself as the command"
-                    .to_owned(),
             );
         }
         asked.extend(told(&args));
@@ -218,7 +219,7 @@ impl InstallPlan {
             members.push(("env".to_owned(), Value::Object(env)));
         }
         if let Some(cwd) = &process.cwd {
-            let cwd = cwd.fill(&answers).map_err(|key| format!("its directory needs {key}"))?;
+            let cwd = cwd.fill(&answers).map_err(|key| anyhow!("its directory needs {key}"))?;
             members.push(("cwd".to_owned(), Value::String(cwd)));
         }
         Ok(members)
@@ -229,12 +230,12 @@ impl InstallPlan {
         remote: &ProposedRemote,
         proposal: &Proposal,
         answers: &TemplateValues,
-    ) -> Result<EntryMembers, String> {
+    ) -> anyhow::Result<EntryMembers> {
         let url = remote
             .url
             .fill(answers)
-            .map_err(|key| format!("its address needs {key}"))?;
-        colibri_api::check_url(&url).map_err(|why| format!("its address {why}"))?;
+            .map_err(|key| anyhow!("its address needs {key}"))?;
+        colibri_api::check_url(&url).map_err(|why| anyhow!("its address {why}"))?;
         let asks_secret = asks_secret(&remote.url, proposal);
         let is_secret = asks_secret || looks_secret(&url);
         self.shown = vec![match (is_secret, proposal.is_foreign) {
@@ -265,13 +266,15 @@ impl InstallPlan {
         }
         for (name, field) in &remote.headers {
             let shown = colibri_text::brief(name, 40);
-            colibri_api::check_header_name(name).map_err(|why| format!("its header {shown:?}: {why}"))?;
+            colibri_api::check_header_name(name)
+                .map_err(anyhow::Error::msg)
+                .with_context(|| format!("its header {shown:?}"))?;
             let sent = field
                 .text
                 .fill(answers)
                 .map_or(true, |value| colibri_api::is_header_value(&value));
             if !sent {
-                return Err(format!("the value of its header {shown} must be printable ASCII"));
+                bail!("the value of its header {shown} must be printable ASCII");
             }
         }
         let headers = self.fields(&remote.headers, proposal, answers)?;
@@ -287,13 +290,13 @@ impl InstallPlan {
         fields: &BTreeMap<String, Field>,
         proposal: &Proposal,
         answers: &TemplateValues,
-    ) -> Result<EntryMembers, String> {
+    ) -> anyhow::Result<EntryMembers> {
         let mut members = Vec::new();
         for (name, field) in fields {
             let value = match field.text.fill(answers) {
                 Ok(value) => value,
                 Err(_) if field.optional => continue,
-                Err(key) => return Err(format!("{name} needs {key}")),
+                Err(key) => bail!("{name} needs {key}"),
             };
             let named = field.secret || name_says_secret(name) || looks_secret(&value);
             let secret = named || asks_secret(&field.text, proposal);
@@ -408,14 +411,14 @@ fn start(
     scope: &InstallScope,
     id: &str,
     options: InstallOptions,
-) -> Result<StartCommand, String> {
+) -> anyhow::Result<StartCommand> {
     let prefix = scope.prefix(id);
     let venv = prefix.join("venv");
     match program {
         ProposedProgram::Command(command) => {
             let command = command
                 .fill(answers)
-                .map_err(|key| format!("its command needs {key}"))?;
+                .map_err(|key| anyhow!("its command needs {key}"))?;
             Ok(StartCommand {
                 words: vec![absolute(&command)?],
                 installs: Installs::Nothing,
@@ -447,7 +450,7 @@ fn start(
             requirements,
             venv: has_venv,
         } => {
-            let bytes = bundle.ok_or("its bundle is not at hand")?.clone();
+            let bytes = bundle.context("its bundle is not at hand")?.clone();
             let sha256 = colibri_registry::sha256_hex(&bytes);
             let word = match command.plain() {
                 Some("node") => text(&node()?)?,
@@ -455,7 +458,7 @@ fn start(
                 Some("python3") => text(&need("python3", "Python 3")?)?,
                 _ => command
                     .fill(answers)
-                    .map_err(|key| format!("its command needs {key}"))?,
+                    .map_err(|key| anyhow!("its command needs {key}"))?,
             };
             let venv = has_venv
                 .then(|| pypi::resolve_all(requirements, None, options.scripts))
@@ -470,28 +473,28 @@ fn start(
 }
 
 /// The absolute path of a program: as it is, or as PATH has it now.
-fn absolute(command: &str) -> Result<String, String> {
+fn absolute(command: &str) -> anyhow::Result<String> {
     if command.is_empty() {
-        return Err("its command is empty".to_owned());
+        bail!("its command is empty");
     }
     if command.contains('/') {
         let path = PathBuf::from(command);
         if !path.is_absolute() {
-            return Err(format!(
+            bail!(
                 "{} is a relative path: where it is meant from is not known",
                 colibri_text::brief(command, 80)
-            ));
+            );
         }
         return match (is_executable(&path), path.exists()) {
             (true, _) => Ok(command.to_owned()),
-            (_, true) => Err(format!(
+            (_, true) => Err(anyhow!(
                 "{} is not an executable file",
                 colibri_text::brief(command, 120)
             )),
-            (_, false) => Err(format!("{} is not there", colibri_text::brief(command, 120))),
+            (_, false) => Err(anyhow!("{} is not there", colibri_text::brief(command, 120))),
         };
     }
-    let found = find(command).ok_or_else(|| {
+    let found = find(command).with_context(|| {
         format!(
             "{} is not on PATH: install it, or name it by its absolute path",
             colibri_text::brief(command, 80)
@@ -716,10 +719,20 @@ mod tests {
     #[test]
     fn a_plain_command_becomes_absolute() {
         assert!(absolute("sh").unwrap().ends_with("/sh") && absolute("sh").unwrap().starts_with('/'));
-        assert!(absolute("no-such-program-here").unwrap_err().contains("PATH"));
-        assert!(absolute("./x").unwrap_err().contains("relative"));
-        assert!(absolute("/no/such/program").is_err() && absolute("").unwrap_err().contains("empty"));
-        assert!(absolute("/etc/passwd").unwrap_err().contains("not an executable"));
+        assert!(
+            absolute("no-such-program-here")
+                .unwrap_err()
+                .to_string()
+                .contains("PATH")
+        );
+        assert!(absolute("./x").unwrap_err().to_string().contains("relative"));
+        assert!(absolute("/no/such/program").is_err() && absolute("").unwrap_err().to_string().contains("empty"));
+        assert!(
+            absolute("/etc/passwd")
+                .unwrap_err()
+                .to_string()
+                .contains("not an executable")
+        );
     }
 
     #[test]

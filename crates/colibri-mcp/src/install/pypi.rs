@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,7 +36,7 @@ pub(crate) struct Pypi {
 ///
 /// # Errors
 /// Python is missing, or pip fails.
-pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Pypi, String> {
+pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Pypi> {
     let bare = package.name.split('[').next().unwrap_or_default();
     let word = match package.version.as_deref() {
         Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => format!("{}=={version}", package.name),
@@ -50,7 +51,7 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Pypi, String> 
         program.clone_into(&mut found.program);
     }
     if found.program.contains('/') || found.program.starts_with('.') {
-        return Err(format!("{} is not the name of a program", found.program));
+        bail!("{} is not the name of a program", found.program);
     }
     Ok(found)
 }
@@ -59,8 +60,8 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Pypi, String> 
 ///
 /// # Errors
 /// As above.
-pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -> Result<Pypi, String> {
-    let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -> anyhow::Result<Pypi> {
+    let stage = tempfile::tempdir().context("no temporary directory")?;
     let mut found = Pypi {
         requirements: String::new(),
         version: String::new(),
@@ -81,12 +82,12 @@ pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -
     pip.args(["--quiet", "--dry-run", "--ignore-installed", "--report"])
         .arg(&report);
     run(pip.arg("--").args(words))?;
-    let text = fs::read_to_string(&report).map_err(|error| format!("{}: {error}", report.display()))?;
-    let report: Value = serde_json::from_str(&text).map_err(|error| format!("pip's report: {error}"))?;
+    let text = fs::read_to_string(&report).with_context(|| report.display().to_string())?;
+    let report: Value = serde_json::from_str(&text).context("pip's report")?;
     let installs = report
         .get("install")
         .and_then(Value::as_array)
-        .ok_or("pip's report names nothing")?;
+        .context("pip's report names nothing")?;
     for one in installs {
         let (name, version, hash) = pinned(one)?;
         if main.is_some_and(|main| normal(main) == normal(name)) {
@@ -104,7 +105,7 @@ pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -
 
 /// Name, version and SHA-256 of what pip would install. They become a line of a file of requirements, which knows options
 /// too: a package says of itself what it is called.
-fn pinned(one: &Value) -> Result<(&str, &str, &str), String> {
+fn pinned(one: &Value) -> anyhow::Result<(&str, &str, &str)> {
     let text = |path: &str| one.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let (name, version) = (text("/metadata/name"), text("/metadata/version"));
     let hash = text("/download_info/archive_info/hashes/sha256");
@@ -114,7 +115,7 @@ fn pinned(one: &Value) -> Result<(&str, &str, &str), String> {
     };
     match [name, version, hash].into_iter().all(is_word) && hash.len() == 64 {
         true => Ok((name, version, hash)),
-        false => Err(format!(
+        false => Err(anyhow!(
             "{}: the registry has no hash of it, or no name and version that can be",
             colibri_text::brief(name, 60)
         )),
@@ -126,7 +127,7 @@ fn normal(name: &str) -> String {
     name.to_ascii_lowercase().replace(['_', '.'], "-")
 }
 
-fn make_venv(at: &Path) -> Result<(), String> {
+fn make_venv(at: &Path) -> anyhow::Result<()> {
     let python = need("python3", "Python 3")?;
     run(Command::new(python).args(["-m", "venv"]).arg(at)).map(drop)
 }
@@ -153,20 +154,20 @@ impl Pypi {
     ///
     /// # Errors
     /// pip(1) fails, also where an archive is not what its hash says; or the program is not there then.
-    pub(super) fn install(&self, venv: &Path) -> Result<(), String> {
+    pub(super) fn install(&self, venv: &Path) -> anyhow::Result<()> {
         make_venv(venv)?;
         if self.requirements.is_empty() {
             return Ok(());
         }
         let file = self.stage.path().join("requirements.txt");
-        fs::write(&file, &self.requirements).map_err(|error| format!("{}: {error}", file.display()))?;
+        fs::write(&file, &self.requirements).with_context(|| file.display().to_string())?;
         let mut pip = self.pip(venv);
         run(pip.args(["--quiet", "--no-deps", "--require-hashes", "-r"]).arg(&file))?;
         let programs = programs(venv, &self.name);
         let is_there = programs.contains(&self.program) && is_executable(&venv.join("bin").join(&self.program));
         match self.program.is_empty() || is_there {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(anyhow!(
                 "the package has no program {}; it has {}",
                 self.program,
                 programs.join(", ")
@@ -240,7 +241,7 @@ mod tests {
             pinned(&one).map(drop)
         };
         let hash = "0".repeat(64);
-        assert_eq!(one("a.b-c_d", "1!2.0+x", &hash), Ok(()));
+        one("a.b-c_d", "1!2.0+x", &hash).unwrap();
         for (name, version) in [
             ("", "1"),
             ("-e", "1"),

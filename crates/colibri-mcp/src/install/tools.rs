@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -26,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// It cannot be started, or says that it failed.
-pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
+pub(super) fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     run_whole(command).map(|(out, _)| out)
 }
 
@@ -34,20 +35,20 @@ pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// As above.
-pub(super) fn run_whole(command: &mut Command) -> Result<(Vec<u8>, String), String> {
+pub(super) fn run_whole(command: &mut Command) -> anyhow::Result<(Vec<u8>, String)> {
     let name = command.get_program().to_string_lossy().into_owned();
     if command.get_current_dir().is_none() {
         command.current_dir("/");
     }
-    let (status, out, err) = wait_for(command).map_err(|error| format!("{name} cannot be run: {error}"))?;
+    let (status, out, err) = wait_for(command).with_context(|| format!("{name} cannot be run"))?;
     if interrupt::is_told() {
-        return Err(CommandError::Interrupted.to_string());
+        return Err(CommandError::Interrupted.into());
     }
     let said = String::from_utf8_lossy(&err);
     if status.success() {
         return Ok((out, said.into_owned()));
     }
-    Err(format!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
+    Err(anyhow!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
 }
 
 /// The lines that say why a program failed: npm(1) begins with that, others end with it. Where the reason is the version
@@ -131,15 +132,15 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// It is not there.
-pub(super) fn need(program: &str, package: &str) -> Result<PathBuf, String> {
-    find(program).ok_or_else(|| format!("{program} is not on PATH: install {package} first"))
+pub(super) fn need(program: &str, package: &str) -> anyhow::Result<PathBuf> {
+    find(program).with_context(|| format!("{program} is not on PATH: install {package} first"))
 }
 
 /// The program that Node.js really is: what is on PATH may be a script that chooses one.
 ///
 /// # Errors
 /// There is none.
-pub(super) fn node() -> Result<PathBuf, String> {
+pub(super) fn node() -> anyhow::Result<PathBuf> {
     let node = need("node", "Node.js")?;
     let said = run(Command::new(node).args(["-p", "process.execPath"]))?;
     Ok(PathBuf::from(String::from_utf8_lossy(&said).trim()))
@@ -156,10 +157,10 @@ pub(super) fn is_executable(path: &Path) -> bool {
 ///
 /// # Errors
 /// It is not UTF-8, which no registry can name.
-pub(super) fn text(path: &Path) -> Result<String, String> {
+pub(super) fn text(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str();
     text.map(str::to_owned)
-        .ok_or_else(|| format!("the path {} is not UTF-8", path.display()))
+        .with_context(|| format!("the path {} is not UTF-8", path.display()))
 }
 
 #[cfg(test)]

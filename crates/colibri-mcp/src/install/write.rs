@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use colibri_registry::Registry;
 use serde_json::{Value, json};
 
@@ -246,7 +247,7 @@ fn install(plan: &InstallPlan, scope: &InstallScope, prefix: &Path) -> Result<()
         }
         Err(source) => return Err(failed(prefix)(source)),
     }
-    let said = |why: String| CommandError::Machine(format!("{}: {why}", plan.id));
+    let said = |error: anyhow::Error| CommandError::Machine(format!("{}: {error:#}", plan.id));
     let (what, hash) = match &plan.installs {
         Installs::Nothing => return Ok(()),
         Installs::Npm(npm, exact) => {
@@ -270,7 +271,7 @@ fn install(plan: &InstallPlan, scope: &InstallScope, prefix: &Path) -> Result<()
 }
 
 /// Unpacks a bundle that was looked at into a directory that is made.
-fn unpack(bytes: &[u8], into: &Path, mode: u32) -> Result<(), String> {
+fn unpack(bytes: &[u8], into: &Path, mode: u32) -> anyhow::Result<()> {
     let mut archive = Archive::open(bytes)?;
     let paths: Vec<(String, bool)> = archive
         .files()
@@ -278,7 +279,7 @@ fn unpack(bytes: &[u8], into: &Path, mode: u32) -> Result<(), String> {
         .collect();
     let make = |directory: &Path| {
         let made = DirBuilder::new().recursive(true).mode(mode).create(directory);
-        made.map_err(|error| format!("{}: {error}", directory.display()))
+        made.with_context(|| directory.display().to_string())
     };
     make(into)?;
     for (path, executable) in paths {
@@ -290,7 +291,7 @@ fn unpack(bytes: &[u8], into: &Path, mode: u32) -> Result<(), String> {
         let mut file = OpenOptions::new();
         let file = file.write(true).create_new(true).mode(mode).open(&path);
         let written = file.and_then(|mut file| file.write_all(&content));
-        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        written.with_context(|| path.display().to_string())?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The interfaces of models: what is asked, and what an answer that is there whole says.
 
+use anyhow::bail;
 use serde_json::{Value, json};
 
 /// The most tokens that a call can have cost: a provider that tells of more tells nothing.
@@ -52,7 +53,7 @@ impl Api {
     ///
     /// # Errors
     /// The model's name cannot stand in a path of this interface.
-    pub(super) fn request(self, asked: &ModelQuestion<'_>) -> Result<(String, Value), String> {
+    pub(super) fn request(self, asked: &ModelQuestion<'_>) -> anyhow::Result<(String, Value)> {
         let (model, context, most, temperature) = (asked.model, asked.context, asked.max_tokens, asked.temperature);
         let messages = json!([{ "role": "user", "content": context }]);
         Ok(match self {
@@ -71,7 +72,7 @@ impl Api {
             Api::Gemini => {
                 let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
                 if !model.bytes().all(legal) || model.starts_with('.') {
-                    return Err("a model of this interface has a name of letters, digits, -, _ and .".to_owned());
+                    bail!("a model of this interface has a name of letters, digits, -, _ and .");
                 }
                 (
                     format!("/v1beta/models/{model}:generateContent"),

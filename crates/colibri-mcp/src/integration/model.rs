@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use colibri_http::{AllowedTarget, ConnectionRules, HttpClient, HttpError, HttpLimits, ResponseStream, UrlOrigin};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -127,7 +128,8 @@ impl ModelEndpoint {
     }
 
     async fn complete(&self, arguments: &Value) -> Result<Value, ToolCallError> {
-        let asked = asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", why))?;
+        let asked =
+            asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
         let Some(connected) = &self.connected else {
             return Err(ToolCallError::permanent(
                 "INTEGRATION_UNAVAILABLE",
@@ -154,7 +156,7 @@ impl ModelConnection {
         let (path, body) = self
             .api
             .request(asked)
-            .map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", why))?;
+            .map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
         let mut request = Request::new(Bytes::from(body.to_string()));
         *request.method_mut() = Method::POST;
         let url = format!("{}{path}", self.url);
@@ -277,20 +279,16 @@ fn late(patience: Duration) -> ToolCallError {
 }
 
 /// Reads the arguments of a call: these five, and nothing else.
-fn asked(arguments: &Value) -> Result<ModelQuestion<'_>, String> {
+fn asked(arguments: &Value) -> anyhow::Result<ModelQuestion<'_>> {
     const KEYS: [&str; 5] = ["task_id", "context", "max_tokens", "temperature", "model"];
-    let members = arguments.as_object().ok_or("the arguments must be an object")?;
+    let members = arguments.as_object().context("the arguments must be an object")?;
     if let Some(odd) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(format!(
-            "{} is no argument: there are {}",
-            brief(odd, MAX_WORD),
-            KEYS.join(", ")
-        ));
+        bail!("{} is no argument: there are {}", brief(odd, MAX_WORD), KEYS.join(", "));
     }
     let text = |key: &str, most: usize| {
         let text = members.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
         let text = text.filter(|text| text.chars().nth(most).is_none());
-        text.ok_or_else(|| format!("{key} must be a string of 1 to {most} characters"))
+        text.with_context(|| format!("{key} must be a string of 1 to {most} characters"))
     };
     text("task_id", MAX_NAME)?;
     let max_tokens = members
@@ -301,10 +299,10 @@ fn asked(arguments: &Value) -> Result<ModelQuestion<'_>, String> {
     Ok(ModelQuestion {
         model: text("model", MAX_NAME)?,
         context: text("context", 1_000_000)?,
-        max_tokens: max_tokens.ok_or("max_tokens must be a whole number from 1")?,
+        max_tokens: max_tokens.context("max_tokens must be a whole number from 1")?,
         temperature: temperature
             .filter(|degree| (0.0..=2.0).contains(degree))
-            .ok_or("temperature must be a number from 0 to 2")?,
+            .context("temperature must be a number from 0 to 2")?,
     })
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -50,7 +51,7 @@ pub(super) fn run<T: ToolServer>(tools: T) -> Result<ExitCode, CommandError> {
 }
 
 /// Passes on what is read, a message or why it is none.
-fn read(from: &mut impl io::Read, sender: &mpsc::Sender<Result<Value, String>>) {
+fn read(from: &mut impl io::Read, sender: &mpsc::Sender<anyhow::Result<Value>>) {
     let mut buffer = LineBuffer::new(MAX_LINE);
     loop {
         let (messages, length) = match buffer.read(from) {
@@ -58,11 +59,11 @@ fn read(from: &mut impl io::Read, sender: &mpsc::Sender<Result<Value, String>>) 
                 let each = lines
                     .split(|byte| *byte == b'\n')
                     .filter(|line| !line.trim_ascii().is_empty());
-                let parsed = each.map(|line| serde_json::from_slice(line).map_err(|error| error.to_string()));
+                let parsed = each.map(|line| serde_json::from_slice(line).map_err(anyhow::Error::from));
                 (parsed.collect::<Vec<_>>(), lines.len())
             }
             Ok(LinePiece::Nothing) => continue,
-            Ok(LinePiece::TooLong(_)) => (vec![Err(format!("a message is over {MAX_LINE} bytes"))], 0),
+            Ok(LinePiece::TooLong(_)) => (vec![Err(anyhow!("a message is over {MAX_LINE} bytes"))], 0),
             Ok(LinePiece::End(_)) | Err(_) => return,
         };
         buffer.consume(length);
@@ -74,7 +75,7 @@ fn read(from: &mut impl io::Read, sender: &mpsc::Sender<Result<Value, String>>) 
     }
 }
 
-async fn serve(tools: Arc<impl ToolServer>, inbox: mpsc::Receiver<Result<Value, String>>) {
+async fn serve(tools: Arc<impl ToolServer>, inbox: mpsc::Receiver<anyhow::Result<Value>>) {
     let mut calls = JoinSet::new();
     answer_all(tools, inbox, &mut calls).await;
     // They are gone then, and what they had done on threads knows that it is not wanted.
@@ -84,7 +85,7 @@ async fn serve(tools: Arc<impl ToolServer>, inbox: mpsc::Receiver<Result<Value, 
 /// Until there is nothing more to read, or nobody to answer.
 async fn answer_all(
     tools: Arc<impl ToolServer>,
-    mut inbox: mpsc::Receiver<Result<Value, String>>,
+    mut inbox: mpsc::Receiver<anyhow::Result<Value>>,
     calls: &mut JoinSet<(Value, Value)>,
 ) {
     let mut running: HashMap<String, AbortHandle> = HashMap::new();
@@ -105,7 +106,7 @@ async fn answer_all(
             None => return,
             Some(Ok(message)) => message,
             Some(Err(why)) => {
-                let _ = write(&error(&Value::Null, -32700, &why));
+                let _ = write(&error(&Value::Null, -32700, &format!("{why:#}")));
                 continue;
             }
         };

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 /// The place of the server's notes.
@@ -183,7 +184,11 @@ impl<W: Write> DemoServer<W> {
 
     fn call(&mut self, id: &Value, params: &Value) -> io::Result<DemoAnswer> {
         let arguments = &params["arguments"];
-        let text = |key: &str| arguments[key].as_str().ok_or(format!("{key} must be a string"));
+        let text = |key: &str| {
+            arguments[key]
+                .as_str()
+                .with_context(|| format!("{key} must be a string"))
+        };
         let outcome = match params["name"].as_str().unwrap_or_default() {
             "echo" => text("text").map(str::to_owned),
             "count" => {
@@ -200,34 +205,34 @@ impl<W: Write> DemoServer<W> {
             "write_note" => self.note(arguments).and_then(|path| {
                 let text = text("text")?;
                 if text.len() > MAX_NOTE {
-                    return Err(format!("the text is longer than {MAX_NOTE} bytes"));
+                    bail!("the text is longer than {MAX_NOTE} bytes");
                 }
-                std::fs::write(path, text).map_err(|error| format!("cannot write the note: {error}"))?;
+                std::fs::write(path, text).context("cannot write the note")?;
                 Ok("written".to_owned())
             }),
-            "read_note" => self.note(arguments).and_then(|path| {
-                std::fs::read_to_string(path).map_err(|error| format!("cannot read the note: {error}"))
-            }),
+            "read_note" => self
+                .note(arguments)
+                .and_then(|path| std::fs::read_to_string(path).context("cannot read the note")),
             other => {
                 return Ok(Some(Err((-32602, format!("no tool {other:?}"), Value::Null))));
             }
         };
         let is_error = outcome.is_err();
-        let text = outcome.unwrap_or_else(|why| why);
+        let text = outcome.unwrap_or_else(|why| format!("{why:#}"));
         Ok(Some(Ok(
             json!({ "content": [{ "type": "text", "text": text }], "isError": is_error }),
         )))
     }
 
     /// The file of a note. The name is checked to be one: nothing but the notes directory can be reached.
-    fn note(&self, arguments: &Value) -> Result<PathBuf, String> {
+    fn note(&self, arguments: &Value) -> anyhow::Result<PathBuf> {
         let name = arguments["name"].as_str().unwrap_or_default();
         let good = (1..=64).contains(&name.len())
             && name
                 .bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if !good {
-            return Err("name must be 1 to 64 of a-z, 0-9 and -".to_owned());
+            bail!("name must be 1 to 64 of a-z, 0-9 and -");
         }
         Ok(self.notes.join(format!("{name}.txt")))
     }
@@ -275,11 +280,11 @@ fn cancels(line: &str, id: &Value) -> bool {
         .is_ok_and(|message| message["method"] == "notifications/cancelled" && message["params"]["requestId"] == *id)
 }
 
-fn whole(arguments: &Value, key: &str, least: u64, most: u64) -> Result<u64, String> {
+fn whole(arguments: &Value, key: &str, least: u64, most: u64) -> anyhow::Result<u64> {
     let number = arguments.get(key).map_or(Some(least), Value::as_u64);
     number
         .filter(|number| (least..=most).contains(number))
-        .ok_or(format!("{key} must be a whole number from {least} to {most}"))
+        .with_context(|| format!("{key} must be a whole number from {least} to {most}"))
 }
 
 fn tools() -> Value {

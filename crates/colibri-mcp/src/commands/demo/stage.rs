@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, anyhow, bail};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, getuid};
@@ -73,7 +74,7 @@ pub(super) fn play(
 pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     let mut stage = lock(stage);
     if let Some(mut daemon) = stage.daemon.take() {
-        end(&mut daemon).map_err(CommandError::Machine)?;
+        end(&mut daemon).map_err(|error| CommandError::Machine(format!("{error:#}")))?;
     }
     let Some(directory) = &stage.directory else {
         return Err(not_as_shown("the demo's directory is gone"));
@@ -115,21 +116,23 @@ impl DemoPlace {
     fn find(ids: &[&str]) -> DemoPlace {
         match confined(ids) {
             Ok(()) => DemoPlace::Jail,
-            Err(why) => DemoPlace::Host { why },
+            Err(why) => DemoPlace::Host {
+                why: format!("{why:#}"),
+            },
         }
     }
 }
 
 /// # Errors
 /// What is missing.
-fn confined(ids: &[&str]) -> Result<(), String> {
+fn confined(ids: &[&str]) -> anyhow::Result<()> {
     if let Err(error) = fs::symlink_metadata(HELPER)
         && error.kind() == io::ErrorKind::NotFound
     {
-        return Err("colibri-jail-helper is not installed".to_owned());
+        bail!("colibri-jail-helper is not installed");
     }
-    let bytes = fs::read(REGISTRY).map_err(|error| format!("{REGISTRY}: {error}"))?;
-    let registry = Registry::parse(&bytes, REGISTRY).map_err(|error| error.to_string())?;
+    let bytes = fs::read(REGISTRY).context(REGISTRY)?;
+    let registry = Registry::parse(&bytes, REGISTRY)?;
     for id in ids {
         let server = registry.servers.get(*id).filter(|entry| !entry.disabled);
         let agent = registry.agents.get(*id).filter(|agent| !agent.disabled);
@@ -137,18 +140,18 @@ fn confined(ids: &[&str]) -> Result<(), String> {
             || agent.is_some_and(|agent| agent.command.jail.is_some());
         if !jailed {
             let kind = if *id == SERVER { "server" } else { "agent" };
-            return Err(format!("{REGISTRY} has no jailed {kind} called {id}"));
+            bail!("{REGISTRY} has no jailed {kind} called {id}");
         }
         let output = Command::new(HELPER)
             .args(["plan", id])
             .env_clear()
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| format!("{HELPER} cannot be executed: {error}"))?;
+            .with_context(|| format!("{HELPER} cannot be executed"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let first = said.lines().next().unwrap_or("the helper refused without a word");
-            return Err(first.to_owned());
+            bail!("{first}");
         }
     }
     Ok(())
@@ -309,7 +312,7 @@ impl Stage {
         if let Some(mut daemon) = self.daemon.take()
             && let Err(why) = end(&mut daemon)
         {
-            left.push(why);
+            left.push(format!("{why:#}"));
         }
         for pid in self.processes.drain(..) {
             let gone = until(PATIENCE, || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH));
@@ -352,12 +355,12 @@ fn give(path: &Path, user: &User) -> Result<(), CommandError> {
 }
 
 /// Signals the supervisor to end the daemon, and waits until both have ended.
-fn end(daemon: &mut Child) -> Result<(), String> {
+fn end(daemon: &mut Child) -> anyhow::Result<()> {
     drop(daemon.stdin.take());
     match daemon.wait() {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err("the daemon had to be killed, or failed".to_owned()),
-        Err(error) => Err(format!("the daemon cannot be ended: {error}")),
+        Ok(_) => Err(anyhow!("the daemon had to be killed, or failed")),
+        Err(error) => Err(anyhow!("the daemon cannot be ended: {error}")),
     }
 }
 

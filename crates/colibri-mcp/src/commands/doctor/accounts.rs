@@ -1,5 +1,6 @@
 //! The users and groups of the service.
 
+use anyhow::{anyhow, bail};
 use nix::unistd::{Group, User};
 
 use super::fact::{Amiss, CheckOutcome};
@@ -11,33 +12,30 @@ pub(super) const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
 /// The group of those who may open the socket.
 pub(super) const PEOPLE: &str = "mcpusers";
 
-pub(super) fn user(name: &str) -> Result<User, String> {
+pub(super) fn user(name: &str) -> anyhow::Result<User> {
     match User::from_name(name) {
         Ok(Some(user)) => Ok(user),
-        Ok(None) => Err(format!("there is no user {name}")),
-        Err(error) => Err(format!("looking up {name}: {error}")),
+        Ok(None) => Err(anyhow!("there is no user {name}")),
+        Err(error) => Err(anyhow!("looking up {name}: {error}")),
     }
 }
 
-fn group(name: &str) -> Result<Group, String> {
+fn group(name: &str) -> anyhow::Result<Group> {
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(group),
-        Ok(None) => Err(format!("there is no group {name}")),
-        Err(error) => Err(format!("looking up {name}: {error}")),
+        Ok(None) => Err(anyhow!("there is no group {name}")),
+        Err(error) => Err(anyhow!("looking up {name}: {error}")),
     }
 }
 
-pub(super) fn daemon_user() -> Result<String, String> {
+pub(super) fn daemon_user() -> anyhow::Result<String> {
     let user = user(DAEMON)?;
     let group = group(DAEMON)?;
     if user.uid.is_root() {
-        return Err(format!("{DAEMON} is another name of root"));
+        bail!("{DAEMON} is another name of root");
     }
     if user.gid != group.gid {
-        return Err(format!(
-            "the primary group of {DAEMON} is gid {}, not {DAEMON}",
-            user.gid
-        ));
+        bail!("the primary group of {DAEMON} is gid {}, not {DAEMON}", user.gid);
     }
     Ok(format!("uid {}, gid {}", user.uid, user.gid))
 }
@@ -59,7 +57,7 @@ fn members(group: &Group) -> Vec<String> {
     members
 }
 
-pub(super) fn daemon_group() -> Result<String, String> {
+pub(super) fn daemon_group() -> anyhow::Result<String> {
     let others: Vec<_> = members(&group(DAEMON)?)
         .into_iter()
         .filter(|name| name != DAEMON)
@@ -67,7 +65,7 @@ pub(super) fn daemon_group() -> Result<String, String> {
     if others.is_empty() {
         return Ok("the daemon alone".to_owned());
     }
-    Err(format!("members besides the daemon: {}", others.join(", ")))
+    Err(anyhow!("members besides the daemon: {}", others.join(", ")))
 }
 
 pub(super) fn people() -> CheckOutcome {

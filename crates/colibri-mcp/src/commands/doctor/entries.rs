@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow, bail};
 use colibri_jail_helper::POLICY;
 use colibri_jail_helper::policy::Policy;
 use colibri_registry::{Jail, Registry, StdioCommand};
@@ -68,10 +69,10 @@ pub(super) fn policy(host: &ExaminedHost) -> CheckOutcome {
     Ok(path.display().to_string())
 }
 
-fn read_policy(path: &Path) -> Result<Policy, String> {
+fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let shown = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
-    Policy::parse(&bytes, &shown).map_err(|error| error.to_string())
+    let bytes = std::fs::read(path).with_context(|| shown.to_string())?;
+    Policy::parse(&bytes, &shown).map_err(anyhow::Error::from)
 }
 
 /// The mounts whose risk the policy takes by name; the helper refuses all others that are no file systems of their own.
@@ -92,7 +93,7 @@ pub(super) fn unbounded_mounts(host: &ExaminedHost) -> CheckOutcome {
     Err(Amiss::Note(format!("\"bounded\": false for {}", unbounded.join(", "))))
 }
 
-pub(super) fn secrets(host: &ExaminedHost) -> Result<String, String> {
+pub(super) fn secrets(host: &ExaminedHost) -> anyhow::Result<String> {
     let directory = host.registry.with_file_name("secrets");
     if !directory.exists() {
         return Ok("none".to_owned());
@@ -104,19 +105,17 @@ pub(super) fn secrets(host: &ExaminedHost) -> Result<String, String> {
         mode,
     };
     is_as(&directory, &wanted(0o700))?;
-    let entries = directory
-        .read_dir()
-        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    let entries = directory.read_dir().with_context(|| directory.display().to_string())?;
     let mut count = 0;
     for entry in entries {
-        let entry = entry.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let entry = entry.with_context(|| directory.display().to_string())?;
         is_as(&entry.path(), &wanted(0o400))?;
         count += 1;
     }
     Ok(format!("{}: {count}", directory.display()))
 }
 
-pub(super) fn helper_check(host: &ExaminedHost) -> Result<String, String> {
+pub(super) fn helper_check(host: &ExaminedHost) -> anyhow::Result<String> {
     let ran = run(&host.helper.to_string_lossy(), &["check"])?;
     match ran.status {
         Some(0) => Ok(ran.out.lines().collect::<Vec<_>>().join("; ")),
@@ -126,7 +125,7 @@ pub(super) fn helper_check(host: &ExaminedHost) -> Result<String, String> {
                 .lines()
                 .filter(|line| !line.ends_with(": good"))
                 .chain(ran.err.lines());
-            Err(bad.collect::<Vec<_>>().join("; "))
+            Err(anyhow!(bad.collect::<Vec<_>>().join("; ")))
         }
     }
 }
@@ -146,14 +145,14 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &StdioCommand, &
 fn each_jail(
     host: &ExaminedHost,
     kind: &str,
-    check: impl Fn(&str, &StdioCommand, &Jail) -> Option<Result<String, String>>,
+    check: impl Fn(&str, &StdioCommand, &Jail) -> Option<anyhow::Result<String>>,
 ) -> CheckOutcome {
     let registry = read_registry(host)?;
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (id, command, jail) in jails(&registry) {
         match check(id, command, jail) {
             Some(Ok(seen)) => good.push(seen),
-            Some(Err(wrong)) => bad.push(format!("{id}: {wrong}")),
+            Some(Err(wrong)) => bad.push(format!("{id}: {wrong:#}")),
             None => {}
         }
     }
@@ -165,7 +164,7 @@ fn each_jail(
 }
 
 /// Applies a check to the root of every ephemeral jail.
-pub(super) fn each_root(host: &ExaminedHost, check: fn(&StdioCommand, &Path) -> Result<(), String>) -> CheckOutcome {
+pub(super) fn each_root(host: &ExaminedHost, check: fn(&StdioCommand, &Path) -> anyhow::Result<()>) -> CheckOutcome {
     each_jail(host, "an ephemeral", |id, command, jail| {
         match (&jail.name, &jail.path) {
             (None, Some(root)) => Some(check(command, root).map(|()| id.to_owned())),
@@ -174,26 +173,24 @@ pub(super) fn each_root(host: &ExaminedHost, check: fn(&StdioCommand, &Path) -> 
     })
 }
 
-pub(super) fn root_is_complete(_command: &StdioCommand, root: &Path) -> Result<(), String> {
+pub(super) fn root_is_complete(_command: &StdioCommand, root: &Path) -> anyhow::Result<()> {
     is_roots_alone(root)?;
     for name in ["dev", "tmp"] {
         let point = root.join(name);
-        let facts = point
-            .symlink_metadata()
-            .map_err(|error| format!("{}: {error}", point.display()))?;
+        let facts = point.symlink_metadata().with_context(|| point.display().to_string())?;
         let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
         if !facts.is_dir() || facts.uid() != 0 || open {
-            return Err(format!(
+            bail!(
                 "{} must be a directory of root's, sticky if others may write it",
                 point.display()
-            ));
+            );
         }
     }
     let inner = mount_points()?
         .into_iter()
         .find(|point| point != root && point.starts_with(root));
     match inner {
-        Some(point) => Err(format!(
+        Some(point) => Err(anyhow!(
             "{} is mounted in it, which the jail will not see",
             point.display()
         )),
@@ -237,14 +234,14 @@ pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
     })
 }
 
-fn has_place_for_a_door(root: &Path) -> Result<(), String> {
+fn has_place_for_a_door(root: &Path) -> anyhow::Result<()> {
     let mut point = root.to_owned();
     for name in Path::new(DOOR) {
         point.push(name);
         match point.symlink_metadata() {
             Ok(facts) if facts.is_dir() => {}
-            Ok(_) => return Err(format!("{} is no directory", point.display())),
-            Err(error) => return Err(format!("{}: {error}", point.display())),
+            Ok(_) => bail!("{} is no directory", point.display()),
+            Err(error) => bail!("{}: {error}", point.display()),
         }
     }
     Ok(())
@@ -257,18 +254,18 @@ pub(super) fn persistent_jails(host: &ExaminedHost) -> CheckOutcome {
     })
 }
 
-fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
+fn persistent_jail(name: &str, root_path: Option<&Path>) -> anyhow::Result<()> {
     let path = run("/usr/sbin/jls", &["-j", name, "path"])?;
     if path.status != Some(0) {
-        return Err(format!("jail {name} is not running"));
+        bail!("jail {name} is not running");
     }
     if let Some(wanted) = root_path.filter(|wanted| Path::new(&path.out) != *wanted) {
-        return Err(format!("jail {name} is at {}, not at {}", path.out, wanted.display()));
+        bail!("jail {name} is at {}, not at {}", path.out, wanted.display());
     }
     // A kernel without mac_do has no such parameter, and nothing to inherit.
     let mdo = run("/usr/sbin/jls", &["-j", name, "mac.do"])?;
     if mdo.status == Some(0) && mdo.out == "inherit" {
-        return Err(format!("jail {name} inherits mac.do: a server could become root in it"));
+        bail!("jail {name} inherits mac.do: a server could become root in it");
     }
     Ok(())
 }

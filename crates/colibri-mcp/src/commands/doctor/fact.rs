@@ -78,9 +78,9 @@ pub(super) enum Amiss {
     Skipped(String),
 }
 
-impl From<String> for Amiss {
-    fn from(wrong: String) -> Amiss {
-        Amiss::Bad(wrong)
+impl From<anyhow::Error> for Amiss {
+    fn from(error: anyhow::Error) -> Amiss {
+        Amiss::Bad(format!("{error:#}"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use anyhow::{anyhow, bail};
 use colibri_jail_helper::STATE_DIR;
 use nix::unistd::getuid;
 
@@ -39,7 +40,7 @@ pub(super) const SANDBOX: DoctorCheck = DoctorCheck {
     remedy: "run it in a terminal of your own; or change the agent's setting, if every command is to have that",
 };
 
-pub(super) fn modules() -> Result<String, String> {
+pub(super) fn modules() -> anyhow::Result<String> {
     let missing: Vec<_> = ["nullfs", "tmpfs"]
         .into_iter()
         .filter(|name| !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0)))
@@ -51,10 +52,10 @@ pub(super) fn modules() -> Result<String, String> {
         return Ok(format!("nullfs, tmpfs; securelevel {level}"));
     }
     if level > 0 {
-        return Err(format!(
+        bail!(
             "not loaded: {}; securelevel {level} forbids loading",
             missing.join(", ")
-        ));
+        );
     }
     Ok(format!(
         "not loaded yet: {}; the service loads them",
@@ -97,9 +98,9 @@ pub(super) fn audit() -> CheckOutcome {
 }
 
 /// Staged directories and jails whose helper does not live.
-pub(super) fn leftovers() -> Result<String, String> {
+pub(super) fn leftovers() -> anyhow::Result<String> {
     if !getuid().is_root() {
-        return Err("only root can see them".to_owned());
+        bail!("only root can see them");
     }
     let alive = run("/bin/ps", &["-axww", "-o", "command"])?.out;
     let jails = run("/usr/sbin/jls", &["name"])?.out;
@@ -118,5 +119,5 @@ pub(super) fn leftovers() -> Result<String, String> {
     if left.is_empty() {
         return Ok("no jail, no mount".to_owned());
     }
-    Err(format!("left of sessions {}", left.join(", ")))
+    Err(anyhow!("left of sessions {}", left.join(", ")))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 
+use anyhow::Context as _;
 use nix::unistd::geteuid;
 use serde::Deserialize;
 
@@ -62,7 +63,7 @@ pub(super) const TABLE: &[DoctorCheck] = &[
 
 fn state(host: &ExaminedHost) -> CheckOutcome {
     // As a daemon that others could stand in for is refused.
-    host.own()?.check()?;
+    host.own()?.check().map_err(Amiss::Bad)?;
     let state_dir = host.state_dir()?;
     match state_dir.exists() {
         true => state_directory(host),
@@ -73,7 +74,7 @@ fn state(host: &ExaminedHost) -> CheckOutcome {
 fn registry(host: &ExaminedHost) -> CheckOutcome {
     let servers = counted(read_registry(host)?.servers.len() as u64, "server");
     let path = host.registry.display();
-    let facts = host.registry.metadata().map_err(|error| format!("{path}: {error}"))?;
+    let facts = host.registry.metadata().with_context(|| path.to_string())?;
     if facts.uid() != geteuid().as_raw() {
         return Err(Amiss::Bad(format!("{path} belongs to uid {}", facts.uid())));
     }
@@ -125,7 +126,7 @@ struct ConsentFile {
 fn agreed(host: &ExaminedHost) -> CheckOutcome {
     let path = &host.own()?.consent;
     let consent: ConsentFile = match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?,
+        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => ConsentFile::default(),
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };

@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use anyhow::{Context as _, anyhow, bail};
+
 /// The required state of a file: owner, group (by name; `None`: any) and permission bits.
 pub(super) struct RequiredOwnership {
     /// Numeric user id.
@@ -15,10 +17,8 @@ pub(super) struct RequiredOwnership {
 }
 
 /// Checks owner, group and mode of one file.
-pub(super) fn is_as(path: &Path, wanted: &RequiredOwnership) -> Result<String, String> {
-    let facts = path
-        .symlink_metadata()
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+pub(super) fn is_as(path: &Path, wanted: &RequiredOwnership) -> anyhow::Result<String> {
+    let facts = path.symlink_metadata().with_context(|| path.display().to_string())?;
     let mode = facts.mode() & 0o7777;
     let mut wrong = Vec::new();
     if facts.uid() != wanted.uid {
@@ -41,36 +41,32 @@ pub(super) fn is_as(path: &Path, wanted: &RequiredOwnership) -> Result<String, S
             facts.gid()
         ))
     } else {
-        Err(format!("{}: {}", path.display(), wrong.join("; ")))
+        Err(anyhow!("{}: {}", path.display(), wrong.join("; ")))
     }
 }
 
 /// Checks that nobody but root could have put something else at this path: no symbolic link on the way, everything
 /// root's and writable by root alone. The rule of the helper, which refuses what this refuses.
-pub(super) fn is_roots_alone(path: &Path) -> Result<(), String> {
+pub(super) fn is_roots_alone(path: &Path) -> anyhow::Result<()> {
     let mut ancestors: Vec<_> = path.ancestors().collect();
     ancestors.reverse();
     for place in ancestors {
         let facts = place.symlink_metadata().map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => format!("{}: cannot be seen by this user", place.display()),
-            _ => format!("{}: {error}", place.display()),
+            io::ErrorKind::PermissionDenied => anyhow!("{}: cannot be seen by this user", place.display()),
+            _ => anyhow!("{}: {error}", place.display()),
         })?;
         if facts.is_symlink() {
-            return Err(format!("{} is a symbolic link", place.display()));
+            bail!("{} is a symbolic link", place.display());
         }
         if facts.uid() != 0 {
-            return Err(format!(
-                "{} belongs to uid {}, not to root",
-                place.display(),
-                facts.uid()
-            ));
+            bail!("{} belongs to uid {}, not to root", place.display(), facts.uid());
         }
         if facts.mode() & 0o022 != 0 {
-            return Err(format!(
+            bail!(
                 "{} is writable by group or others (mode {:04o})",
                 place.display(),
                 facts.mode() & 0o7777
-            ));
+            );
         }
     }
     Ok(())
@@ -93,33 +89,41 @@ mod tests {
         assert!(
             is_as(&file, &wanted(uid, 0o600))
                 .unwrap_err()
+                .to_string()
                 .contains("0640, not 0600")
         );
-        assert!(is_as(&file, &wanted(uid + 1, 0o640)).unwrap_err().contains("owner"));
+        assert!(
+            is_as(&file, &wanted(uid + 1, 0o640))
+                .unwrap_err()
+                .to_string()
+                .contains("owner")
+        );
         let group = RequiredOwnership {
             group: Some("no-such-group"),
             ..wanted(uid, 0o640)
         };
-        assert!(is_as(&file, &group).unwrap_err().contains("no-such-group"));
+        assert!(is_as(&file, &group).unwrap_err().to_string().contains("no-such-group"));
         assert!(
             is_as(Path::new("/nonexistent/x"), &wanted(0, 0))
                 .unwrap_err()
+                .to_string()
                 .contains("/nonexistent/x")
         );
     }
 
     #[test]
     fn the_whole_way_must_be_roots() {
-        assert_eq!(is_roots_alone(Path::new("/etc/passwd")), Ok(()));
+        is_roots_alone(Path::new("/etc/passwd")).unwrap();
         // Below a directory that everybody may write, whoever owns the file.
         let directory = tempfile::tempdir_in("/tmp").unwrap();
-        let wrong = is_roots_alone(directory.path()).unwrap_err();
+        let wrong = is_roots_alone(directory.path()).unwrap_err().to_string();
         assert!(wrong.starts_with("/tmp "), "{wrong}");
         let link = directory.path().join("link");
         std::os::unix::fs::symlink("/etc", &link).unwrap();
         assert!(
             is_roots_alone(Path::new("/nonexistent/x"))
                 .unwrap_err()
+                .to_string()
                 .contains("/nonexistent")
         );
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use colibri_api::PrivMode;
 use colibri_jail_helper::CONTRACT;
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -18,7 +19,7 @@ pub(super) fn helper_mode(host: &ExaminedHost) -> CheckOutcome {
     match (host.priv_mode, setuid, bare) {
         (_, Ok(seen), _) => Ok(seen),
         (PrivMode::Mdo | PrivMode::Sudo, _, Ok(seen)) => Ok(seen),
-        (_, Err(wrong), _) => Err(Amiss::Bad(wrong)),
+        (_, Err(wrong), _) => Err(wrong.into()),
     }
 }
 
@@ -44,12 +45,12 @@ pub(super) fn helper_mount(host: &ExaminedHost) -> CheckOutcome {
     }
 }
 
-pub(super) fn contract(host: &ExaminedHost) -> Result<String, String> {
+pub(super) fn contract(host: &ExaminedHost) -> anyhow::Result<String> {
     let ran = run(&host.helper.to_string_lossy(), &["--version"])?;
     let number = ran.out.rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
     match number {
         Some(CONTRACT) => Ok(ran.out),
-        _ => Err(format!("the helper says {:?}; contract {CONTRACT} is wanted", ran.out)),
+        _ => Err(anyhow!("the helper says {:?}; contract {CONTRACT} is wanted", ran.out)),
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn reaches_root(host: &ExaminedHost) -> CheckOutcome {
             ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
             ran.err.lines().next().unwrap_or("no message")
         ))),
-        Err(wrong) => Err(Amiss::Bad(wrong)),
+        Err(wrong) => Err(wrong.into()),
     }
 }
 

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use anyhow::{Context as _, anyhow, bail};
+
 use super::elf;
 
 /// The directories that the dynamic linkers of FreeBSD and Linux search besides those that a program names itself.
@@ -23,40 +25,40 @@ const MAX_BYTES: u64 = 512 << 20;
 
 /// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is what
 /// it needs itself: the interpreter of a script, the dynamic linker and the libraries of a binary.
-pub(super) fn can_start(root: &Path, program: &Path) -> Result<(), String> {
+pub(super) fn can_start(root: &Path, program: &Path) -> anyhow::Result<()> {
     let mut program = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
         let place = inside(root, &program)?;
         let shown = program.display();
         let facts = place
             .metadata()
-            .map_err(|error| format!("{shown} in {}: {error}", root.display()))?;
+            .with_context(|| format!("{shown} in {}", root.display()))?;
         if !facts.is_file() || facts.mode() & 0o111 == 0 {
-            return Err(format!("{shown} in {} is no executable file", root.display()));
+            bail!("{shown} in {} is no executable file", root.display());
         }
         let mut content = Vec::new();
         File::open(&place)
             .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut content))
-            .map_err(|error| format!("{shown} in {}: {error}", root.display()))?;
+            .with_context(|| format!("{shown} in {}", root.display()))?;
         let Some(next) = interpreter(&content) else {
             return libraries(root, &program, &content);
         };
         program = next;
     }
-    Err(format!("{} is a script of a script of a script", program.display()))
+    Err(anyhow!("{} is a script of a script of a script", program.display()))
 }
 
 /// Checks that nobody but `owner`, who is root, can make or rename a directory in `root`. The jail's root is a view
 /// of it (nullfs), so whoever moves a directory out of it lets out a process that has it open. What is in `/dev` and
 /// `/tmp` is covered.
-pub(super) fn is_owners_alone(root: &Path, owner: u32) -> Result<(), String> {
+pub(super) fn is_owners_alone(root: &Path, owner: u32) -> anyhow::Result<()> {
     let covered = [root.join("dev"), root.join("tmp")];
     let mut left = vec![root.to_owned()];
     while let Some(directory) = left.pop() {
-        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let failed = |error: std::io::Error| anyhow!("{}: {error}", directory.display());
         let facts = directory.symlink_metadata().map_err(failed)?;
         if facts.uid() != owner || facts.mode() & 0o022 != 0 {
-            return Err(format!("others than uid {owner} can write to {}", directory.display()));
+            bail!("others than uid {owner} can write to {}", directory.display());
         }
         for entry in directory.read_dir().map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -79,7 +81,7 @@ fn interpreter(content: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(first)))
 }
 
-fn libraries(root: &Path, program: &Path, content: &[u8]) -> Result<(), String> {
+fn libraries(root: &Path, program: &Path, content: &[u8]) -> anyhow::Result<()> {
     let Some(needs) = elf::needs(content) else {
         return Ok(());
     };
@@ -87,7 +89,7 @@ fn libraries(root: &Path, program: &Path, content: &[u8]) -> Result<(), String> 
         inside(root, Path::new(linker))
             .ok()
             .filter(|place| place.is_file())
-            .ok_or_else(|| format!("the dynamic linker {linker} is not in {}", root.display()))?;
+            .with_context(|| format!("the dynamic linker {linker} is not in {}", root.display()))?;
     }
     let origin = program
         .parent()
@@ -117,7 +119,7 @@ fn libraries(root: &Path, program: &Path, content: &[u8]) -> Result<(), String> 
     if missing.is_empty() {
         return Ok(());
     }
-    Err(format!(
+    Err(anyhow!(
         "{} of {} not found in {}",
         missing.join(", "),
         program.display(),
@@ -140,7 +142,7 @@ fn has_in_subdirectory(root: &Path, directory: &str, name: &str) -> bool {
 
 /// The path on the host of the jail's `path`: symbolic links are followed as the jail would follow them, absolute ones
 /// from its root, and none leads out of it.
-pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
+pub(super) fn inside(root: &Path, path: &Path) -> anyhow::Result<PathBuf> {
     let mut links = 0;
     let mut at = PathBuf::new();
     let mut left: Vec<_> = path
@@ -165,11 +167,7 @@ pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
         let Ok(target) = place.read_link() else { continue };
         links += 1;
         if links > MAX_LINKS {
-            return Err(format!(
-                "{} in {}: too many symbolic links",
-                path.display(),
-                root.display()
-            ));
+            bail!("{} in {}: too many symbolic links", path.display(), root.display());
         }
         at.pop();
         left.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
@@ -194,7 +192,7 @@ mod tests {
         assert_eq!(at("/lib/x").unwrap(), root.join("usr/lib/x"));
         assert_eq!(at("/usr/up/passwd").unwrap(), root.join("etc/passwd"));
         assert_eq!(at("/../../etc/passwd").unwrap(), root.join("etc/passwd"));
-        assert!(at("/loop/x").unwrap_err().contains("links"));
+        assert!(at("/loop/x").unwrap_err().to_string().contains("links"));
     }
 
     #[test]
@@ -211,10 +209,10 @@ mod tests {
         mode("var/tmp", 0o755);
         symlink("tmp", root.join("var/link")).unwrap();
         let owner = nix::unistd::getuid().as_raw();
-        assert_eq!(is_owners_alone(root, owner), Ok(()));
+        is_owners_alone(root, owner).unwrap();
         for (wrong, right) in [(0o1777, 0o755), (0o775, 0o700)] {
             mode("var/tmp", wrong);
-            let told = is_owners_alone(root, owner).unwrap_err();
+            let told = is_owners_alone(root, owner).unwrap_err().to_string();
             assert!(told.ends_with("/var/tmp"), "{told}");
             mode("var/tmp", right);
         }
@@ -232,21 +230,21 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         let start = |name: &str| can_start(root, &Path::new("/bin").join(name));
-        assert!(start("none").unwrap_err().contains("/bin/none"));
+        assert!(start("none").unwrap_err().to_string().contains("/bin/none"));
         put("plain", b"x", 0o644);
-        assert!(start("plain").unwrap_err().contains("no executable"));
+        assert!(start("plain").unwrap_err().to_string().contains("no executable"));
         put("script", b"#! /bin/shell -e\n", 0o755);
-        assert!(start("script").unwrap_err().contains("/bin/shell"));
+        assert!(start("script").unwrap_err().to_string().contains("/bin/shell"));
         put("self", b"#!/bin/self\n", 0o755);
-        assert!(start("self").unwrap_err().contains("script of a script"));
+        assert!(start("self").unwrap_err().to_string().contains("script of a script"));
         let this = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         put("shell", &this, 0o755);
-        let wrong = start("script").unwrap_err();
+        let wrong = start("script").unwrap_err().to_string();
         assert!(
             wrong.contains("dynamic linker") || wrong.contains("not found"),
             "{wrong}"
         );
         // On this machine itself it can start, by definition.
-        assert_eq!(can_start(Path::new("/"), &std::env::current_exe().unwrap()), Ok(()));
+        can_start(Path::new("/"), &std::env::current_exe().unwrap()).unwrap();
     }
 }

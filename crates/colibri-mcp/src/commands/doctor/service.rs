@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use anyhow::Context as _;
 use nix::unistd::geteuid;
 
 use super::accounts::{DAEMON, PEOPLE, user};
@@ -23,13 +24,13 @@ pub(super) const ROOM: DoctorCheck = DoctorCheck {
              of the trail dropped: colibri-mcp trail drop --keep-days N, as the daemon's user",
 };
 
-pub(super) fn daemon_answers(host: &ExaminedHost) -> Result<String, String> {
+pub(super) fn daemon_answers(host: &ExaminedHost) -> anyhow::Result<String> {
     UnixStream::connect(&host.socket)
         .map(|_| host.socket.display().to_string())
-        .map_err(|error| format!("{}: {error}", host.socket.display()))
+        .with_context(|| host.socket.display().to_string())
 }
 
-pub(super) fn socket(host: &ExaminedHost) -> Result<String, String> {
+pub(super) fn socket(host: &ExaminedHost) -> anyhow::Result<String> {
     let uid = user(DAEMON)?.uid.as_raw();
     let directory = host.socket.parent().unwrap_or(Path::new("/"));
     let wanted = |mode| RequiredOwnership {
@@ -68,7 +69,7 @@ pub(super) fn state_directory(host: &ExaminedHost) -> CheckOutcome {
             path.display()
         ))),
         Ok(false) => Ok(path.display().to_string()),
-        Err(wrong) => Err(Amiss::Skipped(wrong)),
+        Err(wrong) => Err(Amiss::Skipped(format!("{wrong:#}"))),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use anyhow::Context as _;
+
 /// The value of a kernel variable (sysctl(3)); `None` where there is none of this name.
 #[cfg(target_os = "freebsd")]
 pub(super) fn kernel(name: &str) -> Option<String> {
@@ -28,14 +30,14 @@ pub(super) struct Ran {
 }
 
 /// Runs a program by its absolute path, without input and with an environment of nothing but `PATH`.
-pub(super) fn run(program: &str, arguments: &[&str]) -> Result<Ran, String> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
     let output = Command::new(program)
         .args(arguments)
         .env_clear()
         .env("PATH", "/sbin:/bin:/usr/sbin:/usr/bin")
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{program}: {error}"))?;
+        .with_context(|| program.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     Ok(Ran {
         status: output.status.code(),
@@ -45,11 +47,11 @@ pub(super) fn run(program: &str, arguments: &[&str]) -> Result<Ran, String> {
 }
 
 /// Every mount point.
-pub(super) fn mount_points() -> Result<Vec<PathBuf>, String> {
+pub(super) fn mount_points() -> anyhow::Result<Vec<PathBuf>> {
     let table = if cfg!(target_os = "freebsd") {
         run("/sbin/mount", &["-p"])?.out
     } else {
-        std::fs::read_to_string("/proc/self/mounts").map_err(|error| format!("/proc/self/mounts: {error}"))?
+        std::fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?
     };
     Ok(second_words(&table))
 }
@@ -61,8 +63,8 @@ fn second_words(table: &str) -> Vec<PathBuf> {
 }
 
 /// True if a path lies on a tmpfs, which the next boot empties.
-pub(super) fn is_on_tmpfs(path: &Path) -> Result<bool, String> {
-    let facts = nix::sys::statfs::statfs(path).map_err(|error| format!("{}: {error}", path.display()))?;
+pub(super) fn is_on_tmpfs(path: &Path) -> anyhow::Result<bool> {
+    let facts = nix::sys::statfs::statfs(path).with_context(|| path.display().to_string())?;
     #[cfg(target_os = "freebsd")]
     return Ok(facts.filesystem_type_name() == "tmpfs");
     #[cfg(not(target_os = "freebsd"))]

@@ -123,7 +123,7 @@ impl Git {
             }
         }
         let origin = arguments.origin.as_deref().map(RemoteUrl::parse).transpose();
-        let origin = origin.map_err(|why| wrong("--origin", why))?;
+        let origin = origin.map_err(|why| wrong("--origin", &format!("{why:#}")))?;
         let person = arguments.author.as_deref().map(person).transpose();
         let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
         let is_safe = origin.as_ref().is_none_or(RemoteUrl::keeps_secrets);
@@ -143,7 +143,7 @@ impl Git {
                 path,
                 origin,
                 credential,
-                person: person.map_err(|why| wrong("--author", why))?,
+                person: person.map_err(|why| wrong("--author", &format!("{why:#}")))?,
             })),
         })
     }

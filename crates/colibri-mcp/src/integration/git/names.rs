@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::{Context as _, anyhow, bail};
 use colibri_text::first_hidden;
 
 /// The most characters of a slug and of a message, bytes of a path, and paths of a commit.
@@ -35,9 +36,9 @@ impl Slug {
 }
 
 impl TryFrom<String> for Slug {
-    type Error = String;
+    type Error = anyhow::Error;
 
-    fn try_from(text: String) -> Result<Slug, String> {
+    fn try_from(text: String) -> anyhow::Result<Slug> {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let is_slug = (1..=MAX_SLUG).contains(&text.len())
             && text.bytes().all(legal)
@@ -47,7 +48,7 @@ impl TryFrom<String> for Slug {
             && !text.to_ascii_lowercase().ends_with(".lock");
         match is_slug {
             true => Ok(Slug(text)),
-            false => Err(format!(
+            false => Err(anyhow!(
                 "slug must be 1 to {MAX_SLUG} letters, digits, '.', '_' and '-', begin with a letter or digit, and have no \
                  '..', no '.' and no '.lock' at its end"
             )),
@@ -67,9 +68,9 @@ impl WorktreePath {
 }
 
 impl TryFrom<String> for WorktreePath {
-    type Error = String;
+    type Error = anyhow::Error;
 
-    fn try_from(text: String) -> Result<WorktreePath, String> {
+    fn try_from(text: String) -> anyhow::Result<WorktreePath> {
         let is_part =
             |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
         let is_inside = text.len() <= MAX_PATH
@@ -77,7 +78,7 @@ impl TryFrom<String> for WorktreePath {
             && (text == "." || text.strip_suffix('/').unwrap_or(&text).split('/').all(is_part));
         match is_inside {
             true => Ok(WorktreePath(text)),
-            false => Err(format!(
+            false => Err(anyhow!(
                 "paths must be inside the worktree, at most {MAX_PATH} bytes, without '..', '.git' and control characters"
             )),
         }
@@ -97,19 +98,21 @@ impl CommitMessage {
 }
 
 impl TryFrom<String> for CommitMessage {
-    type Error = String;
+    type Error = anyhow::Error;
 
-    fn try_from(text: String) -> Result<CommitMessage, String> {
+    fn try_from(text: String) -> anyhow::Result<CommitMessage> {
         let is_odd = |c: char| c.is_control() && c != '\n' && c != '\t';
         if text.trim().is_empty() || text.chars().nth(MAX_MESSAGE).is_some() {
-            return Err(format!("message must be text of 1 to {MAX_MESSAGE} characters"));
+            bail!("message must be text of 1 to {MAX_MESSAGE} characters");
         }
         // What looks at how it begins looks at what git will show.
         if text.starts_with(char::is_whitespace) {
-            return Err("message must begin with its subject, without blanks before it".to_owned());
+            bail!("message must begin with its subject, without blanks before it");
         }
         match text.contains(is_odd) || first_hidden(&text).is_some() {
-            true => Err("message must have no control characters and none that hide or turn text".to_owned()),
+            true => Err(anyhow!(
+                "message must have no control characters and none that hide or turn text"
+            )),
             false => Ok(CommitMessage(text)),
         }
     }
@@ -128,7 +131,7 @@ impl RemoteUrl {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn parse(url: &str) -> Result<RemoteUrl, &'static str> {
+    pub(super) fn parse(url: &str) -> anyhow::Result<RemoteUrl> {
         let protocol = match url.split_once("://") {
             Some(("https", _)) => "https",
             Some(("http", _)) => "http",
@@ -140,12 +143,12 @@ impl RemoteUrl {
                         url: url.to_owned(),
                         protocol: "file",
                     }),
-                    false => Err("must lead to an absolute path, like file:///path"),
+                    false => Err(anyhow!("must lead to an absolute path, like file:///path")),
                 };
             }
-            _ => return Err("must begin with https://, http:// or file:///"),
+            _ => bail!("must begin with https://, http:// or file:///"),
         };
-        colibri_api::check_url(url)?;
+        colibri_api::check_url(url).map_err(anyhow::Error::msg)?;
         Ok(RemoteUrl {
             url: url.to_owned(),
             protocol,
@@ -172,12 +175,12 @@ impl RemoteUrl {
 ///
 /// # Errors
 /// What it must be.
-pub(super) fn person(text: &str) -> Result<(String, String), &'static str> {
+pub(super) fn person(text: &str) -> anyhow::Result<(String, String)> {
     let wrong = "must be 'NAME <ADDRESS>'";
     let (name, address) = text
         .strip_suffix('>')
         .and_then(|text| text.split_once(" <"))
-        .ok_or(wrong)?;
+        .context(wrong)?;
     let is_word = |word: &str| {
         !word.trim().is_empty()
             && !word.contains(|c: char| c.is_control() || c == '<' || c == '>')
@@ -185,7 +188,7 @@ pub(super) fn person(text: &str) -> Result<(String, String), &'static str> {
     };
     match is_word(name) && is_word(address) {
         true => Ok((name.to_owned(), address.to_owned())),
-        false => Err(wrong),
+        false => Err(anyhow!(wrong)),
     }
 }
 
@@ -197,8 +200,8 @@ mod tests {
     fn a_slug_is_one_plain_component() {
         for good in ["p0.3.2", "a", "A-b_c.d", "0", &"x".repeat(64), "lock", "x.locks"] {
             assert_eq!(
-                Slug::try_from(good.to_owned()).map(|slug| slug.branch()),
-                Ok(format!("feature/{good}"))
+                Slug::try_from(good.to_owned()).map(|slug| slug.branch()).unwrap(),
+                format!("feature/{good}")
             );
         }
         for bad in [
@@ -279,8 +282,8 @@ mod tests {
     fn a_message_is_what_people_see() {
         let said = |text: &str| CommitMessage::try_from(text.to_owned()).map(|message| message.text());
         assert_eq!(
-            said("Add x\n\n\twhy \u{fc}\n\n"),
-            Ok("Add x\n\n\twhy \u{fc}\n".to_owned())
+            said("Add x\n\n\twhy \u{fc}\n\n").unwrap(),
+            "Add x\n\n\twhy \u{fc}\n".to_owned()
         );
         for bad in [
             "",
@@ -306,8 +309,8 @@ mod tests {
             ("file:///srv/p.git", "file"),
         ] {
             assert_eq!(
-                RemoteUrl::parse(good).map(|origin| origin.protocol),
-                Ok(protocol),
+                RemoteUrl::parse(good).map(|origin| origin.protocol).unwrap(),
+                protocol,
                 "{good}"
             );
         }
@@ -339,8 +342,8 @@ mod tests {
             ("file:///p", false),
         ] {
             assert_eq!(
-                RemoteUrl::parse(url).map(|origin| origin.keeps_secrets()),
-                Ok(keeps),
+                RemoteUrl::parse(url).map(|origin| origin.keeps_secrets()).unwrap(),
+                keeps,
                 "{url}"
             );
         }
@@ -348,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_author_has_a_name_and_an_address() {
-        assert_eq!(person("A b <a@b>"), Ok(("A b".to_owned(), "a@b".to_owned())));
+        assert_eq!(person("A b <a@b>").unwrap(), ("A b".to_owned(), "a@b".to_owned()));
         for bad in [
             "",
             "A",

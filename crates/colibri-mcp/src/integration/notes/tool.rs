@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::{Context as _, bail};
 use colibri_text::{brief, counted};
 use serde_json::{Value, json};
 
@@ -54,7 +55,8 @@ impl Notes {
     }
 
     async fn sync(&self, arguments: &Value) -> Result<Value, ToolCallError> {
-        let (strategy, is_dry) = asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", why))?;
+        let (strategy, is_dry) =
+            asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
         let Some(places) = self.places.clone() else {
             let why = "the entry's command names no --repository and --mirror".to_owned();
             return Err(MirrorError::NotConnected(why).into());
@@ -79,23 +81,19 @@ impl Drop for CancelFlag {
 }
 
 /// Reads the arguments of a call: these two, and nothing else.
-fn asked(arguments: &Value) -> Result<(Strategy, bool), String> {
+fn asked(arguments: &Value) -> anyhow::Result<(Strategy, bool)> {
     const KEYS: [&str; 2] = ["strategy", "dry_run"];
-    let members = arguments.as_object().ok_or("the arguments must be an object")?;
+    let members = arguments.as_object().context("the arguments must be an object")?;
     if let Some(odd) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(format!(
-            "{} is no argument: there are {}",
-            brief(odd, MAX_WORD),
-            KEYS.join(", ")
-        ));
+        bail!("{} is no argument: there are {}", brief(odd, MAX_WORD), KEYS.join(", "));
     }
     let strategy = match members.get("strategy").and_then(Value::as_str) {
         Some("add") => Strategy::Add,
         Some("mirror") => Strategy::Mirror,
-        _ => return Err("strategy must be add or mirror".to_owned()),
+        _ => bail!("strategy must be add or mirror"),
     };
     let is_dry = members.get("dry_run").and_then(Value::as_bool);
-    Ok((strategy, is_dry.ok_or("dry_run must be true or false")?))
+    Ok((strategy, is_dry.context("dry_run must be true or false")?))
 }
 
 /// One run: reads what is to be there, then makes it so.

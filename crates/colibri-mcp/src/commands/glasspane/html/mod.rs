@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
@@ -62,8 +63,8 @@ pub(super) struct HtmlArguments {
     syslog: Option<PathBuf>,
 }
 
-fn when(text: &str) -> Result<u64, String> {
-    time::millis(text).ok_or_else(|| "write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)".to_owned())
+fn when(text: &str) -> anyhow::Result<u64> {
+    time::millis(text).context("write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)")
 }
 
 /// The content of the page. All text of others in it has been made visible and is bounded.
