@@ -28,7 +28,7 @@ impl Board {
         work: ScheduledWork,
     ) -> Result<Schedule, StoreError> {
         let now = self.now();
-        let next_at = timing::next(&timing, now).map_err(StoreError::Timing)?;
+        let next_at = timing::next(&timing, now).map_err(|error| StoreError::Timing(format!("{error:#}")))?;
         if next_at.is_none() {
             return Err(StoreError::Timing("that time never comes, or is over".to_owned()));
         }

@@ -795,7 +795,7 @@ fn schedules_are_created_listed_and_deleted() {
         ),
         (
             json!({"action": "create", "title": "a", "cron": "61 * * * *"}),
-            "minute \"61\" is not within 0 to 59",
+            "value must be in range 0..=59; found 61",
         ),
         (
             json!({"action": "create", "title": "a", "cron": "0 0 31 2 *"}),

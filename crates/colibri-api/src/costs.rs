@@ -4,14 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::Span;
+use jiff::civil::{Date, date};
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 
-/// Days in a cycle of 400 years of the Gregorian calendar.
-const CYCLE: u64 = 146_097;
-/// Days from 1 March of year 0 to 1970-01-01.
-const TO_1970: u64 = 719_468;
+/// Day 0.
+const EPOCH: Date = date(1970, 1, 1);
 /// Seconds of a day.
 const SECONDS: u64 = 86_400;
 
@@ -37,22 +37,8 @@ impl CostDay {
 
 impl fmt::Display for CostDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let days = u64::from(self.0) + TO_1970;
-        let (cycle, of_cycle) = (days / CYCLE, days % CYCLE);
-        let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
-        let of_year = of_cycle - (365 * year + year / 4 - year / 100);
-        let from_march = (5 * of_year + 2) / 153;
-        let month = if from_march < 10 {
-            from_march + 3
-        } else {
-            from_march - 9
-        };
-        let year = cycle * 400 + year + u64::from(month <= 2);
-        write!(
-            f,
-            "{year:04}-{month:02}-{:02}",
-            of_year - (153 * from_march + 2) / 5 + 1
-        )
+        let day = EPOCH.checked_add(Span::new().days(self.0)).unwrap_or(Date::MAX);
+        day.fmt(f)
     }
 }
 
@@ -65,23 +51,13 @@ impl FromStr for CostDay {
     type Err = NoDay;
 
     fn from_str(text: &str) -> Result<CostDay, NoDay> {
-        let mut parts = text.splitn(3, '-').map(|part| part.parse::<u64>().map_err(|_| NoDay));
-        let mut next = || parts.next().unwrap_or(Err(NoDay));
-        let (year, month, day) = (next()?, next()?, next()?);
-        if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        let day: Date = text.parse().map_err(|_| NoDay)?;
+        // A longer form, as `2026-11-23T00:00` or `20261123`, may be a slip.
+        if day.to_string() != text {
             return Err(NoDay);
         }
-        let (year, from_march) = if month > 2 {
-            (year, month - 3)
-        } else {
-            (year - 1, month + 9)
-        };
-        let of_cycle = year % 400;
-        let days =
-            year / 400 * CYCLE + of_cycle * 365 + of_cycle / 4 - of_cycle / 100 + (153 * from_march + 2) / 5 + day - 1;
-        let read = CostDay(u32::try_from(days - TO_1970).map_err(|_| NoDay)?);
-        // 30 February is a day of March, and `2026-1-2` may be a slip.
-        if read.to_string() == text { Ok(read) } else { Err(NoDay) }
+        let days = (day - EPOCH).get_days();
+        u32::try_from(days).map(CostDay).map_err(|_| NoDay)
     }
 }
 

@@ -45,7 +45,7 @@ pub use show::show_last;
 pub use show::{RecordFields, RecordFilter, RecordView, show, tail};
 pub use signed_note::{NoteError, Verifier};
 pub use stats::{Stats, StatsRow, stats};
-pub use time::Date;
+pub use time::utc;
 pub use verify::verify;
 pub use witness::{TrailHead, Witness, WitnessedHeads};
 pub use writer::{NoticeSeverity, Notify, SegmentLimits};

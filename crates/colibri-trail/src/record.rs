@@ -9,7 +9,7 @@ use colibri_text::{push_hex, push_json_string};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::time::Clock;
+use crate::time::write_timestamp;
 
 /// SHA-256 and length of arguments or of a result: what is recorded of them unless the operator asks for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,23 +180,23 @@ impl TrailRecord<'_> {
     }
 
     /// Writes the record as JSON, as number `n` of the trail.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, n: u64) {
         match self {
-            TrailRecord::Enter(r) => r.write(out, n, clock),
-            TrailRecord::Exit(r) => r.write(out, n, clock),
+            TrailRecord::Enter(r) => r.write(out, n),
+            TrailRecord::Exit(r) => r.write(out, n),
             TrailRecord::Retry(r) => {
-                r.write(out, n, clock, "retry", b",\"result\":\"RETRY\"");
+                r.write(out, n, "retry", b",\"result\":\"RETRY\"");
                 out.push(b'}');
             }
-            TrailRecord::Event(r) => r.write(out, n, clock),
+            TrailRecord::Event(r) => r.write(out, n),
         }
     }
 }
 
 impl Enter<'_> {
-    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+    fn write(&self, out: &mut Vec<u8>, n: u64) {
         begin(out, n, "enter");
-        clock.write(out, self.time);
+        write_timestamp(out, self.time);
         number(out, b",\"uid\":", self.uid.into());
         number(out, b",\"gid\":", self.gid.into());
         if let Some(pid) = self.pid {
@@ -233,13 +233,13 @@ impl Enter<'_> {
 }
 
 impl ExitRecord<'_> {
-    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+    fn write(&self, out: &mut Vec<u8>, n: u64) {
         let result: &[u8] = if self.success {
             b",\"result\":\"SUCCESS\""
         } else {
             b",\"result\":\"FAIL\""
         };
-        self.attempt.write(out, n, clock, "exit", result);
+        self.attempt.write(out, n, "exit", result);
         if let Some(output) = &self.output {
             digest(out, b",\"output\":{\"sha256\":\"", output);
         }
@@ -250,10 +250,10 @@ impl ExitRecord<'_> {
 
 impl Attempt<'_> {
     /// All of it but the closing brace.
-    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock, kind: &str, result: &[u8]) {
+    fn write(&self, out: &mut Vec<u8>, n: u64, kind: &str, result: &[u8]) {
         begin(out, n, kind);
         number(out, b",\"enter\":", self.enter);
-        clock.write(out, self.time);
+        write_timestamp(out, self.time);
         text(out, b",\"integration_id\":", self.integration_id);
         text(out, b",\"operation\":", self.operation);
         out.extend_from_slice(result);
@@ -273,9 +273,9 @@ impl Attempt<'_> {
 }
 
 impl EventRecord<'_> {
-    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+    fn write(&self, out: &mut Vec<u8>, n: u64) {
         begin(out, n, "event");
-        clock.write(out, self.time);
+        write_timestamp(out, self.time);
         text(out, b",\"event\":", self.event);
         out.extend_from_slice(b",\"details\":{");
         for (i, (key, value)) in self.details.iter().enumerate() {
@@ -367,7 +367,7 @@ mod tests {
 
     fn json(record: TrailRecord<'_>) -> serde_json::Value {
         let mut out = Vec::new();
-        record.write(&mut out, 7, &mut Clock::default());
+        record.write(&mut out, 7);
         assert!(!out.contains(&b'\n'));
         serde_json::from_slice(&out).unwrap()
     }
@@ -406,7 +406,7 @@ mod tests {
             ..enter()
         };
         let mut out = Vec::new();
-        TrailRecord::Enter(record).write(&mut out, 7, &mut Clock::default());
+        TrailRecord::Enter(record).write(&mut out, 7);
         let hash = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
         let expected = format!(
             concat!(
@@ -478,7 +478,7 @@ mod tests {
             event: "x\ny",
             details: &details,
         })
-        .write(&mut out, 0, &mut Clock::default());
+        .write(&mut out, 0);
         let out = String::from_utf8(out).unwrap();
         assert!(out.contains(r#""event":"x\u000ay""#), "{out}");
         assert!(
@@ -520,7 +520,7 @@ mod tests {
             name: Some(&name),
             ..enter()
         })
-        .write(&mut out, 0, &mut Clock::default());
+        .write(&mut out, 0);
         assert!(!String::from_utf8(out).unwrap().contains(colibri_text::is_hidden));
     }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::time::Date;
+use crate::time::utc;
 
 /// The name of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,10 +17,11 @@ pub struct SegmentName {
 
 impl SegmentName {
     pub(crate) fn new(ordinal: u64, time: SystemTime) -> Self {
-        let date = Date::of(time);
+        let date = utc(time);
+        let [year, month, day] = [date.year(), date.month().into(), date.day().into()].map(|part| part.unsigned_abs());
         Self {
             ordinal,
-            day: date.year * 10_000 + date.month * 100 + date.day,
+            day: u64::from(year) * 10_000 + u64::from(month) * 100 + u64::from(day),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::merkle::{Frontier, Hash, HexHash, from_hex, to_hex};
 use crate::record::{begin, number, text};
 use crate::segment::SegmentName;
 use crate::signed_note::Signer;
-use crate::time::Clock;
+use crate::time::write_timestamp;
 
 /// The state of a trail after some record: the chain's head, and the tree over all records.
 #[derive(Clone, Debug)]
@@ -161,14 +161,13 @@ fn push_state(out: &mut Vec<u8>, state: &TrailState) {
 /// Writes the first record of a segment.
 pub(crate) fn push_opening(
     out: &mut Vec<u8>,
-    clock: &mut Clock,
     time: SystemTime,
     state: &TrailState,
     previous: Option<SegmentName>,
     torn: &[Torn],
 ) {
     begin(out, state.records(), if torn.is_empty() { "open" } else { "recovered" });
-    clock.write(out, time);
+    write_timestamp(out, time);
     number(out, b",\"format\":", FORMAT);
     if let Some(previous) = previous {
         text(out, b",\"previous\":", &previous.to_string());
@@ -192,16 +191,9 @@ pub(crate) fn push_opening(
 }
 
 /// Writes a seal over all records until now, with a checkpoint by `signer`.
-pub(crate) fn push_seal(
-    out: &mut Vec<u8>,
-    clock: &mut Clock,
-    time: SystemTime,
-    state: &TrailState,
-    reason: &str,
-    signer: &Signer,
-) {
+pub(crate) fn push_seal(out: &mut Vec<u8>, time: SystemTime, state: &TrailState, reason: &str, signer: &Signer) {
     begin(out, state.records(), "seal");
-    clock.write(out, time);
+    write_timestamp(out, time);
     text(out, b",\"reason\":", reason);
     push_state(out, state);
     text(
@@ -237,14 +229,7 @@ mod tests {
     #[test]
     fn a_state_is_json_of_its_fields_once_each() {
         let mut sound = Vec::new();
-        push_opening(
-            &mut sound,
-            &mut Clock::default(),
-            SystemTime::UNIX_EPOCH,
-            &TrailState::default(),
-            None,
-            &[],
-        );
+        push_opening(&mut sound, SystemTime::UNIX_EPOCH, &TrailState::default(), None, &[]);
         let tells = |rec: &[u8]| {
             let mut line = Vec::new();
             push_line(&mut line, &mut GENESIS.clone(), |out| out.extend_from_slice(rec));

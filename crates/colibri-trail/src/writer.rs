@@ -22,7 +22,6 @@ use crate::recover::SegmentEnd;
 use crate::segment::SegmentName;
 use crate::signed_note::{Signer, Verifier};
 use crate::state::{Torn, TrailState, push_opening, push_seal};
-use crate::time::Clock;
 use crate::witness::TrailHead;
 
 /// The interval at which a segment that is written without a pause is checked for its place and length. After a pause
@@ -112,7 +111,6 @@ pub(crate) struct TrailWriter {
     notify: Notify,
     cache: Arc<dyn ReleasableFiles>,
     state: TrailState,
-    clock: Clock,
     batch: PendingLines,
     segment: Option<OpenSegment>,
     /// The name of the last segment that has a counted record.
@@ -161,7 +159,6 @@ impl TrailWriter {
             signer,
             notify,
             cache,
-            clock: Clock::default(),
             batch: PendingLines {
                 bytes: Vec::new(),
                 leaves: Vec::new(),
@@ -325,8 +322,8 @@ impl TrailWriter {
 
     fn push(&mut self, record: &TrailRecord<'_>) {
         let n = self.next_number();
-        let Self { batch, clock, .. } = self;
-        batch.push(|out| record.write(out, n, clock));
+        let Self { batch, .. } = self;
+        batch.push(|out| record.write(out, n));
     }
 
     /// Sees to it that a record of this time can be put into the batch.
@@ -366,13 +363,12 @@ impl TrailWriter {
         });
         let Self {
             batch,
-            clock,
             state,
             previous,
             torn,
             ..
         } = self;
-        batch.push(|out| push_opening(out, clock, SystemTime::now(), state, *previous, torn));
+        batch.push(|out| push_opening(out, SystemTime::now(), state, *previous, torn));
         Ok(())
     }
 
@@ -402,13 +398,9 @@ impl TrailWriter {
             self.begin(SystemTime::now())?;
         }
         let Self {
-            batch,
-            clock,
-            state,
-            signer,
-            ..
+            batch, state, signer, ..
         } = self;
-        batch.push(|out| push_seal(out, clock, SystemTime::now(), state, reason, signer));
+        batch.push(|out| push_seal(out, SystemTime::now(), state, reason, signer));
         self.commit()?;
         self.since_seal = 0;
         self.sealed = Some(self.state.records());

@@ -10,7 +10,7 @@ use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use nix::unistd::Uid;
 use similar::TextDiff;
@@ -19,7 +19,7 @@ use crate::failure::CommandError;
 use crate::interrupt;
 use colibri_mcp::edit::{FileFormat, TextError, Value};
 use colibri_text::visible_lines;
-use colibri_trail::Date;
+use colibri_trail::utc;
 
 /// Files and directories that are made are the person's alone: keys may come to stand in them.
 const FILE_MODE: u32 = 0o600;
@@ -372,8 +372,5 @@ fn fill(mut file: File, text: &str, like: Option<&Metadata>) -> io::Result<()> {
 
 /// A time as YYYYMMDDHHMMSS, UTC.
 fn stamp(time: SystemTime) -> String {
-    let Date { year, month, day } = Date::of(time);
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (hours, minutes, seconds) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}{hours:02}{minutes:02}{seconds:02}")
+    utc(time).strftime("%Y%m%d%H%M%S").to_string()
 }

@@ -9,7 +9,6 @@ use crate::line::push_line;
 use crate::segment::SegmentName;
 use crate::signed_note::Signer;
 use crate::state::{Torn, TrailState, push_opening, push_seal};
-use crate::time::Clock;
 
 fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trail-example"))
@@ -19,36 +18,31 @@ fn directory() -> PathBuf {
 struct Example {
     signer: Signer,
     state: TrailState,
-    clock: Clock,
     files: Vec<(String, Vec<u8>)>,
     log: String,
 }
 
 impl Example {
-    fn push(&mut self, rec: impl FnOnce(&mut Vec<u8>, &mut Clock, &TrailState, &Signer)) {
+    fn push(&mut self, rec: impl FnOnce(&mut Vec<u8>, &TrailState, &Signer)) {
         let Self {
-            signer,
-            state,
-            clock,
-            files,
-            ..
+            signer, state, files, ..
         } = self;
         let out = &mut files.last_mut().unwrap().1;
-        let leaf = push_line(out, &mut state.head.clone(), |out| rec(out, clock, state, signer));
+        let leaf = push_line(out, &mut state.head.clone(), |out| rec(out, state, signer));
         state.push(leaf);
     }
 
     fn begin(&mut self, name: &str, at: SystemTime, previous: Option<SegmentName>, torn: &[Torn]) {
         self.files.push((format!("{name}.jsonl"), Vec::new()));
-        self.push(|out, clock, state, _| push_opening(out, clock, at, state, previous, torn));
+        self.push(|out, state, _| push_opening(out, at, state, previous, torn));
     }
 
     fn record(&mut self, record: &TrailRecord<'_>) {
-        self.push(|out, clock, state, _| record.write(out, state.records(), clock));
+        self.push(|out, state, _| record.write(out, state.records()));
     }
 
     fn seal(&mut self, at: SystemTime, reason: &str) {
-        self.push(|out, clock, state, signer| push_seal(out, clock, at, state, reason, signer));
+        self.push(|out, state, signer| push_seal(out, at, state, reason, signer));
         let head = self.head();
         self.log += &format!("Nov 21 22:30:00 host colibri-mcpd[4711]: {head}\n");
     }
@@ -64,7 +58,6 @@ fn make() -> Vec<(String, Vec<u8>)> {
     let mut example = Example {
         signer: Signer::from_seed("colibri-mcp/trail/0011223344556677".into(), &[7; 32]),
         state: TrailState::default(),
-        clock: Clock::default(),
         files: Vec::new(),
         log: String::new(),
     };

@@ -6,7 +6,7 @@ use crate::content::{Stop, content, text};
 use crate::server::{Caller, Server, State, TASKS};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How long a task says that it is kept. It is kept as long as the process.
 const TTL_MS: u64 = 60_000;
@@ -267,18 +267,5 @@ impl Server {
 
 /// The time, as ISO 8601.
 fn now() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days since 1 March of year 0, in eras of 400 years.
-    let day = days + 719_468;
-    let of_era = day % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = day / 146_097 * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let milliseconds = since.subsec_millis();
-    format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
+    format!("{:.3}", jiff::Timestamp::now())
 }
