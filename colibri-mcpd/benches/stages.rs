@@ -23,8 +23,8 @@ use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
 use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
-    Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client, Recorder, RequestParts,
-    ServerAnswer, cost, exit, oversized_result, record, validate,
+    Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client, DeferredCall, Defers,
+    Recorder, RequestParts, ServerAnswer, cost, exit, oversized_result, record, validate,
 };
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
@@ -153,6 +153,15 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
+/// A board that no call is left to.
+struct NoBoard;
+
+impl Defers for NoBoard {
+    fn defer(&self, _: &Client, _: &DeferredCall<'_>) -> anyhow::Result<u64> {
+        Err(anyhow::anyhow!("there is no board"))
+    }
+}
+
 async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()], Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let trail = Trail::open(TrailOptions {
@@ -163,18 +172,18 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         limits: SegmentLimits::default(),
     })?;
     let chain = Arc::new(Chain {
-        recorder: Recorder::Trail(trail),
-        rules: CallRules {
+        recorder: Arc::new(Recorder::Trail(trail)),
+        rules: Arc::new(CallRules {
             gates: ArcSwap::from_pointee(Gates::new(false, true)),
             clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
-        },
+        }),
         metrics: CallMetrics::default(),
         ledger: Default::default(),
         approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states: colibri_mcpd::relay::request_state::RequestStates::of_this_process()?,
         tickets: Default::default(),
         results: Default::default(),
-        board: Default::default(),
+        board: Arc::new(NoBoard),
     });
     let budget = Arc::new(ByteBudget::new(1 << 30));
     let shares = Arc::new(UserQuotas::new(ShareLimits::NONE));

@@ -13,8 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use crate::agents::{self, AgentRoster};
-use crate::board::Board;
+use crate::agents::{self, AgentRoster, TaskAgents};
+use crate::board::Scheduler;
 use crate::catalog::ServerHost;
 use crate::config::{DaemonConfig, DaemonFlags, without_url};
 use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, supervisor};
@@ -23,7 +23,7 @@ use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
 use crate::daemon::usage;
 use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::inbound::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
-use crate::ledger;
+use crate::ledger::{self, CostLedger};
 use crate::log;
 use crate::model::{self, ModelRelays};
 use crate::notices::Webhook;
@@ -240,32 +240,47 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         )
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let chain = Arc::new(Chain {
-        recorder,
-        rules: CallRules {
+    let (recorder, rules) = (
+        Arc::new(recorder),
+        Arc::new(CallRules {
             gates: ArcSwap::from_pointee(gates),
             clients: ArcSwap::from_pointee(clients),
-        },
+        }),
+    );
+    let (budget, ledger) = (Arc::new(ByteBudget::new(MAX_QUEUED)), Arc::new(CostLedger::default()));
+    let models = {
+        let recorder = recorder.clone();
+        let record: Box<model::RecordEvent> = Box::new(move |event, details| {
+            let recorded = recorder.event(event, details);
+            recorded.map_err(anyhow::Error::msg)
+        });
+        ModelRelays::new(record, ledger.clone(), budget.clone(), secrets.clone())
+    };
+    let spawner: Arc<dyn Spawner> = Arc::new(spawner);
+    let agents = AgentRoster::new(agents::AgentDependencies {
+        spawner: spawner.clone(),
+        recorder: recorder.clone(),
+        rules: rules.clone(),
+        results: results.clone(),
+        secrets: secrets.clone(),
+        socket: config.socket.clone(),
+        state_dir: config.state_dir.clone(),
+        store: store.clone(),
+        models: Arc::new(models),
+        autospawn: config.autospawn,
+    });
+    let agents = agents.map_err(|error| (EXIT_SYSTEM, format!("{}: {error}", config.state_dir.display())))?;
+    let chain = Arc::new(Chain {
+        recorder,
+        rules,
         metrics: CallMetrics::default(),
-        ledger: Default::default(),
+        ledger,
         approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
         states,
         tickets: Tickets::default(),
         results,
-        board: Default::default(),
+        board: agents.board().clone(),
     });
-    let budget = Arc::new(ByteBudget::new(MAX_QUEUED));
-    let spawner: Arc<dyn Spawner> = Arc::new(spawner);
-    let agents = AgentRoster::new(agents::AgentDependencies {
-        spawner: spawner.clone(),
-        chain: chain.clone(),
-        secrets: secrets.clone(),
-        socket: config.socket.clone(),
-        state_dir: config.state_dir.clone(),
-        board: Board::new(store.clone(), chain.clone()),
-        autospawn: config.autospawn,
-    });
-    let agents = agents.map_err(|error| (EXIT_SYSTEM, format!("{}: {error}", config.state_dir.display())))?;
     let shares = Arc::new(UserQuotas::new(config.shares));
     usage::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let host = ServerHost::new(servers::ServerDependencies {
@@ -289,21 +304,19 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         .transpose()
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     info!(socket = %config.socket.display(), write = config.write, external_call = config.external_call, "listening");
-    let models = {
-        let (chain, ledger) = (chain.clone(), chain.ledger.clone());
-        let record: Box<model::RecordEvent> = Box::new(move |event, details| {
-            let recorded = chain.recorder.event(event, details);
-            recorded.map_err(anyhow::Error::msg)
-        });
-        ModelRelays::new(record, ledger, budget.clone(), secrets.clone())
-    };
-    agents.open_models(Arc::new(models));
-    let daemon = Daemon::new(config, sources, chain, host, agents, store, budget);
-    daemon.agents.open_doors(AgentDoors::new(&daemon));
-    daemon.board.set_calls(ScheduledCalls::new(&daemon));
+    let daemon = Daemon::new(
+        config,
+        sources,
+        chain,
+        (host, agents),
+        store,
+        budget,
+        AgentDoors::beside,
+    );
     let begun = daemon.board.begin();
     begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
-    daemon.board.set_spawns(Arc::new(daemon.agents.clone()));
+    let starter = TaskAgents::new(daemon.agents.clone(), daemon.doors.clone());
+    let scheduler = Scheduler::new(daemon.board.clone(), starter, ScheduledCalls::new(&daemon));
     daemon.learn();
     // What is made in the background ends when this is dropped.
     let mut background = JoinSet::new();
@@ -319,7 +332,7 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
     tokio::select! {
         () = listener.accept(&daemon) => {}
         () = metrics::serve(readers, &daemon) => {}
-        () = daemon.board.schedule() => {}
+        () = scheduler.run() => {}
         () = daemon.keep_spending_always() => {}
         () = keep_costs(&daemon) => {}
         () = daemon.notice_always() => {}
@@ -327,7 +340,7 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
         why = idle::is_over(&daemon.connections, daemon.config.end_idle) => info!(why, "nothing to do any more"),
     }
-    drop((listener, metrics_listener, background));
+    drop((listener, metrics_listener, background, scheduler));
     daemon.end().await;
     if let Err(error) = daemon.keep_spending() {
         error!("what users have spent since a while ago was not kept: {error}");

@@ -660,6 +660,8 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
             "{kind}: {files:?}"
         );
     }
+    // A daemon that ends in order closes its store, and then has all in one file.
+    let is_closed = !files.contains(&state.join("colibri.db-wal"));
     for file in files {
         let whole = fs::read(&file).unwrap();
         let name = file.strip_prefix(&state).unwrap().to_string_lossy().into_owned();
@@ -671,6 +673,7 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
             let remedy = match (name.as_str(), left) {
                 ("pins.json", _) => Some("pin list --waiting"),
                 ("trail.key", _) => Some("put it back from a backup"),
+                ("colibri.db", 1..) if is_closed => Some("restore it from a backup"),
                 // Not what a power failure leaves, since the note is never ahead of the disk.
                 (segment, _) if segment.starts_with("trail/") => Some("put back what is missing"),
                 _ => None,

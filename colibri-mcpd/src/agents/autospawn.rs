@@ -5,30 +5,40 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::listeners::Doors;
 use super::roster::{AgentRoster, is_user};
 use super::start::{AgentOrder, AgentWork};
-use crate::board::{Candidate, Spawns};
+use crate::board::{AgentDirectory, AgentStarter, Candidate};
 use crate::policy::{Caller, Gate};
 
 /// For how long no start is tried where one failed, unless the registry is read again.
 const AGAIN: Duration = Duration::from_secs(25);
 
-impl Spawns for Arc<AgentRoster> {
-    fn candidates(&self, person: u32) -> Vec<Candidate> {
-        self.candidates_for(person)
-    }
+/// Starts agents of the roster for tasks, each with an agent socket.
+pub struct TaskAgents {
+    agents: Arc<AgentRoster>,
+    doors: Arc<dyn Doors>,
+}
 
-    fn spawn(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()> {
+impl TaskAgents {
+    /// The agents of this roster.
+    pub fn new(agents: Arc<AgentRoster>, doors: Arc<dyn Doors>) -> Arc<TaskAgents> {
+        Arc::new(TaskAgents { agents, doors })
+    }
+}
+
+impl AgentStarter for TaskAgents {
+    fn start(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()> {
         let caller = Caller::of_account(person)?;
         let order = AgentOrder {
             person: caller,
             operator: false,
             by: None,
         };
-        let begun = self.begin(agent, order, AgentWork::Task(task))?;
-        let (agents, agent) = (self.clone(), agent.to_owned());
+        let begun = self.agents.begin(agent, order, AgentWork::Task(task))?;
+        let (agents, doors, agent) = (self.agents.clone(), self.doors.clone(), agent.to_owned());
         tokio::spawn(async move {
-            if let Err(why) = agents.start(begun).await {
+            if let Err(why) = agents.start(begun, &*doors).await {
                 warn!(agent, task, "an agent was not started for a task: {why:#}");
             }
         });
@@ -36,10 +46,9 @@ impl Spawns for Arc<AgentRoster> {
     }
 }
 
-impl AgentRoster {
-    /// The agents that may have this person's tasks.
-    fn candidates_for(&self, person: u32) -> Vec<Candidate> {
-        let write = self.parts.chain.rules.gates.load().is_open(Gate::Write);
+impl AgentDirectory for AgentRoster {
+    fn candidates(&self, person: u32) -> Vec<Candidate> {
+        let write = self.parts.rules.gates.load().is_open(Gate::Write);
         let entries = self.entries();
         let mut sessions = self.sessions();
         let known = entries.iter().filter(|(_, agent)| self.refusal(agent).is_none());

@@ -11,6 +11,7 @@ mod report;
 mod roster;
 mod start;
 
+pub use autospawn::TaskAgents;
 pub use instance::Instance;
 pub use listeners::{Doors, ListenGuard, Models};
 pub use record_store::EventReader;

@@ -1,11 +1,11 @@
 //! All agents of the registry, and their instances.
 
-use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
 use colibri_api::{AgentFacts, AgentInstance, AgentState};
 use colibri_trail::{Detail, EventName};
@@ -16,14 +16,16 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use super::instance::{Ending, Instance};
-use super::listeners::{Doors, Models};
+use super::listeners::Models;
 use super::record_store::{AgentRecordStore, EventReader};
 use crate::board::Board;
 use crate::confine::Spawner;
 use crate::policy::{SystemAccounts, UserDatabase as _};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
-use crate::relay::Chain;
+use crate::relay::{CallRules, Recorder};
+use crate::results::Results;
+use crate::store::Database;
 
 /// The directory where the helper looks for an instance's socket.
 const JAILS_SOCKETS: &str = "/var/run/colibri";
@@ -34,16 +36,22 @@ const MAX_ENDED: usize = 256;
 pub struct AgentDependencies {
     /// Starts processes.
     pub spawner: Arc<dyn Spawner>,
-    /// The chain of records and policy.
-    pub chain: Arc<Chain>,
+    /// Records starts and ends.
+    pub recorder: Arc<Recorder>,
+    /// The gates, and the groups of users.
+    pub rules: Arc<CallRules>,
+    /// The stored results, which go with their instance.
+    pub results: Arc<Results>,
     /// The secrets of host agents.
     pub secrets: Arc<SecretStore>,
     /// The daemon's own socket.
     pub socket: PathBuf,
     /// The daemon's state directory.
     pub state_dir: PathBuf,
-    /// The task board.
-    pub board: Arc<Board>,
+    /// The store of the task board.
+    pub store: Arc<Database>,
+    /// Makes the relays to models.
+    pub models: Arc<dyn Models>,
     /// Agents are started by themselves where their entries say so.
     pub autospawn: bool,
 }
@@ -52,8 +60,7 @@ pub struct AgentDependencies {
 pub struct AgentRoster {
     pub(super) parts: AgentDependencies,
     pub(super) shelf: AgentRecordStore,
-    pub(super) doors: OnceLock<Arc<dyn Doors>>,
-    pub(super) models: OnceLock<Arc<dyn Models>>,
+    pub(super) board: Arc<Board>,
     entries: ArcSwap<BTreeMap<String, RegisteredAgent>>,
     instances: Mutex<Instances>,
     /// The sessions that the daemon before this one left running.
@@ -106,8 +113,7 @@ impl Drop for AgentPlace {
 }
 
 impl AgentRoster {
-    /// None yet, but for the instances of earlier daemons; [`AgentRoster::load`] gives it agents,
-    /// `open_doors` and `open_models` ways out.
+    /// None yet, but for the instances of earlier daemons, and the board for all; [`AgentRoster::load`] gives it agents.
     ///
     /// # Errors
     /// The directory for events cannot be made.
@@ -116,7 +122,7 @@ impl AgentRoster {
         let mut ended = shelf.recall();
         let mut were_left = BTreeSet::new();
         for instance in ended.iter_mut().filter(|instance| instance.ended_at.is_none()) {
-            left(instance, &parts.chain, &shelf);
+            left(instance, &parts.recorder, &shelf);
             were_left.insert(instance.id.clone());
         }
         let over = ended.len().saturating_sub(MAX_ENDED);
@@ -126,27 +132,21 @@ impl AgentRoster {
             ended,
             ..Instances::default()
         };
-        Ok(Arc::new(AgentRoster {
+        Ok(Arc::new_cyclic(|roster: &Weak<AgentRoster>| AgentRoster {
+            board: Board::new(
+                parts.store.clone(),
+                parts.recorder.clone(),
+                parts.rules.clone(),
+                roster.clone(),
+            ),
             parts,
             shelf,
-            doors: OnceLock::new(),
-            models: OnceLock::new(),
             entries: ArcSwap::default(),
             instances: Mutex::new(instances),
             left: were_left,
             failed_starts: Mutex::default(),
             count: watch::Sender::new(0),
         }))
-    }
-
-    /// From now on instances have agent sockets.
-    pub(crate) fn open_doors(&self, doors: Arc<dyn Doors>) {
-        let _ = self.doors.set(doors);
-    }
-
-    /// From now on instances have their models.
-    pub(crate) fn open_models(&self, models: Arc<dyn Models>) {
-        let _ = self.models.set(models);
     }
 
     /// Takes over a registry. Instances that run go on as they were started.
@@ -190,7 +190,7 @@ impl AgentRoster {
 
     /// The task board.
     pub fn board(&self) -> &Arc<Board> {
-        &self.parts.board
+        &self.board
     }
 
     /// The instances that run.
@@ -346,7 +346,7 @@ impl AgentRoster {
             ("for", Detail::Number(seen.uid.into())),
             ("by", Detail::Number(by.into())),
         ];
-        if let Err(error) = self.parts.chain.recorder.event(EventName::AgentStopped, &details) {
+        if let Err(error) = self.parts.recorder.event(EventName::AgentStopped, &details) {
             error!("a stop was not recorded: {error}");
         }
         instance.end(Ending::Stopped(by));
@@ -390,7 +390,7 @@ impl AgentRoster {
 }
 
 /// An instance that an earlier daemon left running when it was killed, and that went with it: it is recorded, and noted.
-fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &AgentRecordStore) {
+fn left(instance: &mut AgentInstance, recorder: &Recorder, shelf: &AgentRecordStore) {
     let reason = "the daemon ended while it ran, and ended it";
     instance.ended_at = Some(instance.last_event_at.unwrap_or(instance.started_at));
     instance.state = AgentState::Error;
@@ -405,7 +405,7 @@ fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &AgentRecordStore) {
         ("reason", Detail::Text(reason)),
         ("exit", Detail::Text("not seen")),
     ];
-    if let Err(error) = chain.recorder.event(EventName::AgentEnded, &details) {
+    if let Err(error) = recorder.event(EventName::AgentEnded, &details) {
         // Not noted either: the next start records it.
         return error!("the end of an agent was not recorded: {error}");
     }

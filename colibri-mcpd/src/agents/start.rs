@@ -1,10 +1,10 @@
 //! The start of an instance: its task, its ways out, its process; and what follows its end.
 
-use anyhow::{Context as _, bail};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use colibri_api::{Task, TaskStatus};
 use colibri_registry::{Stdin, StdioCommand};
 use colibri_trail::{Detail, EventName};
@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::instance::{Ending, Instance};
 use super::life::Life;
-use super::listeners::ListenGuard;
+use super::listeners::{Doors, ListenGuard};
 use super::prompt::{prompt_line, task_of};
 use super::roster::{AgentPlace, AgentRoster, is_user};
 use crate::board::BoardActor;
@@ -75,12 +75,13 @@ impl AgentRoster {
         id: &str,
         order: AgentOrder,
         work: AgentWork,
+        doors: &dyn Doors,
     ) -> anyhow::Result<Arc<Instance>> {
         let (agents, id) = (self.clone(), id.to_owned());
         // The board waits for the disk: not on a thread that serves clients.
         let begun = tokio::task::spawn_blocking(move || agents.begin(&id, order, work)).await;
         let begun = begun.context("the start broke off")??;
-        self.clone().start(begun).await
+        self.clone().start(begun, doors).await
     }
 
     /// Prepares a start: checks that it is allowed, and takes a place, a session and its task.
@@ -108,11 +109,11 @@ impl AgentRoster {
         };
         let session = session_id().context("no session id")?;
         let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
-        let board = &self.parts.board;
+        let board = &self.board;
         let groups = agent
             .entry
             .shared_tasks
-            .then(|| self.parts.chain.rules.clients.load().groups(&person));
+            .then(|| self.parts.rules.clients.load().groups(&person));
         let doer = BoardActor {
             groups: groups.as_deref(),
             ..doer(order)
@@ -135,11 +136,15 @@ impl AgentRoster {
     }
 
     /// Starts what was begun. Where that fails, what it was to do is as it was before.
-    pub(super) async fn start(self: Arc<Self>, begun: StartingInstance) -> anyhow::Result<Arc<Instance>> {
+    pub(super) async fn start(
+        self: Arc<Self>,
+        begun: StartingInstance,
+        doors: &dyn Doors,
+    ) -> anyhow::Result<Arc<Instance>> {
         let (session, order) = (begun.session.clone(), begun.order);
         let made = begun.task.as_ref().filter(|_| begun.prompted).map(|task| task.id);
         let agent = begun.agent.to_string();
-        let started = self.clone().start_process(begun).await;
+        let started = self.clone().start_process(begun, doors).await;
         if started.is_ok() {
             self.failed_starts().remove(&agent);
         }
@@ -147,7 +152,7 @@ impl AgentRoster {
             self.failed_starts().insert(agent, Instant::now());
             let (agents, why) = (self.clone(), format!("{why:#}"));
             let undone = tokio::task::spawn_blocking(move || {
-                let board = &agents.parts.board;
+                let board = &agents.board;
                 if let Err(error) = board.start_failed(&session) {
                     warn!("a task stays reserved for an agent that did not start: {error}");
                 }
@@ -161,7 +166,11 @@ impl AgentRoster {
         started
     }
 
-    async fn start_process(self: Arc<Self>, begun: StartingInstance) -> anyhow::Result<Arc<Instance>> {
+    async fn start_process(
+        self: Arc<Self>,
+        begun: StartingInstance,
+        doors: &dyn Doors,
+    ) -> anyhow::Result<Arc<Instance>> {
         let StartingInstance {
             agent: id,
             session,
@@ -181,7 +190,7 @@ impl AgentRoster {
             max_tokens: entry.budget.tokens,
             spent: AgentUsage::default(),
         });
-        let (directory, opened) = self.open_ways(&door, &entry, order.person)?;
+        let (directory, opened) = self.open_ways(doors, &door, &entry, order.person)?;
         let spec = self.launch_spec(&door, &entry, &directory)?;
         let jail = entry.command.jail.as_ref();
         let jail = jail.map(|jail| jail.name.clone().unwrap_or_else(|| format!("colibri-{session}")));
@@ -256,7 +265,7 @@ impl AgentRoster {
                 &reason
             };
             // First: no step of it is recorded after its end.
-            agents.parts.board.instance_ended(&seen.id, why);
+            agents.board.instance_ended(&seen.id, why);
             seen.task_status = seen.task.and_then(|task| agents.status_of(task));
             ended.known().task_status = seen.task_status;
             agents.record_end(&ended, &reason, &sha256);
@@ -278,7 +287,7 @@ impl AgentRoster {
 
     /// The status of a task, if the board says.
     fn status_of(&self, task: u64) -> Option<TaskStatus> {
-        let status = self.parts.board.status_of(task);
+        let status = self.board.status_of(task);
         status
             .inspect_err(|error| warn!("where task {task} stands is not known: {error}"))
             .ok()
@@ -287,18 +296,20 @@ impl AgentRoster {
     /// Opens the ways out of an instance: its agent socket, and the relay to its model if it has one.
     fn open_ways(
         &self,
+        doors: &dyn Doors,
         door: &Arc<AgentSocket>,
         entry: &Arc<AgentEntry>,
         person: Caller,
     ) -> anyhow::Result<InstanceListeners> {
-        let (id, starting) = (&door.agent, "the daemon is still starting: try again");
-        let doors = self.doors.get().context(starting)?;
+        let id = &door.agent;
         let made = doors.open(door.clone(), person);
         let (directory, open) = made.with_context(|| format!("{id} is not started: its door cannot be made"))?;
         let mut opened = vec![open];
         if entry.model.is_some() {
-            let models = self.models.get().context(starting)?;
-            let relay = models.open(&directory.join("model.sock"), entry, door.clone(), person);
+            let relay = self
+                .parts
+                .models
+                .open(&directory.join("model.sock"), entry, door.clone(), person);
             opened.push(relay.with_context(|| format!("{id} is not started: its model cannot be reached"))?);
         }
         Ok((directory, opened))
@@ -350,7 +361,7 @@ impl AgentRoster {
         ];
         details.extend(instance.task.map(|task| ("task", Detail::Number(task))));
         details.extend(instance.jail.as_deref().map(|jail| ("jail", Detail::Text(jail))));
-        let recorded = self.parts.chain.recorder.event(EventName::AgentStarted, &details);
+        let recorded = self.parts.recorder.event(EventName::AgentStarted, &details);
         recorded.with_context(|| format!("{agent} is not started: its start cannot be recorded"))
     }
 
@@ -369,11 +380,11 @@ impl AgentRoster {
             ("tokens_in", Detail::Number(seen.tokens_in)),
             ("tokens_out", Detail::Number(seen.tokens_out)),
         ];
-        if let Err(error) = self.parts.chain.recorder.event(EventName::AgentEnded, &details) {
+        if let Err(error) = self.parts.recorder.event(EventName::AgentEnded, &details) {
             error!("the end of an agent was not recorded: {error}");
         }
         // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.
-        let results = self.parts.chain.results.clone();
+        let results = self.parts.results.clone();
         let owner = ResultOwner {
             uid: instance.uid,
             session: Some(instance.door.session.clone()),

@@ -11,14 +11,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::{AgentDependencies, AgentOrder, AgentRoster, AgentWork, Doors, ListenGuard};
-use crate::board::{Board, BoardActor};
+use super::{AgentDependencies, AgentOrder, AgentRoster, AgentWork, Doors, ListenGuard, Models};
+use crate::board::BoardActor;
 use crate::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
-use crate::policy::{ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates};
+use crate::policy::{Caller, Clients, Gates};
 use crate::registry::secrets::SecretStore;
-use crate::registry::{LoadedRegistry, RegisteredAgent, parse};
-use crate::relay::request_state::RequestStates;
-use crate::relay::{AgentSocket, CallMetrics, CallRules, Chain, Recorder};
+use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent, parse};
+use crate::relay::{AgentSocket, CallRules, Recorder};
 use crate::store::Database;
 
 /// Far more than anything takes.
@@ -94,21 +93,18 @@ struct World {
     directory: tempfile::TempDir,
 }
 
-fn chain() -> Arc<Chain> {
-    Arc::new(Chain {
-        recorder: Recorder::Off,
-        rules: CallRules {
-            gates: ArcSwap::from_pointee(Gates::new(true, true)),
-            clients: ArcSwap::from_pointee(Clients::absent("/none".into())),
-        },
-        metrics: CallMetrics::default(),
-        ledger: Default::default(),
-        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
-        states: RequestStates::of_this_process().unwrap(),
-        tickets: Default::default(),
-        results: Default::default(),
-        board: Default::default(),
+fn rules() -> Arc<CallRules> {
+    Arc::new(CallRules {
+        gates: ArcSwap::from_pointee(Gates::new(true, true)),
+        clients: ArcSwap::from_pointee(Clients::absent("/none".into())),
     })
+}
+
+/// No models.
+impl Models for Closed {
+    fn open(&self, _: &Path, _: &Arc<AgentEntry>, _: Arc<AgentSocket>, _: Caller) -> io::Result<Box<dyn ListenGuard>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 fn registry(keys: &str) -> LoadedRegistry {
@@ -144,19 +140,21 @@ impl World {
     }
 
     fn within(directory: tempfile::TempDir, keys: &str) -> World {
-        let (chain, spawner) = (chain(), Arc::new(Scripted::default()));
+        let spawner = Arc::new(Scripted::default());
         let store = Arc::new(Database::open(directory.path()).unwrap());
         let agents = AgentRoster::new(AgentDependencies {
             spawner: spawner.clone(),
-            chain: chain.clone(),
+            recorder: Arc::new(Recorder::Off),
+            rules: rules(),
+            results: Arc::default(),
             secrets: Arc::new(SecretStore::beside(Path::new("/none/r.json"))),
             socket: "/none/c.sock".into(),
             state_dir: directory.path().to_owned(),
-            board: Board::new(store, chain),
+            store,
+            models: Arc::new(Closed),
             autospawn: true,
         });
         let agents = agents.unwrap();
-        agents.open_doors(Arc::new(Closed));
         agents.load(&registry(keys));
         World {
             agents,
@@ -170,7 +168,7 @@ impl World {
         F: Future<Output = ()> + Send + 'static,
     {
         *self.spawner.next.lock().unwrap() = Some(Box::new(|wires| Box::pin(acts(wires))));
-        let instance = self.agents.spawn("a", ORDER, work).await?;
+        let instance = self.agents.spawn("a", ORDER, work, &Closed).await?;
         Ok(instance.session().to_string())
     }
 
@@ -466,7 +464,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     };
     let unknown = world
         .agents
-        .spawn("a", stranger, AgentWork::Next)
+        .spawn("a", stranger, AgentWork::Next, &Closed)
         .await
         .err()
         .unwrap()
@@ -491,7 +489,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     );
     let disabled = world
         .agents
-        .spawn("a", ORDER, AgentWork::Next)
+        .spawn("a", ORDER, AgentWork::Next, &Closed)
         .await
         .err()
         .unwrap()
@@ -525,14 +523,25 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
     };
     let task = board.create(doer(), new, None).unwrap();
     for work in [AgentWork::Task(task.id), AgentWork::Prompt("p".to_owned())] {
-        let why = world.agents.spawn("a", ORDER, work).await.err().unwrap().to_string();
+        let why = world
+            .agents
+            .spawn("a", ORDER, work, &Closed)
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         assert!(why.starts_with("a is not started: the helper was killed"), "{why}");
     }
     let (task, _) = board.task(doer(), task.id).unwrap();
     assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
     let (made, _) = board.task(doer(), 2).unwrap();
     assert_eq!(made.said.status, TaskStatus::Cancelled);
-    let missing = world.agents.spawn("a", ORDER, AgentWork::Task(99)).await.err().unwrap();
+    let missing = world
+        .agents
+        .spawn("a", ORDER, AgentWork::Task(99), &Closed)
+        .await
+        .err()
+        .unwrap();
     assert!(format!("{missing:#}").contains("99"), "{missing:#}");
     assert_eq!(world.agents.count(), 0);
     let left = std::fs::read_dir(world.directory.path().join("agents")).unwrap();
@@ -557,7 +566,7 @@ async fn a_jailed_agent_is_started_only_where_its_door_can_be_found() {
     let world = World::new(r#","jail":{"path":"/roots/a"}"#);
     let refused = world
         .agents
-        .spawn("a", ORDER, AgentWork::Next)
+        .spawn("a", ORDER, AgentWork::Next, &Closed)
         .await
         .err()
         .unwrap()

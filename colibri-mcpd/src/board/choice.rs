@@ -19,17 +19,20 @@ pub struct Candidate {
     pub starts: u32,
 }
 
-/// The board's interface to the agents.
-pub trait Spawns: Send + Sync {
+/// The agents as the board knows them.
+pub trait AgentDirectory: Send + Sync {
     /// The agents that may have this person's tasks: those that this person may have run, disabled ones left out.
     fn candidates(&self, person: u32) -> Vec<Candidate>;
+}
 
+/// Starts agents for tasks.
+pub trait AgentStarter: Send + Sync {
     /// Starts an instance for a task of this person, after [`super::Board::reserve`] has kept the task for it. Does
     /// not wait until it runs: of one that fails, `start_failed` is told.
     ///
     /// # Errors
     /// Why it is not started; the task then is not reserved.
-    fn spawn(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()>;
+    fn start(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()>;
 }
 
 /// The number of a task's needs that an agent meets. The score is |required ∩ capabilities| / |required|; of one task

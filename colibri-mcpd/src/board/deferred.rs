@@ -14,11 +14,14 @@ const MAX_NAME: usize = 200;
 const MAX_OPEN: i64 = 32;
 const MAX_OPEN_AT_DOORS: i64 = 16;
 
-impl Defers for Board {
-    fn has_claimed(&self, uid: u32, task: u64) -> bool {
+impl Board {
+    /// True if a person has claimed this task. Waits for nothing.
+    pub(crate) fn has_claimed(&self, uid: u32, task: u64) -> bool {
         self.claimed().is_of(uid, task)
     }
+}
 
+impl Defers for Board {
     /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
     /// caller, and they are few.
     fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> anyhow::Result<u64> {

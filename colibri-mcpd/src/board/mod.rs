@@ -14,9 +14,10 @@ mod scheduler;
 mod timing;
 
 pub use changes::TaskChange;
-pub use choice::{Candidate, Spawns};
+pub use choice::{AgentDirectory, AgentStarter, Candidate};
 pub use lookup::origin;
-pub use orders::{Board, BoardActor, ScheduledToolCaller, TaskCounters};
+pub use orders::{Board, BoardActor, TaskCounters};
+pub use scheduler::{ScheduledToolCaller, Scheduler};
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! Operations of people, agents and the daemon on tasks.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use colibri_api::{NewTask, Task, TaskStatus};
@@ -12,9 +12,9 @@ use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
 
 use super::changes::{By, DAEMON, TaskChange, record};
-use super::choice::{Candidate, Spawns};
+use super::choice::{AgentDirectory, Candidate};
 use super::claim_table::ClaimTable;
-use crate::relay::{AgentSocket, CallRules, Chain, Recorder};
+use crate::relay::{AgentSocket, CallRules, Recorder};
 use crate::store::{Actor, ClaimOrder, Database, Seeks, StoreError, Tell, now_ms};
 
 /// The time for which a person's claim lasts without a call of theirs on the task.
@@ -60,12 +60,6 @@ impl<'a> BoardActor<'a> {
     }
 }
 
-/// Calls tools for people who are not there.
-pub trait ScheduledToolCaller: Send + Sync {
-    /// Calls a tool as this person, through all that stands in front of it, and says what came of it.
-    fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>);
-}
-
 /// An instance that asked for a task when there was none.
 pub(super) struct WaitingInstance {
     pub agent: String,
@@ -76,12 +70,10 @@ pub(super) struct WaitingInstance {
 /// The board.
 pub struct Board {
     pub(super) store: Arc<Database>,
-    chain: Arc<Chain>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) rules: Arc<CallRules>,
+    agents: Weak<dyn AgentDirectory>,
     clock: fn() -> u64,
-    spawns: OnceLock<Arc<dyn Spawns>>,
-    calls: OnceLock<Arc<dyn ScheduledToolCaller>>,
-    /// The schedules whose call is not answered.
-    calling: Mutex<HashSet<u64>>,
     askers: Mutex<HashMap<String, WaitingInstance>>,
     /// Instances that ended lately: a call of theirs may still be on its way.
     over: Mutex<VecDeque<String>>,
@@ -110,19 +102,29 @@ pub struct TaskCounters {
 }
 
 impl Board {
-    /// The board over this store.
-    pub fn new(store: Arc<Database>, chain: Arc<Chain>) -> Arc<Board> {
-        Board::with_clock(store, chain, now_ms)
+    /// The board over this store, for these agents.
+    pub fn new(
+        store: Arc<Database>,
+        recorder: Arc<Recorder>,
+        rules: Arc<CallRules>,
+        agents: Weak<dyn AgentDirectory>,
+    ) -> Arc<Board> {
+        Board::with_clock(store, recorder, rules, agents, now_ms)
     }
 
-    pub(super) fn with_clock(store: Arc<Database>, chain: Arc<Chain>, clock: fn() -> u64) -> Arc<Board> {
-        let board = Arc::new(Board {
+    pub(super) fn with_clock(
+        store: Arc<Database>,
+        recorder: Arc<Recorder>,
+        rules: Arc<CallRules>,
+        agents: Weak<dyn AgentDirectory>,
+        clock: fn() -> u64,
+    ) -> Arc<Board> {
+        Arc::new(Board {
             store,
-            chain,
+            recorder,
+            rules,
+            agents,
             clock,
-            spawns: OnceLock::new(),
-            calls: OnceLock::new(),
-            calling: Mutex::default(),
             askers: Mutex::default(),
             over: Mutex::default(),
             gone: Mutex::default(),
@@ -133,61 +135,7 @@ impl Board {
             claims: AtomicU64::new(0),
             claims_of_others: AtomicU64::new(0),
             requeues: AtomicU64::new(0),
-        });
-        let taker: Weak<Board> = Arc::downgrade(&board);
-        board.chain.leave_to(taker);
-        board
-    }
-
-    /// From now on agents are run by this.
-    pub(crate) fn set_spawns(&self, spawns: Arc<dyn Spawns>) {
-        if self.spawns.set(spawns).is_err() {
-            warn!("who runs agents is known already");
-        }
-        self.changed.notify_one();
-    }
-
-    /// From now on scheduled calls are made by this.
-    pub(crate) fn set_calls(&self, calls: Arc<dyn ScheduledToolCaller>) {
-        if self.calls.set(calls).is_err() {
-            warn!("who makes calls is known already");
-        }
-        self.changed.notify_one();
-    }
-
-    pub(super) fn recorder(&self) -> &Recorder {
-        &self.chain.recorder
-    }
-
-    pub(super) fn rules(&self) -> &CallRules {
-        &self.chain.rules
-    }
-
-    pub(super) fn is_calling(&self, schedule: u64) -> bool {
-        self.calling.lock().contains(&schedule)
-    }
-
-    /// Calls a tool for a schedule, and gives the outcome to `noted`.
-    pub(super) fn call(
-        self: &Arc<Self>,
-        schedule: u64,
-        (person, tool, arguments): (u32, &str, &str),
-        noted: impl FnOnce(&Board, &str) + Send + 'static,
-    ) {
-        let Some(calls) = self.calls.get() else {
-            return noted(self, "nobody makes calls");
-        };
-        self.calling.lock().insert(schedule);
-        let board = self.clone();
-        let done = move |outcome: &str| {
-            board.calling.lock().remove(&schedule);
-            noted(&board, outcome);
-        };
-        calls.call(person, tool, arguments, Box::new(done));
-    }
-
-    pub(super) fn spawns(&self) -> Option<&dyn Spawns> {
-        self.spawns.get().map(|spawns| &**spawns)
+        })
     }
 
     /// The changes from now on.
@@ -239,7 +187,7 @@ impl Board {
                 task: task.clone(),
                 from,
             };
-            record(&self.chain.recorder, &change, by)?;
+            record(&self.recorder, &change, by)?;
             made.borrow_mut().push(change);
             Ok(())
         })?;
@@ -399,9 +347,8 @@ impl Board {
     }
 
     pub(super) fn candidates(&self, person: u32) -> Vec<Candidate> {
-        self.spawns()
-            .map(|spawns| spawns.candidates(person))
-            .unwrap_or_default()
+        let agents = self.agents.upgrade();
+        agents.map(|agents| agents.candidates(person)).unwrap_or_default()
     }
 
     /// An instance is gone: what it had, or was to have, goes back to the queue, and it gets no other.

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::changes::By;
 use super::orders::{Board, BoardActor};
+use super::scheduler::Scheduler;
 use super::timing;
 use crate::policy::{Caller, Gate};
 use crate::store::StoreError;
@@ -65,19 +66,28 @@ impl Board {
         self.store.delete_schedule(id, who.uid, who.operator)
     }
 
+    /// Notes what came of a call.
+    fn called(&self, id: u64, outcome: &str) {
+        if let Err(error) = self.store.note_outcome(id, &colibri_text::brief(outcome, MAX_OUTCOME)) {
+            warn!(schedule = id, "what came of a run was not noted: {error}");
+        }
+    }
+}
+
+impl Scheduler {
     /// Runs what is due: once, however often it was due while nobody looked.
     pub(super) fn run_due(self: &Arc<Self>) -> Result<(), StoreError> {
-        let now = self.now();
-        for schedule in self.store.schedules(None, Some(now))? {
+        let now = self.board.now();
+        for schedule in self.board.store.schedules(None, Some(now))? {
             let id = schedule.id;
-            if let Err(error) = self.run(&schedule, now) {
+            if let Err(error) = self.run_schedule(&schedule, now) {
                 warn!(schedule = id, "not run yet: {error}");
             }
         }
         Ok(())
     }
 
-    fn run(self: &Arc<Self>, schedule: &Schedule, now: u64) -> Result<(), StoreError> {
+    fn run_schedule(self: &Arc<Self>, schedule: &Schedule, now: u64) -> Result<(), StoreError> {
         let (id, person) = (schedule.id, schedule.created_by);
         let next_at = match schedule.timing.at {
             Some(_) => None,
@@ -88,13 +98,15 @@ impl Board {
             session: None,
         };
         let pass_over = |why: &str| {
-            let noted = |tell: &dyn Fn(&_, _) -> _| self.store.run_schedule(schedule, next_at, (why, None), now, tell);
-            self.change(by, noted).map(drop)
+            let noted =
+                |tell: &dyn Fn(&_, _) -> _| self.board.store.run_schedule(schedule, next_at, (why, None), now, tell);
+            self.board.change(by, noted).map(drop)
         };
         if let Some(why) = self.hinders(schedule)? {
             return pass_over(&format!("passed over: {why}"));
         }
-        self.recorder()
+        self.board
+            .recorder
             .event(
                 EventName::ScheduleRun,
                 &[("id", Detail::Number(id)), ("for", Detail::Number(person.into()))],
@@ -103,8 +115,9 @@ impl Board {
         match &schedule.work {
             ScheduledWork { task: Some(task), .. } => {
                 let task = Some(task.clone());
-                let created = self.change(by, |tell| {
-                    self.store
+                let created = self.board.change(by, |tell| {
+                    self.board
+                        .store
                         .run_schedule(schedule, next_at, ("created a task", task), now, tell)
                 });
                 match created {
@@ -122,8 +135,9 @@ impl Board {
                 ..
             } => {
                 // Noted before it is called: a call is made once at the most.
-                let noted = self.change(by, |tell| {
-                    self.store
+                let noted = self.board.change(by, |tell| {
+                    self.board
+                        .store
                         .run_schedule(schedule, next_at, ("is running", None), now, tell)
                 })?;
                 if noted.is_some() {
@@ -138,11 +152,11 @@ impl Board {
 
     /// The reason for which a schedule is not run now.
     fn hinders(&self, schedule: &Schedule) -> Result<Option<String>, StoreError> {
-        if self.is_calling(schedule.id) {
+        if self.calling.lock().contains(&schedule.id) {
             return Ok(Some("its last call is not answered yet".to_owned()));
         }
         if let Some(last) = schedule.last_task
-            && let Ok((task, _)) = self.store.task(last)
+            && let Ok((task, _)) = self.board.store.task(last)
             && !task.said.status.has_ended()
             && task.said.status != TaskStatus::Intake
         {
@@ -156,16 +170,9 @@ impl Board {
             Ok(caller) => caller,
             Err(why) => return Ok(Some(format!("{why:#}"))),
         };
-        let rules = self.rules();
+        let rules = &self.board.rules;
         let closed = !rules.gates.load().is_open(Gate::Write)
             || rules.clients.load().rights(&caller).closes(Gate::Write).is_some();
         Ok(closed.then(|| "the write gate is closed for who created it".to_owned()))
-    }
-
-    /// Notes what came of a call.
-    fn called(&self, id: u64, outcome: &str) {
-        if let Err(error) = self.store.note_outcome(id, &colibri_text::brief(outcome, MAX_OUTCOME)) {
-            warn!(schedule = id, "what came of a run was not noted: {error}");
-        }
     }
 }

@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::choice::{Candidate, best};
+use super::choice::{AgentStarter, Candidate, best};
 use super::orders::Board;
 use crate::store::{Actor, StoreError};
 
@@ -22,15 +23,44 @@ const LEAST: Duration = Duration::from_millis(200);
 const ASKED_MS: u64 = 60_000;
 const KEPT_MS: u64 = 30_000;
 
-impl Board {
+/// Calls tools for people who are not there.
+pub trait ScheduledToolCaller: Send + Sync {
+    /// Calls a tool as this person, through all that stands in front of it, and says what came of it.
+    fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>);
+}
+
+/// Gives the board's tasks to agents, and runs its schedules.
+pub struct Scheduler {
+    pub(super) board: Arc<Board>,
+    agents: Arc<dyn AgentStarter>,
+    calls: Arc<dyn ScheduledToolCaller>,
+    /// The schedules whose call is not answered.
+    pub(super) calling: Mutex<HashSet<u64>>,
+}
+
+impl Scheduler {
+    /// A scheduler of this board, which starts agents and calls tools by these.
+    pub fn new(
+        board: Arc<Board>,
+        agents: Arc<dyn AgentStarter>,
+        calls: Arc<dyn ScheduledToolCaller>,
+    ) -> Arc<Scheduler> {
+        Arc::new(Scheduler {
+            board,
+            agents,
+            calls,
+            calling: Mutex::default(),
+        })
+    }
+
     /// Looks, for as long as the daemon runs.
-    pub async fn schedule(self: &Arc<Self>) {
+    pub async fn run(self: &Arc<Self>) {
         loop {
-            let board = self.clone();
+            let scheduler = self.clone();
             // The store waits for the disk: not on a thread that serves clients.
             let looked = tokio::task::spawn_blocking(move || {
-                board.look()?;
-                board.store.next_due()
+                scheduler.look()?;
+                scheduler.board.store.next_due()
             });
             let due = match looked.await {
                 Ok(Ok(due)) => due,
@@ -44,9 +74,9 @@ impl Board {
                 }
             };
             sleep(PAUSE).await;
-            let until = due.map_or(EVERY, |due| Duration::from_millis(due.saturating_sub(self.now())));
+            let until = due.map_or(EVERY, |due| Duration::from_millis(due.saturating_sub(self.board.now())));
             // Time that is over is a reason to look, too; what is overdue could not be run just now.
-            let _ = timeout(until.clamp(LEAST, EVERY), self.changed.notified()).await;
+            let _ = timeout(until.clamp(LEAST, EVERY), self.board.changed.notified()).await;
         }
     }
 
@@ -55,25 +85,27 @@ impl Board {
     /// # Errors
     /// The store's.
     pub(super) fn look(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.take_back();
-        self.requeue_lapsed()?;
+        self.board.take_back();
+        self.board.requeue_lapsed()?;
         self.run_due()?;
         self.assign()
     }
 
     fn assign(&self) -> Result<(), StoreError> {
-        let Some(spawns) = self.spawns() else { return Ok(()) };
-        let now = self.now();
-        self.askers().retain(|_, asker| now.saturating_sub(asker.at) < ASKED_MS);
-        let busy: HashSet<String> = self.store.busy_sessions(now)?.into_iter().collect();
-        for person in self.store.waiting_creators(now)? {
+        let (board, store) = (&*self.board, &self.board.store);
+        let now = board.now();
+        board
+            .askers()
+            .retain(|_, asker| now.saturating_sub(asker.at) < ASKED_MS);
+        let busy: HashSet<String> = store.busy_sessions(now)?.into_iter().collect();
+        for person in store.waiting_creators(now)? {
             let creator = Actor {
                 uid: person,
                 session: None,
                 operator: false,
                 groups: None,
             };
-            let mut candidates = spawns.candidates(person);
+            let mut candidates = board.candidates(person);
             let mut idle = self.idle(person, &candidates, &busy);
             let mut load: HashMap<String, usize> = HashMap::new();
             for candidate in &candidates {
@@ -96,7 +128,7 @@ impl Board {
                 if free.is_empty() {
                     break;
                 }
-                let Some(task) = self.store.next_waiting(person, &can, after, now)? else {
+                let Some(task) = store.next_waiting(person, &can, after, now)? else {
                     break;
                 };
                 after = Some((task.said.priority, task.id));
@@ -107,14 +139,12 @@ impl Board {
                 let agent = chosen.agent.clone();
                 let given = match idle.get_mut(&agent).and_then(Vec::pop) {
                     Some(session) => {
-                        let kept = self
-                            .store
-                            .reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
+                        let kept = store.reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
                         kept.map(drop).map_err(anyhow::Error::msg)
                     }
                     None => {
                         let one = candidates.iter_mut().find(|one| one.agent == agent);
-                        let started = spawns.spawn(&agent, person, task.id);
+                        let started = self.agents.start(&agent, person, task.id);
                         if let Some(one) = one {
                             // Where one start fails the next would, too.
                             one.starts = if started.is_ok() {
@@ -138,10 +168,26 @@ impl Board {
         Ok(())
     }
 
+    /// Calls a tool for a schedule, and gives the outcome to `noted`.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        schedule: u64,
+        (person, tool, arguments): (u32, &str, &str),
+        noted: impl FnOnce(&Board, &str) + Send + 'static,
+    ) {
+        self.calling.lock().insert(schedule);
+        let scheduler = self.clone();
+        let done = move |outcome: &str| {
+            scheduler.calling.lock().remove(&schedule);
+            noted(&scheduler.board, outcome);
+        };
+        self.calls.call(person, tool, arguments, Box::new(done));
+    }
+
     /// The instances of this person that asked in vain and have nothing, by agent.
     fn idle(&self, person: u32, candidates: &[Candidate], busy: &HashSet<String>) -> HashMap<String, Vec<String>> {
         let mut idle: HashMap<String, Vec<String>> = HashMap::new();
-        for (session, asker) in self.askers().iter().filter(|(_, asker)| asker.uid == person) {
+        for (session, asker) in self.board.askers().iter().filter(|(_, asker)| asker.uid == person) {
             let runs = |one: &Candidate| one.agent == asker.agent && one.sessions.contains(session);
             if !busy.contains(session) && candidates.iter().any(runs) {
                 idle.entry(asker.agent.clone()).or_default().push(session.clone());

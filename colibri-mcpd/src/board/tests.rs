@@ -1,16 +1,14 @@
 use std::cell::Cell;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::ArcSwap;
 use colibri_api::{NewTask, ScheduledCall, ScheduledWork, Task, TaskShare, TaskStatus, Timing};
 use tempfile::TempDir;
 
 use super::*;
-use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates};
-use crate::relay::pending_work::Tickets;
-use crate::relay::request_state::RequestStates;
-use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
+use crate::policy::{Clients, Gates};
+use crate::relay::{CallRules, Recorder};
 use crate::store::{Database, StoreError, TaskFilter, TaskRefusal};
 
 thread_local! {
@@ -47,7 +45,7 @@ struct Fake {
     board: Mutex<Option<Arc<Board>>>,
 }
 
-impl Spawns for Fake {
+impl AgentDirectory for Fake {
     fn candidates(&self, person: u32) -> Vec<Candidate> {
         if person == 1001 {
             self.candidates.lock().unwrap().clone()
@@ -55,8 +53,10 @@ impl Spawns for Fake {
             Vec::new()
         }
     }
+}
 
-    fn spawn(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()> {
+impl AgentStarter for Fake {
+    fn start(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()> {
         if self.fails {
             anyhow::bail!("it cannot");
         }
@@ -75,41 +75,33 @@ impl Spawns for Fake {
     }
 }
 
-/// A chain that records nothing.
-fn chain(state: &Path) -> Arc<Chain> {
-    Arc::new(Chain {
-        recorder: Recorder::Off,
-        rules: CallRules {
-            gates: ArcSwap::from_pointee(Gates::new(true, true)),
-            clients: ArcSwap::from_pointee(Clients::absent(state.join("clients.json"))),
-        },
-        metrics: CallMetrics::default(),
-        ledger: Default::default(),
-        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
-        states: RequestStates::open(state).unwrap(),
-        tickets: Tickets::default(),
-        results: Default::default(),
-        board: Default::default(),
+/// The rules of a daemon whose gates are open.
+fn rules(state: &Path) -> Arc<CallRules> {
+    Arc::new(CallRules {
+        gates: ArcSwap::from_pointee(Gates::new(true, true)),
+        clients: ArcSwap::from_pointee(Clients::absent(state.join("clients.json"))),
     })
 }
 
 impl Board {
     /// A board without agents, by the real clock, whose changes nothing records.
     pub(crate) fn for_tests(store: Arc<Database>, state: &Path) -> Arc<Board> {
-        Board::new(store, chain(state))
+        let agents: Weak<Fake> = Weak::new();
+        Board::new(store, Arc::new(Recorder::Off), rules(state), agents)
     }
 }
 
 struct Bench {
     _state: TempDir,
     board: Arc<Board>,
+    scheduler: Arc<Scheduler>,
     fake: Arc<Fake>,
+    calls: Arc<FakeCalls>,
 }
 
 fn bench(candidates: &[(&str, &[&str], &[&str], u32)], fails: bool) -> Bench {
     let state = tempfile::tempdir().unwrap();
     let store = Arc::new(Database::open(state.path()).unwrap());
-    let board = Board::with_clock(store, chain(state.path()), || NOW.get());
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let candidates = candidates.iter().map(|(agent, can, sessions, starts)| Candidate {
         agent: (*agent).to_owned(),
@@ -122,12 +114,17 @@ fn bench(candidates: &[(&str, &[&str], &[&str], u32)], fails: bool) -> Bench {
         fails,
         ..Fake::default()
     });
+    let agents: Weak<Fake> = Arc::downgrade(&fake);
+    let (recorder, rules) = (Arc::new(Recorder::Off), rules(state.path()));
+    let board = Board::with_clock(store, recorder, rules, agents, || NOW.get());
     *fake.board.lock().unwrap() = Some(board.clone());
-    board.set_spawns(fake.clone());
+    let calls = Arc::new(FakeCalls::default());
     Bench {
         _state: state,
+        scheduler: Scheduler::new(board.clone(), fake.clone(), calls.clone()),
         board,
         fake,
+        calls,
     }
 }
 
@@ -221,10 +218,10 @@ fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     bench.board.task(ANN, id).unwrap();
     pass(lease - 1);
     bench.board.task(OPERATOR, id).unwrap();
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.now(id).said.status, TaskStatus::Started);
     pass(1);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     let back = bench.now(id);
     assert_eq!((back.said.status, back.attempts), (TaskStatus::Queued, 1));
     assert!(back.reason.unwrap().contains("lapsed"));
@@ -252,7 +249,7 @@ fn an_agents_claim_lasts_as_long_as_its_instance() {
     let same = bench.board.next(CODER, None, None, false).unwrap().unwrap();
     assert_eq!((same.id, same.claim), (id, 1), "the one that it has");
     pass(365 * 86_400_000);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.now(id).said.status, TaskStatus::Claimed);
     bench.board.instance_ended(SESSION, "its agent was stopped");
     let back = bench.now(id);
@@ -312,9 +309,9 @@ fn who_starts_is_chosen_and_no_more_than_there_is_room_for() {
         bench.add(BoardActor { uid: 1002, ..ANN }, &["rust"]),
         bench.add(BoardActor { uid: 1002, ..ANN }, &["person"]),
     ];
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.started(), [("b".to_owned(), ids[0]), ("a".to_owned(), ids[1])]);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.started().len(), 2, "nobody is started twice for a task");
     assert_eq!(bench.now(ids[0]).waiting, None);
     assert_eq!(bench.now(ids[2]).waiting.unwrap(), "no agent can do any of ada");
@@ -341,7 +338,7 @@ fn an_instance_that_asked_in_vain_gets_what_fits_it_best() {
         assert_eq!(bench.board.next(who, None, None, false).unwrap(), None);
     }
     let ids = [bench.add(ANN, &["c", "rust"]), bench.add(ANN, &["rust"])];
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.now(ids[0]).for_session.as_deref(), Some(second));
     assert_eq!(bench.now(ids[1]).for_session.as_deref(), Some(first));
     // Who does not come for it does not keep it from others.
@@ -355,7 +352,7 @@ fn a_start_that_fails_is_not_repeated_for_each_task() {
     for _ in 0..3 {
         bench.add(ANN, &[]);
     }
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.started(), []);
     assert_eq!(bench.now(1).said.status, TaskStatus::Queued);
 }
@@ -426,11 +423,11 @@ fn creating(created_by: u32) -> ScheduledWork {
 fn a_run_that_was_missed_runs_once_and_never_beside_the_last_task() {
     let bench = bench(&[], false);
     let schedule = bench.board.schedule_work(ROOT, every(60), creating(0)).unwrap();
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 0, "it is not due yet");
     pass(3_600_000);
-    bench.board.look().unwrap();
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(
         bench.board.task_counts(None).unwrap()[1].1,
         1,
@@ -440,13 +437,13 @@ fn a_run_that_was_missed_runs_once_and_never_beside_the_last_task() {
     assert_eq!((after.runs, after.last_task), (1, Some(1)));
     assert!(after.next_at.unwrap() > schedule.next_at.unwrap() + 3_500_000);
     pass(61_000);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 1);
     let last = bench.board.schedules(ROOT).unwrap().remove(0).last_outcome.unwrap();
     assert_eq!(last, "passed over: task 1 has not ended yet");
     bench.board.cancel(ROOT, 1, "").unwrap();
     pass(61_000);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 1, "the next one");
     bench.board.unschedule(BoardActor { uid: 7, ..ANN }, 1).unwrap_err();
     bench.board.unschedule(ROOT, 1).unwrap();
@@ -462,10 +459,10 @@ fn a_schedule_of_one_time_runs_once() {
     };
     bench.board.schedule_work(ROOT, at.clone(), creating(0)).unwrap();
     pass(7_200_000);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     bench.board.cancel(ROOT, 1, "").unwrap();
     pass(7_200_000);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     let after = bench.board.schedules(ROOT).unwrap().remove(0);
     assert_eq!((after.runs, after.next_at), (1, None));
     let over = bench.board.schedule_work(ROOT, at, creating(0));
@@ -475,8 +472,7 @@ fn a_schedule_of_one_time_runs_once() {
 #[test]
 fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
     let bench = bench(&[], false);
-    let calls = Arc::new(FakeCalls::default());
-    bench.board.set_calls(calls.clone());
+    let calls = &bench.calls;
     let work = ScheduledWork {
         task: None,
         call: Some(ScheduledCall {
@@ -490,7 +486,7 @@ fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
         .unwrap();
     for _ in 0..3 {
         pass(61_000);
-        bench.board.look().unwrap();
+        bench.scheduler.look().unwrap();
     }
     let made = (1002, "git__status".to_owned(), "{\"n\":1e400}".to_owned());
     assert_eq!(*calls.made.lock().unwrap(), std::slice::from_ref(&made));
@@ -501,6 +497,6 @@ fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
     assert_eq!(after.last_outcome.as_deref(), Some("failed: no such tool"));
     assert_eq!(bench.board.schedules(ANN).unwrap().len(), 0, "another's are not shown");
     pass(61_000);
-    bench.board.look().unwrap();
+    bench.scheduler.look().unwrap();
     assert_eq!(*calls.made.lock().unwrap(), [made.clone(), made]);
 }

@@ -32,7 +32,7 @@ use crate::registry::secrets::Redactor;
 use crate::registry::{self, EntryTransport, ServerSpec};
 use crate::relay::Client;
 use crate::relay::ClientSession;
-use crate::servers::{HostedServer, ServerContext, ServerDependencies};
+use crate::servers::{DiscoveryObserver, HostedServer, ServerContext, ServerDependencies};
 use colibri_protocol::logging::Level;
 
 /// Warnings about names that are logged: servers can invent names without end.
@@ -52,12 +52,20 @@ pub struct ServerHost {
     warned: AtomicU64,
 }
 
+/// Notifies a host of each discovery.
+fn discovery_observer(host: Weak<ServerHost>) -> DiscoveryObserver {
+    Box::new(move |changed| {
+        if let Some(host) = host.upgrade() {
+            host.catalogue_changed(changed);
+        }
+    })
+}
+
 impl ServerHost {
     /// A host without servers; [`ServerHost::load`] gives it some.
     pub fn new(parts: ServerDependencies) -> Arc<ServerHost> {
-        let context = ServerContext::new(parts);
-        let host = Arc::new(ServerHost {
-            context: context.clone(),
+        Arc::new_cyclic(|host: &Weak<ServerHost>| ServerHost {
+            context: ServerContext::new(parts, discovery_observer(host.clone())),
             servers: ArcSwap::default(),
             leaving: Mutex::default(),
             table: ArcSwap::default(),
@@ -65,14 +73,7 @@ impl ServerHost {
             changes: Arc::default(),
             seen: Notify::new(),
             warned: AtomicU64::new(0),
-        });
-        let me = Arc::downgrade(&host);
-        context.on_learned(move |changed| {
-            if let Some(host) = me.upgrade() {
-                host.catalogue_changed(changed);
-            }
-        });
-        host
+        })
     }
 
     /// The servers, by id.

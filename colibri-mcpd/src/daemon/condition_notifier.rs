@@ -65,7 +65,7 @@ impl Daemon {
     /// trail, with what was lost.
     fn seen_at_first(&self) -> NotifiedConditions {
         let mut sealed = None;
-        if let Recorder::Trail(trail) = &self.chain.recorder {
+        if let Recorder::Trail(trail) = &*self.chain.recorder {
             let status = trail.status();
             sealed = status.sealed;
             if status.recovered {
@@ -136,7 +136,7 @@ impl Daemon {
         }
         seen.agents = attention;
 
-        if let Recorder::Trail(trail) = &self.chain.recorder {
+        if let Recorder::Trail(trail) = &*self.chain.recorder {
             let status = trail.status();
             if let Some(records) = status.sealed.filter(|_| status.sealed != seen.sealed) {
                 self.notices

@@ -8,7 +8,8 @@ pub mod sources;
 pub mod usage;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::agents::AgentRoster;
+use crate::agents::{AgentRoster, Doors};
 use crate::board::Board;
 use crate::builtin::SkillDirectories;
 use crate::catalog::ServerHost;
@@ -82,6 +83,8 @@ pub struct Daemon {
     pub host: Arc<ServerHost>,
     /// The agents.
     pub agents: Arc<AgentRoster>,
+    /// Makes the agents' sockets.
+    pub doors: Arc<dyn Doors>,
     /// Colibri's own state.
     pub store: Arc<Database>,
     /// One sentence about each tool.
@@ -118,10 +121,10 @@ impl Daemon {
         config: DaemonConfig,
         sources: SourceMetadata,
         chain: Arc<Chain>,
-        host: Arc<ServerHost>,
-        agents: Arc<AgentRoster>,
+        (host, agents): (Arc<ServerHost>, Arc<AgentRoster>),
         store: Arc<Database>,
         budget: Arc<ByteBudget>,
+        doors: fn(Weak<Daemon>, &Path) -> Arc<dyn Doors>,
     ) -> Arc<Daemon> {
         let limits = ConnectionLimits {
             frame: config.max_frame,
@@ -131,7 +134,8 @@ impl Daemon {
         let skills = SkillDirectories::new(config.skills.clone());
         let board = agents.board().clone();
         let connections = Connections::new(chain.clone(), budget.clone(), host.changes());
-        Arc::new(Daemon {
+        Arc::new_cyclic(|daemon| Daemon {
+            doors: doors(daemon.clone(), &config.socket),
             config,
             sources,
             limits,

@@ -1,11 +1,11 @@
 //! The files that decide what is allowed: registry and client policy. Read together, and never taken for absent where
 //! they should be there: without the one nothing is served, without the other everybody may call everything.
 
-use anyhow::{anyhow, bail};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use parking_lot::Mutex;
 use tracing::warn;
 

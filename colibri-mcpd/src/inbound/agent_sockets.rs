@@ -41,14 +41,10 @@ pub struct AgentDoors {
 
 impl AgentDoors {
     /// Those of a daemon, beside its socket. What an earlier daemon left there is removed.
-    pub fn new(daemon: &Arc<Daemon>) -> Arc<AgentDoors> {
-        let beside = daemon
-            .config
-            .socket
-            .parent()
-            .filter(|path| !path.as_os_str().is_empty());
+    pub fn beside(daemon: Weak<Daemon>, socket: &Path) -> Arc<dyn Doors> {
+        let beside = socket.parent().filter(|path| !path.as_os_str().is_empty());
         let doors = AgentDoors {
-            daemon: Arc::downgrade(daemon),
+            daemon,
             directory: beside.unwrap_or(Path::new(".")).join(DIRECTORY),
             own: Mutex::default(),
         };

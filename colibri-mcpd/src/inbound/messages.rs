@@ -276,7 +276,7 @@ impl ClientMessages {
     /// The task for which a request is made. Only one that its person has claimed counts; an agent's is known without.
     fn read_task(&self, meta: Json<'_>) -> Option<u64> {
         let task = meta.get(META_TASK)?.as_u64()?;
-        let is_own = self.client.door.is_none() && self.daemon.chain.has_claimed(self.client.caller.uid, task);
+        let is_own = self.client.door.is_none() && self.daemon.board.has_claimed(self.client.caller.uid, task);
         is_own.then_some(task)
     }
 

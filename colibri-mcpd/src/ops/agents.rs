@@ -146,7 +146,7 @@ async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: Spa
         (None, Some(prompt)) => AgentWork::Prompt(prompt),
         (None, None) => AgentWork::Next,
     };
-    match daemon.agents.spawn(&asked.agent, order, work).await {
+    match daemon.agents.spawn(&asked.agent, order, work, &*daemon.doors).await {
         Ok(instance) => told(&OneAgent {
             instance: daemon.agents.view(&instance),
         }),

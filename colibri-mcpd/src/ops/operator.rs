@@ -1,9 +1,9 @@
 //! The operators' methods about waiting calls, the configuration and servers: for whom the client policy calls an
 //! operator.
 
-use anyhow::Context as _;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use colibri_api::{
     ApprovalsResponse, BlockedServer, DecisionRequest, DecisionResponse, ReloadResponse, RestartRequest,
     RestartResponse,

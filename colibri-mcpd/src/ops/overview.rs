@@ -137,7 +137,7 @@ fn counted(counted: &CounterSnapshot) -> CallCounts {
 }
 
 fn trail_of(daemon: &Daemon, most: u64) -> Option<TrailFacts> {
-    let Recorder::Trail(trail) = &daemon.chain.recorder else {
+    let Recorder::Trail(trail) = &*daemon.chain.recorder else {
         return None;
     };
     let status = trail.status();

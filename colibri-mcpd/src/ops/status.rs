@@ -72,7 +72,7 @@ impl CallerFacts {
                     path: config.registry.to_string_lossy().into_owned(),
                     error: self.daemon.registry_error(),
                 },
-                trail_error: match &self.daemon.chain.recorder {
+                trail_error: match &*self.daemon.chain.recorder {
                     Recorder::Trail(trail) => trail.status().failing,
                     Recorder::Off => None,
                 },

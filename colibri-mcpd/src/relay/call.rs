@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -242,9 +242,9 @@ impl Call {
 /// The stages, with what they need.
 pub struct Chain {
     /// Writes records.
-    pub recorder: Recorder,
+    pub recorder: Arc<Recorder>,
     /// The rules that are checked before a call goes on.
-    pub rules: CallRules,
+    pub rules: Arc<CallRules>,
     /// The counts of calls that the daemon answers itself.
     pub metrics: CallMetrics,
     /// The ledger of every call's cost.
@@ -258,7 +258,7 @@ pub struct Chain {
     /// Results that were over their limit.
     pub results: Arc<Results>,
     /// The board for deferred calls.
-    pub board: OnceLock<Weak<dyn Defers>>,
+    pub board: Arc<dyn Defers>,
 }
 
 /// A call that waits for its retry.

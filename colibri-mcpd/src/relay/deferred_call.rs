@@ -3,16 +3,13 @@
 use super::client::Client;
 use crate::policy::Left;
 
-/// Takes what calls did not do, and knows for which tasks they can be made.
+/// Takes what calls did not do.
 pub trait Defers: Send + Sync {
     /// Makes a task of it for the person behind a client, unless there is such a task already. Waits for the disk.
     ///
     /// # Errors
     /// Why there is none.
     fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> anyhow::Result<u64>;
-
-    /// True if a person has claimed this task. Waits for nothing.
-    fn has_claimed(&self, uid: u32, task: u64) -> bool;
 }
 
 /// A call that was not carried out.

@@ -1,12 +1,11 @@
 //! The contract's check of how a call ended: results that are not as it requires are not relayed, and refused calls or
 //! those that failed for good may be left to the board.
 
-use anyhow::anyhow;
 use std::borrow::Cow;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::call::{Call, CallOutcome, Chain, ServerAnswer};
-use super::deferred_call::{DeferredCall, Defers};
+use super::deferred_call::DeferredCall;
 use super::exit;
 use crate::policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
@@ -94,19 +93,6 @@ fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
 }
 
 impl Chain {
-    /// From now on what calls do not do is left to this.
-    pub(crate) fn leave_to(&self, board: Weak<dyn Defers>) {
-        if self.board.set(board).is_err() {
-            tracing::warn!("what calls are left to is known already");
-        }
-    }
-
-    /// True if a person has claimed this task.
-    pub(crate) fn has_claimed(&self, uid: u32, task: u64) -> bool {
-        let board = self.board.get().and_then(Weak::upgrade);
-        board.is_some_and(|board| board.has_claimed(uid, task))
-    }
-
     /// Leaves a call to the board, away from the threads that serve clients, and ends it when that is done.
     pub(super) fn defer(self: &Arc<Chain>, mut call: Box<Call>, outcome: CallOutcome, (code, left): (String, Left)) {
         // As long as it waits for the disk, it is its client's like all that is queued.
@@ -146,12 +132,7 @@ impl Chain {
             code,
             left,
         };
-        let board = self.board.get().and_then(Weak::upgrade);
-        let task = board.map_or_else(
-            || Err(anyhow!("there is no board")),
-            |board| board.defer(&call.client, &undone),
-        );
-        match task {
+        match self.board.defer(&call.client, &undone) {
             Ok(task) => {
                 let whom = match &left.capabilities[..] {
                     [person] if person == PERSON => "a person".to_owned(),

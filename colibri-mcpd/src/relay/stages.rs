@@ -103,7 +103,7 @@ impl Chain {
     /// # Errors
     /// What could not be written.
     pub fn close(&self) -> Result<(), TrailError> {
-        let Recorder::Trail(trail) = &self.recorder else {
+        let Recorder::Trail(trail) = &*self.recorder else {
             return Ok(());
         };
         self.recorder.event(EventName::Stop, &[])?;

@@ -1,7 +1,7 @@
 //! The parts that all servers share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -46,7 +46,7 @@ pub struct ServerDependencies {
 }
 
 /// Notified when a start is over; true if the server's advertised items have changed.
-type DiscoveryObserver = Box<dyn Fn(bool) + Send + Sync>;
+pub(crate) type DiscoveryObserver = Box<dyn Fn(bool) + Send + Sync>;
 
 /// The parts that all servers share.
 pub struct ServerContext {
@@ -57,12 +57,12 @@ pub struct ServerContext {
     freed: Notify,
     next_process: AtomicU64,
     retries: AtomicU64,
-    learned: OnceLock<DiscoveryObserver>,
+    learned: DiscoveryObserver,
 }
 
 impl ServerContext {
     /// A context of these parts.
-    pub fn new(parts: ServerDependencies) -> Arc<ServerContext> {
+    pub(crate) fn new(parts: ServerDependencies, learned: DiscoveryObserver) -> Arc<ServerContext> {
         Arc::new(ServerContext {
             parts,
             tasks: Arc::default(),
@@ -70,20 +70,13 @@ impl ServerContext {
             freed: Notify::new(),
             next_process: AtomicU64::new(1),
             retries: AtomicU64::new(0),
-            learned: OnceLock::new(),
+            learned,
         })
     }
 
-    /// Has `listener` called whenever a start is over or a server's tools were read, before anybody gets the process:
-    /// with whether what it offers has changed. The first listener stays.
-    pub(crate) fn on_learned(&self, listener: impl Fn(bool) + Send + Sync + 'static) {
-        let _ = self.learned.set(Box::new(listener));
-    }
-
+    /// Notifies the observer that a start is over or that a server's tools were read, before anybody gets the process.
     pub(super) fn learned(&self, changed: bool) {
-        if let Some(listener) = self.learned.get() {
-            listener(changed);
-        }
+        (self.learned)(changed);
     }
 
     /// The tasks that servers have.

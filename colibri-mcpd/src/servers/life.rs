@@ -403,6 +403,7 @@ mod tests {
     use super::super::elicitation::open_elicitations::ElicitationRights;
     use super::super::specification::ServerSpecification;
     use super::*;
+    use crate::board::Board;
     use crate::confine::{BoxFuture, ServerProcess, SystemSpawner};
     use crate::oauth::TokenStore;
     use crate::peer::{ByteBudget, Outbox};
@@ -431,33 +432,37 @@ mod tests {
 
     fn session() -> (Arc<ServerSession>, Arc<ServerSpecification>) {
         let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(Database::open(directory.path()).unwrap());
         let chain = Arc::new(Chain {
-            recorder: Recorder::Off,
-            rules: CallRules {
+            recorder: Arc::new(Recorder::Off),
+            rules: Arc::new(CallRules {
                 gates: ArcSwap::from_pointee(Gates::new(false, false)),
                 clients: ArcSwap::from_pointee(Clients::absent(PathBuf::new())),
-            },
+            }),
             metrics: CallMetrics::default(),
             ledger: Default::default(),
             approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
             states: crate::relay::request_state::RequestStates::of_this_process().unwrap(),
             tickets: Default::default(),
             results: Default::default(),
-            board: Default::default(),
+            board: Board::for_tests(store.clone(), directory.path()),
         });
-        let context = ServerContext::new(ServerDependencies {
-            spawner: Arc::new(SystemSpawner::new(PrivMode::Helper).unwrap()),
-            store: Arc::new(Database::open(directory.path()).unwrap()),
-            chain,
-            budget: Arc::default(),
-            max_frame: 1 << 20,
-            secrets: Arc::new(SecretStore::beside(&PathBuf::new())),
-            tokens: Arc::new(TokenStore::below(directory.path())),
-            registry: "test".to_owned(),
-            call_timeout: Duration::from_secs(60),
-            pins: None,
-            shares: Arc::new(UserQuotas::new(UserQuota::NONE)),
-        });
+        let context = ServerContext::new(
+            ServerDependencies {
+                spawner: Arc::new(SystemSpawner::new(PrivMode::Helper).unwrap()),
+                store,
+                chain,
+                budget: Arc::default(),
+                max_frame: 1 << 20,
+                secrets: Arc::new(SecretStore::beside(&PathBuf::new())),
+                tokens: Arc::new(TokenStore::below(directory.path())),
+                registry: "test".to_owned(),
+                call_timeout: Duration::from_secs(60),
+                pins: None,
+                shares: Arc::new(UserQuotas::new(UserQuota::NONE)),
+            },
+            Box::new(|_| ()),
+        );
         let registry = parse(br#"{"servers":{"s":{"command":"/s"}}}"#, "test").unwrap();
         let entry = registry.servers.into_values().next().unwrap().into();
         let registered = RegisteredServer { entry, refusal: None };

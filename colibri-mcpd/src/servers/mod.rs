@@ -33,6 +33,7 @@ pub mod tap;
 mod task_listens;
 mod tasks;
 
+pub(crate) use context::DiscoveryObserver;
 pub use context::{ServerContext, ServerDependencies};
 
 pub use listing::{Catalogue, ServerDefinition, ServerList};

@@ -1,10 +1,10 @@
 //! A server behind a URL, given to a session as a process is: its streams, and what ends them.
 
-use anyhow::anyhow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};

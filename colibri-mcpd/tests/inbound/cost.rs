@@ -777,12 +777,12 @@ async fn one_users_sums_and_searches_wait_for_each_other_and_nobody_elses() {
         }
         let others = timeout(PATIENCE, turns.of(own + 1, None)).await.unwrap();
         drop((mine, others));
-        for id in ids {
+        // A slot is free before the answer is written, so two answers may change places.
+        while !ids.is_empty() {
             let answer = peer.message().await;
-            assert!(
-                answer["id"] == id && answer["result"].is_object(),
-                "in their order: {answer}"
-            );
+            assert!(answer["result"].is_object(), "{answer}");
+            let at = ids.iter().position(|id| answer["id"] == *id);
+            ids.remove(at.unwrap_or_else(|| panic!("{answer}")));
         }
     }
     world.end().await;

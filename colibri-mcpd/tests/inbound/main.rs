@@ -13,7 +13,6 @@ mod world;
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use colibri_mcpd::agents::Doors as _;
 use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::serve;
 use serde_json::json;
@@ -94,7 +93,7 @@ async fn a_line_that_does_not_end_has_a_time_in_all() {
 async fn a_session_is_sixteen_digits_and_used_once() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
-    let again = world.doors.open(agent.door.clone(), world::PERSON);
+    let again = world.daemon.doors.open(agent.door.clone(), world::PERSON);
     assert_eq!(again.err().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
     agent.connect().await;
     for bad in [
@@ -113,7 +112,7 @@ async fn a_session_is_sixteen_digits_and_used_once() {
             max_tokens: None,
             spent: Default::default(),
         });
-        let error = world.doors.open(door, world::PERSON).err().unwrap();
+        let error = world.daemon.doors.open(door, world::PERSON).err().unwrap();
         assert!(error.to_string().contains("sixteen"), "{bad}: {error}");
     }
     assert_eq!(std::fs::read_dir(world.path().join("doors")).unwrap().count(), 1);
@@ -215,7 +214,10 @@ async fn what_an_earlier_daemon_left_is_removed_and_nothing_else_is() {
 async fn a_directory_that_another_daemon_has_is_left_alone() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
-    let second = colibri_mcpd::inbound::AgentDoors::new(&world.daemon);
+    let second = colibri_mcpd::inbound::AgentDoors::beside(
+        std::sync::Arc::downgrade(&world.daemon),
+        &world.daemon.config.socket,
+    );
     let error = second.open(agent.door.clone(), world::PERSON).err().unwrap();
     assert!(error.to_string().contains("another daemon"), "{error}");
     agent.connect().await;
@@ -237,7 +239,7 @@ async fn doors_are_no_link_to_elsewhere() {
         max_tokens: None,
         spent: Default::default(),
     });
-    assert!(world.doors.open(door, world::PERSON).is_err());
+    assert!(world.daemon.doors.open(door, world::PERSON).is_err());
     assert_eq!(std::fs::read_dir(world.path().join("elsewhere")).unwrap().count(), 0);
     world.end().await;
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser as _;
-use colibri_mcpd::agents::{self, AgentRoster};
-use colibri_mcpd::agents::{Doors as _, ListenGuard};
-use colibri_mcpd::board::Board;
+use colibri_mcpd::agents::{self, AgentRoster, ListenGuard};
 use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::config::DaemonFlags;
 use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::SourceMetadata;
 use colibri_mcpd::inbound::{AgentDoors, Listener};
+use colibri_mcpd::ledger::CostLedger;
+use colibri_mcpd::model::{ModelRelays, RecordEvent};
 use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader};
 use colibri_mcpd::policy::{
     AgentTools, ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates, SystemAccounts, UserQuotas,
@@ -223,7 +223,6 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
 /// The daemon.
 pub(crate) struct World {
     pub(crate) daemon: Arc<Daemon>,
-    pub(crate) doors: Arc<AgentDoors>,
     directory: tempfile::TempDir,
 }
 
@@ -274,34 +273,47 @@ impl World {
         .unwrap();
         let clients = Clients::parse(clients.as_bytes(), "clients.json", Box::new(SystemAccounts)).unwrap();
         let results = colibri_mcpd::results::Results::open(path, config.results).unwrap();
-        let chain = Arc::new(Chain {
-            recorder: Recorder::Trail(trail),
-            rules: CallRules {
-                gates: ArcSwap::from_pointee(Gates::new(true, true)),
-                clients: ArcSwap::from_pointee(clients),
-            },
-            metrics: CallMetrics::default(),
-            ledger: Default::default(),
-            approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
-            states: RequestStates::of_this_process().unwrap(),
-            tickets: Default::default(),
-            results: Arc::new(results),
-            board: Default::default(),
-        });
         let budget = Arc::new(ByteBudget::new(1 << 30));
         let store = Arc::new(Database::open(path).unwrap());
         let spawner = Arc::new(InMemory);
         let secrets = Arc::new(SecretStore::beside(&path.join("external-mcp.json")));
+        let recorder = Arc::new(Recorder::Trail(trail));
+        let rules = Arc::new(CallRules {
+            gates: ArcSwap::from_pointee(Gates::new(true, true)),
+            clients: ArcSwap::from_pointee(clients),
+        });
+        let results = Arc::new(results);
+        let ledger = Arc::new(CostLedger::default());
+        let unrecorded: Box<RecordEvent> = Box::new(|_, _| Ok(()));
         let agents = AgentRoster::new(agents::AgentDependencies {
             spawner: spawner.clone(),
-            chain: chain.clone(),
+            recorder: recorder.clone(),
+            rules: rules.clone(),
+            results: results.clone(),
             secrets: secrets.clone(),
             socket: config.socket.clone(),
             state_dir: path.to_owned(),
-            board: Board::new(store.clone(), chain.clone()),
+            store: store.clone(),
+            models: Arc::new(ModelRelays::new(
+                unrecorded,
+                ledger.clone(),
+                budget.clone(),
+                secrets.clone(),
+            )),
             autospawn: false,
         })
         .unwrap();
+        let chain = Arc::new(Chain {
+            recorder,
+            rules,
+            metrics: CallMetrics::default(),
+            ledger,
+            approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
+            states: RequestStates::of_this_process().unwrap(),
+            tickets: Default::default(),
+            results,
+            board: agents.board().clone(),
+        });
         let host = ServerHost::new(servers::ServerDependencies {
             spawner,
             store: store.clone(),
@@ -325,16 +337,19 @@ impl World {
             ..LoadedRegistry::default()
         });
         let sources = SourceMetadata::recall(&config).unwrap();
-        let daemon = Daemon::new(config, sources, chain, host, agents, store, budget);
-        let doors = AgentDoors::new(&daemon);
+        let daemon = Daemon::new(
+            config,
+            sources,
+            chain,
+            (host, agents),
+            store,
+            budget,
+            AgentDoors::beside,
+        );
         let listener = Listener::bind(&daemon.config.socket).unwrap();
         let serving = daemon.clone();
         tokio::spawn(async move { listener.accept(&serving).await });
-        World {
-            daemon,
-            doors,
-            directory,
-        }
+        World { daemon, directory }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -366,7 +381,7 @@ impl World {
             max_tokens: None,
             spent: AgentUsage::default(),
         });
-        let (directory, open) = self.doors.open(door.clone(), person).unwrap();
+        let (directory, open) = self.daemon.doors.open(door.clone(), person).unwrap();
         Agent {
             door,
             directory: directory.into_path_buf(),

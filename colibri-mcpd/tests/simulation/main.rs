@@ -40,11 +40,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clap::Parser;
 use colibri_mcpd::agents::{self, AgentRoster};
-use colibri_mcpd::board::Board;
 use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::config::{DaemonConfig, DaemonFlags};
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::SourceMetadata;
+use colibri_mcpd::inbound::AgentDoors;
+use colibri_mcpd::ledger::CostLedger;
+use colibri_mcpd::model::{ModelRelays, RecordEvent};
 use colibri_mcpd::peer::ByteBudget;
 use colibri_mcpd::policy::quota::UserQuota as ShareLimits;
 use colibri_mcpd::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
@@ -52,6 +54,7 @@ use colibri_mcpd::registry::parse;
 use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
 use colibri_mcpd::relay::{CallMetrics, CallRules, Chain, Recorder};
+use colibri_mcpd::results::Results;
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
 use serde_json::json;
@@ -228,20 +231,6 @@ async fn simulate(seed: u64) -> Arc<World> {
     }
     world.note("the world", &format!("{} {profiles:?}", if calm { "calm" } else { "" }));
 
-    let chain = Arc::new(Chain {
-        recorder: Recorder::Off,
-        rules: CallRules {
-            gates: ArcSwap::from_pointee(Gates::new(false, true)),
-            clients: ArcSwap::from_pointee(Clients::absent("/simulated/clients.json".into())),
-        },
-        metrics: CallMetrics::default(),
-        ledger: Default::default(),
-        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
-        states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
-        tickets: Default::default(),
-        results: Default::default(),
-        board: Default::default(),
-    });
     let budget = Arc::new(ByteBudget::new(1 << 30));
     let spawner = SimulatedSpawner {
         world: world.clone(),
@@ -251,16 +240,43 @@ async fn simulate(seed: u64) -> Arc<World> {
     let spawner = Arc::new(spawner);
     let secrets = Arc::new(SecretStore::beside(Path::new("/simulated/external-mcp.json")));
     let store = STORE.1.clone();
+    let recorder = Arc::new(Recorder::Off);
+    let rules = Arc::new(CallRules {
+        gates: ArcSwap::from_pointee(Gates::new(false, true)),
+        clients: ArcSwap::from_pointee(Clients::absent("/simulated/clients.json".into())),
+    });
+    let results: Arc<Results> = Default::default();
+    let ledger = Arc::new(CostLedger::default());
+    let unrecorded: Box<RecordEvent> = Box::new(|_, _| Ok(()));
     let agents = AgentRoster::new(agents::AgentDependencies {
         spawner: spawner.clone(),
-        chain: chain.clone(),
+        recorder: recorder.clone(),
+        rules: rules.clone(),
+        results: results.clone(),
         secrets: secrets.clone(),
         socket: "/simulated/colibri.sock".into(),
         state_dir: STORE.0.path().to_owned(),
-        board: Board::new(store.clone(), chain.clone()),
+        store: store.clone(),
+        models: Arc::new(ModelRelays::new(
+            unrecorded,
+            ledger.clone(),
+            budget.clone(),
+            secrets.clone(),
+        )),
         autospawn: false,
     })
     .unwrap();
+    let chain = Arc::new(Chain {
+        recorder,
+        rules,
+        metrics: CallMetrics::default(),
+        ledger,
+        approvals: ApprovalQueue::new(DEFAULT_EXPIRY),
+        states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
+        tickets: Default::default(),
+        results,
+        board: agents.board().clone(),
+    });
     let host = ServerHost::new(servers::ServerDependencies {
         spawner,
         store: store.clone(),
@@ -284,10 +300,10 @@ async fn simulate(seed: u64) -> Arc<World> {
         config,
         sources,
         chain.clone(),
-        host.clone(),
-        agents,
+        (host.clone(), agents),
         store,
         budget.clone(),
+        AgentDoors::beside,
     );
 
     let people: Vec<_> = (0..rng.between(1, 4))
