@@ -1,28 +1,26 @@
 //! Starting server processes, and learning how they ended.
 
-use super::launch::{LaunchSettings, LaunchSpec, MAX_ERRAND, ServerExit, SpawnError};
-use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
-use super::{orphans, supervisor, sys};
+use std::io;
+use std::process::Stdio;
+
 use colibri_api::PrivMode;
 use colibri_jail_helper::{STARTED as HELPER_STARTED, UNBOUNDED};
 use colibri_text::brief;
+use futures_core::future::BoxFuture;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::process::Stdio;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+use super::launch::{LaunchSettings, LaunchSpec, MAX_ERRAND, ServerExit, SpawnError};
+use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
+use super::{orphans, supervisor, sys};
 
 /// The most bytes of a supervisor's messages that are kept.
 const KEPT: usize = 4096;
 
 /// The most bytes of a line that are looked at.
 const LINE: usize = 512;
-
-/// A future in a box, which is what a trait object can return.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A server that runs.
 ///

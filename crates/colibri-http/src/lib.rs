@@ -15,9 +15,8 @@ mod tls;
 
 pub use address::AllowedTarget;
 pub use client::{HttpClient, HttpLimits, ResponseStream};
+pub use futures_core::future::BoxFuture;
+
 pub use dial::{ConnectionRules, Dial, Dialer, Io};
 pub use error::HttpError;
 pub use origin::{UrlOrigin, resolve_reference};
-
-/// A future in a box, which is what a trait object can return.
-pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
