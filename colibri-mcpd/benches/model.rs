@@ -118,7 +118,7 @@ fn main() {
         pid: None,
     };
     let secrets = Arc::new(SecretStore::beside(&place.path().join("registry")));
-    let relays = ModelRelays::new(Box::new(|_, _| Ok(())), Arc::default(), Arc::default(), secrets);
+    let relays = ModelRelays::new(Box::new(|_| Ok(())), Arc::default(), Arc::default(), secrets);
     let runtime = colibri_mcpd::run::runtime().unwrap();
     let _inside = runtime.enter();
     let socket = place.path().join("model.sock");

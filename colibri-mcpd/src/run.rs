@@ -40,7 +40,7 @@ use crate::servers;
 use crate::store::Database;
 use crate::summaries::SummaryMaker;
 use colibri_api::{PrivMode, paths};
-use colibri_trail::{self as trail, Detail, EventName, Trail, TrailError, TrailOptions};
+use colibri_trail::{self as trail, Trail, TrailError, TrailEvent, TrailOptions};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
 const EXIT_CONFIG: u8 = 78;
@@ -234,10 +234,9 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         warn!("{fault}");
     }
     recorder
-        .event(
-            EventName::Start,
-            &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))],
-        )
+        .event(TrailEvent::Start {
+            version: env!("CARGO_PKG_VERSION"),
+        })
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let (recorder, rules) = (
@@ -250,8 +249,8 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
     let (budget, ledger) = (Arc::new(ByteBudget::new(MAX_QUEUED)), Arc::new(CostLedger::default()));
     let models = {
         let recorder = recorder.clone();
-        let record: Box<model::RecordEvent> = Box::new(move |event, details| {
-            let recorded = recorder.event(event, details);
+        let record: Box<model::RecordEvent> = Box::new(move |event| {
+            let recorded = recorder.event(event);
             recorded.map_err(anyhow::Error::msg)
         });
         ModelRelays::new(record, ledger.clone(), budget.clone(), secrets.clone())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
 use colibri_api::{AgentFacts, AgentInstance, AgentState};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -340,13 +340,12 @@ impl AgentRoster {
         let Some(instance) = self.instance(session).filter(|instance| !instance.has_ended()) else {
             return Ok(seen);
         };
-        let details = [
-            ("agent", Detail::Text(&seen.agent)),
-            ("session", Detail::Text(&seen.id)),
-            ("for", Detail::Number(seen.uid.into())),
-            ("by", Detail::Number(by.into())),
-        ];
-        if let Err(error) = self.parts.recorder.event(EventName::AgentStopped, &details) {
+        if let Err(error) = self.parts.recorder.event(TrailEvent::AgentStopped {
+            agent: &seen.agent,
+            session: &seen.id,
+            person: seen.uid,
+            by,
+        }) {
             error!("a stop was not recorded: {error}");
         }
         instance.end(Ending::Stopped(by));
@@ -397,15 +396,19 @@ fn left(instance: &mut AgentInstance, recorder: &Recorder, shelf: &AgentRecordSt
     instance.attention = true;
     instance.reason = Some(reason.to_owned());
     // What it took was in the memory of that daemon.
-    let details = [
-        ("agent", Detail::Text(&instance.agent)),
-        ("session", Detail::Text(&instance.id)),
-        ("for", Detail::Number(instance.uid.into())),
-        ("state", Detail::Text(instance.state.name())),
-        ("reason", Detail::Text(reason)),
-        ("exit", Detail::Text("not seen")),
-    ];
-    if let Err(error) = recorder.event(EventName::AgentEnded, &details) {
+    if let Err(error) = recorder.event(TrailEvent::AgentEnded {
+        agent: &instance.agent,
+        session: &instance.id,
+        person: instance.uid,
+        state: instance.state.name(),
+        reason,
+        exit: "not seen",
+        events: None,
+        sha256: None,
+        calls: None,
+        tokens_in: None,
+        tokens_out: None,
+    }) {
         // Not noted either: the next start records it.
         return error!("the end of an agent was not recorded: {error}");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use colibri_api::{Task, TaskStatus};
 use colibri_registry::{Stdin, StdioCommand};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::{Detail, TrailEvent};
 use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
@@ -350,37 +350,32 @@ impl AgentRoster {
 
     fn record_start(&self, instance: &Instance, order: AgentOrder) -> anyhow::Result<()> {
         let (agent, session) = (&instance.door.agent, instance.session());
-        let mut details = vec![
-            ("agent", Detail::Text(agent)),
-            ("session", Detail::Text(session)),
-            ("for", Detail::Number(instance.uid.into())),
-            (
-                "by",
-                order.by.map_or(Detail::Text("daemon"), |by| Detail::Number(by.into())),
-            ),
-        ];
-        details.extend(instance.task.map(|task| ("task", Detail::Number(task))));
-        details.extend(instance.jail.as_deref().map(|jail| ("jail", Detail::Text(jail))));
-        let recorded = self.parts.recorder.event(EventName::AgentStarted, &details);
+        let recorded = self.parts.recorder.event(TrailEvent::AgentStarted {
+            agent,
+            session,
+            person: instance.uid,
+            by: order.by.map_or(Detail::Text("daemon"), |by| Detail::Number(by.into())),
+            task: instance.task,
+            jail: instance.jail.as_deref(),
+        });
         recorded.with_context(|| format!("{agent} is not started: its start cannot be recorded"))
     }
 
     fn record_end(&self, instance: &Instance, reason: &str, sha256: &str) {
         let seen = instance.view(None);
-        let details = [
-            ("agent", Detail::Text(&seen.agent)),
-            ("session", Detail::Text(&seen.id)),
-            ("for", Detail::Number(seen.uid.into())),
-            ("state", Detail::Text(seen.state.name())),
-            ("reason", Detail::Text(reason)),
-            ("exit", Detail::Text(seen.exit.as_deref().unwrap_or("never ran"))),
-            ("events", Detail::Number(seen.events)),
-            ("sha256", Detail::Text(sha256)),
-            ("calls", Detail::Number(seen.calls)),
-            ("tokens_in", Detail::Number(seen.tokens_in)),
-            ("tokens_out", Detail::Number(seen.tokens_out)),
-        ];
-        if let Err(error) = self.parts.recorder.event(EventName::AgentEnded, &details) {
+        if let Err(error) = self.parts.recorder.event(TrailEvent::AgentEnded {
+            agent: &seen.agent,
+            session: &seen.id,
+            person: seen.uid,
+            state: seen.state.name(),
+            reason,
+            exit: seen.exit.as_deref().unwrap_or("never ran"),
+            events: Some(seen.events),
+            sha256: Some(sha256),
+            calls: Some(seen.calls),
+            tokens_in: Some(seen.tokens_in),
+            tokens_out: Some(seen.tokens_out),
+        }) {
             error!("the end of an agent was not recorded: {error}");
         }
         // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.

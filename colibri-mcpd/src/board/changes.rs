@@ -1,7 +1,7 @@
 //! Changes of tasks: each is a record of the trail before it is made, and is told to those who watch after it.
 
 use colibri_api::{Task, TaskShare, TaskStatus};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::{Detail, TrailEvent};
 
 use crate::relay::Recorder;
 
@@ -33,29 +33,20 @@ pub(super) const DAEMON: By<'_> = By {
 /// It cannot be written.
 pub(super) fn record(recorder: &Recorder, change: &TaskChange, by: By<'_>) -> Result<(), String> {
     let TaskChange { task, from } = change;
-    let mut details = vec![
-        ("id", Detail::Number(task.id)),
-        ("to", Detail::Text(task.said.status.name())),
-        ("claim", Detail::Number(task.claim)),
-    ];
-    if let Some(from) = from {
-        details.push(("from", Detail::Text(from.name())));
-    }
-    match task.said.share.filter(|_| from.is_none()) {
-        None => {}
-        Some(TaskShare::All) => details.push(("share", Detail::Text("all"))),
-        Some(TaskShare::Group(gid)) => details.push(("share", Detail::Number(gid.into()))),
-    }
-    if let Some(uid) = by.uid {
-        details.push(("by", Detail::Number(uid.into())));
-    }
-    if let Some(session) = by.session {
-        details.push(("session", Detail::Text(session)));
-    }
-    if let Some(reason) = &task.reason {
-        details.push(("reason", Detail::Text(reason)));
-    }
+    let share = task.said.share.filter(|_| from.is_none()).map(|share| match share {
+        TaskShare::All => Detail::Text("all"),
+        TaskShare::Group(gid) => Detail::Number(gid.into()),
+    });
     recorder
-        .event(EventName::Task, &details)
+        .event(TrailEvent::Task {
+            id: task.id,
+            to: task.said.status.name(),
+            claim: task.claim,
+            from: from.map(TaskStatus::name),
+            share,
+            by: by.uid,
+            session: by.session,
+            reason: task.reason.as_deref(),
+        })
         .map_err(|error| error.to_string())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use colibri_api::{Schedule, ScheduledCall, ScheduledWork, TaskStatus, Timing};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 use tracing::{info, warn};
 
 use super::changes::By;
@@ -107,10 +107,7 @@ impl Scheduler {
         }
         self.board
             .recorder
-            .event(
-                EventName::ScheduleRun,
-                &[("id", Detail::Number(id)), ("for", Detail::Number(person.into()))],
-            )
+            .event(TrailEvent::ScheduleRun { id, person })
             .map_err(|error| StoreError::Unrecorded(error.to_string()))?;
         match &schedule.work {
             ScheduledWork { task: Some(task), .. } => {

@@ -31,7 +31,7 @@ use crate::relay::AgentSocket;
 use colibri_api::{CostDay, CostSum};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_text::{brief, hex};
-use colibri_trail::{ContentDigest, Detail, EventName};
+use colibri_trail::{ContentDigest, TrailEvent};
 
 /// The longest silence of the model: models think.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -47,7 +47,7 @@ const JUDGED_ASIDE: usize = 64 * 1024;
 const MAX_REFUSALS: u64 = 1000;
 
 /// Records events; an error is the reason for which one was not recorded.
-pub type RecordEvent = dyn Fn(EventName, &[(&str, Detail<'_>)]) -> anyhow::Result<()> + Send + Sync;
+pub type RecordEvent = dyn Fn(TrailEvent<'_>) -> anyhow::Result<()> + Send + Sync;
 
 /// The parts that all relays share.
 pub(super) struct RelayContext {
@@ -121,16 +121,6 @@ impl Relay {
         self.model.api
     }
 
-    fn record(&self, event: EventName, more: &[(&str, Detail<'_>)]) -> anyhow::Result<()> {
-        let mut details = vec![
-            ("agent", Detail::Text(&self.door.agent)),
-            ("session", Detail::Text(&self.door.session)),
-            ("for", Detail::Number(self.uid.into())),
-        ];
-        details.extend_from_slice(more);
-        (self.shared.record)(event, &details)
-    }
-
     /// The refusal of a request of a connection that was cut off, which is noted.
     fn no_room(&self) -> ModelRefusal {
         let refusal = no_room();
@@ -142,11 +132,13 @@ impl Relay {
         if self.refusals.fetch_add(1, Ordering::Relaxed) < MAX_REFUSALS {
             let why = brief(&refusal.message, 300);
             info!(agent = %self.door.agent, session = %self.door.session, "a request to the model is refused: {why}");
-            let status = Detail::Number(refusal.status.as_u16().into());
-            let recorded = self.record(
-                EventName::ModelRefused,
-                &[("status", status), ("why", Detail::Text(&why))],
-            );
+            let recorded = (self.shared.record)(TrailEvent::ModelRefused {
+                agent: &self.door.agent,
+                session: &self.door.session,
+                person: self.uid,
+                status: refusal.status.as_u16().into(),
+                why: &why,
+            });
             if let Err(error) = recorded {
                 error!("a refusal was not recorded: {error:#}");
             }
@@ -409,18 +401,18 @@ impl Exchange {
         let number = relay.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let digest = ContentDigest::of(&passed.body);
         let path = passed.target.split('?').next().unwrap_or_default();
-        let recorded = relay.record(
-            EventName::ModelRequest,
-            &[
-                ("n", Detail::Number(number)),
-                ("api", Detail::Text(relay.api().name())),
-                ("method", Detail::Text(passed.method.as_str())),
-                ("path", Detail::Text(path)),
-                ("sha256", Detail::Text(&hex(&digest.sha256))),
-                ("length", Detail::Number(digest.length)),
-                ("reserved", Detail::Number(reserved.tokens.sum())),
-            ],
-        );
+        let recorded = (relay.shared.record)(TrailEvent::ModelRequest {
+            agent: &relay.door.agent,
+            session: &relay.door.session,
+            person: relay.uid,
+            n: number,
+            api: relay.api().name(),
+            method: passed.method.as_str(),
+            path,
+            sha256: &hex(&digest.sha256),
+            length: digest.length,
+            reserved: reserved.tokens.sum(),
+        });
         recorded.map_err(|error| {
             error!("a request to the model was not recorded, and so not sent: {error:#}");
             let why = "it cannot be recorded, so nothing was sent: the operator has to see to the trail";
@@ -466,17 +458,18 @@ impl Exchange {
         }
         let (cost, is_counted) = self.cost();
         self.reserved.settle(cost);
-        let recorded = self.relay.record(
-            EventName::ModelAnswer,
-            &[
-                ("n", Detail::Number(self.number)),
-                ("status", Detail::Number(self.status.into())),
-                ("length", Detail::Number(self.length)),
-                ("tokens_in", Detail::Number(cost.read)),
-                ("tokens_out", Detail::Number(cost.written)),
-                ("count", Detail::Text(if is_counted { "counted" } else { "reserved" })),
-            ],
-        );
+        let relay = &self.relay;
+        let recorded = (relay.shared.record)(TrailEvent::ModelAnswer {
+            agent: &relay.door.agent,
+            session: &relay.door.session,
+            person: relay.uid,
+            n: self.number,
+            status: self.status.into(),
+            length: self.length,
+            tokens_in: cost.read,
+            tokens_out: cost.written,
+            count: if is_counted { "counted" } else { "reserved" },
+        });
         if let Err(error) = recorded {
             error!("the answer of a model was not recorded: {error:#}");
         }

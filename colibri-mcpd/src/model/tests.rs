@@ -681,7 +681,7 @@ async fn bodies_are_their_persons_until_the_model_answers() {
     let silent = SilentModel::start().await;
     let room = Arc::new(ByteBudget::new(ROOM));
     let shared = Arc::new(RelayContext {
-        record: Box::new(|_, _| Ok(())),
+        record: Box::new(|_| Ok(())),
         ledger: Arc::default(),
         room: room.clone(),
         judging: UserSlots::new(4),

@@ -18,7 +18,7 @@ use crate::daemon::Daemon;
 use crate::relay::CallOutcome;
 use colibri_protocol::RpcError;
 use colibri_text::brief;
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 
 /// `colibri/approvals`: the calls that wait for a person.
 pub(super) struct Approvals;
@@ -120,16 +120,15 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, operator: &Operator) -> anyh
     let by = operator.uid;
     let decided = daemon.chain.approvals.decide(id, approve, by, operator.self_approve);
     let pending = decided?;
-    let mut details = vec![
-        ("approval", Detail::Text(&pending.id)),
-        ("by", Detail::Number(by.into())),
-        ("uid", Detail::Number(pending.uid.into())),
-        ("approved", Detail::Flag(approve)),
-    ];
-    if let (Some(agent), Some(session)) = (&pending.agent, &pending.session) {
-        details.extend([("agent", Detail::Text(agent)), ("session", Detail::Text(session))]);
-    }
-    if let Err(error) = daemon.chain.recorder.event(EventName::Approval, &details) {
+    let event = TrailEvent::Approval {
+        approval: &pending.id,
+        by,
+        uid: pending.uid,
+        approved: approve,
+        agent: pending.agent.as_deref(),
+        session: pending.session.as_deref(),
+    };
+    if let Err(error) = daemon.chain.recorder.event(event) {
         error!("a decision was not recorded: {error}");
     }
     json(&DecisionResponse {
@@ -144,12 +143,7 @@ fn restart(daemon: &Daemon, server: &str, by: u32) -> anyhow::Result<Vec<u8>> {
     let known = servers.get(server).with_context(|| no_server(server))?;
     let ended = known.restart() as u64;
     info!(server, by, ended, "restarted");
-    let details = [
-        ("server", Detail::Text(server)),
-        ("ended", Detail::Number(ended)),
-        ("by", Detail::Number(by.into())),
-    ];
-    if let Err(error) = daemon.chain.recorder.event(EventName::Restarted, &details) {
+    if let Err(error) = daemon.chain.recorder.event(TrailEvent::Restarted { server, ended, by }) {
         error!("a restart was not recorded: {error}");
     }
     json(&RestartResponse {

@@ -11,7 +11,7 @@ use super::operator::{answer_operator, json, no_server};
 use crate::daemon::Daemon;
 use crate::policy::Pins;
 use colibri_protocol::RpcError;
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 
 /// `colibri/pins`: the approved definitions, and those that wait for approval.
 pub(super) struct ListPins;
@@ -124,13 +124,12 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptRequest, by: u32) -> anyhow::Re
     for PinSeen { subject, sha256 } in &accepted {
         info!(server, by, sha256, "accepted: {subject}");
         let what = subject.to_string();
-        let details = [
-            ("server", Detail::Text(server)),
-            ("what", Detail::Text(&what)),
-            ("sha256", Detail::Text(sha256)),
-            ("by", Detail::Number(by.into())),
-        ];
-        if let Err(error) = daemon.chain.recorder.event(EventName::PinAccepted, &details) {
+        if let Err(error) = daemon.chain.recorder.event(TrailEvent::PinAccepted {
+            server,
+            what: &what,
+            sha256,
+            by,
+        }) {
             error!("what was accepted was not recorded: {error}");
         }
     }

@@ -12,7 +12,7 @@ use crate::daemon::sources::SourceFiles;
 use crate::policy::Clients;
 use crate::registry::LoadedRegistry;
 use crate::servers::{State, Viewer};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 
 /// Makes the servers and agents of a registry the daemon's, and says what is odd about it.
 pub(crate) fn apply(host: &ServerHost, agents: &AgentRoster, loaded: &LoadedRegistry) {
@@ -66,11 +66,7 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<Vec<(String, String)>> {
     if let Err(error) = &result {
         error!("{error:#}");
     }
-    if let Err(error) = daemon
-        .chain
-        .recorder
-        .event(EventName::Reload, &[("good", Detail::Flag(result.is_ok()))])
-    {
+    if let Err(error) = daemon.chain.recorder.event(TrailEvent::Reload { good: result.is_ok() }) {
         error!("the reload was not recorded: {error}");
     }
     result

@@ -21,7 +21,7 @@ use crate::relay::{Call, CallOutcome};
 use crate::servers::tap::{MAX_TAPS, Tap, TapBatch};
 use crate::servers::{HostedServer, Viewer};
 use colibri_protocol::{Code, Failure, RpcError};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 
 /// The bytes that a notification holds beside the frame, at most.
 const AROUND: usize = 16 * 1024;
@@ -130,13 +130,12 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Hoste
             colibri_text::brief(id, 64)
         )));
     };
-    let details = [
-        ("server", Detail::Text(id)),
-        ("by", Detail::Number(call.client.caller.uid.into())),
-        ("connection", Detail::Number(call.client.connection)),
-        ("full", Detail::Flag(full)),
-    ];
-    let recorded = daemon.chain.recorder.event(EventName::Tap, &details);
+    let recorded = daemon.chain.recorder.event(TrailEvent::Tap {
+        server: id,
+        by: call.client.caller.uid,
+        connection: call.client.connection,
+        full,
+    });
     recorded.map_err(|error| CallOutcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
     match server.spec.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),

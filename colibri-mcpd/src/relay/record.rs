@@ -16,7 +16,7 @@ use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_text::hex;
 use colibri_trail::{
-    Attempt, ContentDigest, Detail, Enter, EventName, EventRecord, ExitRecord, Through, TrailError, TrailRecord,
+    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, Through, TrailError, TrailEvent, TrailRecord,
 };
 use colibri_wire::Json;
 
@@ -212,7 +212,7 @@ fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
     let facts = if is_refused { refused() } else { facts_of(call, answer) };
     let task = call.deferred.as_ref().and_then(|deferred| deferred.task);
     let deferred = task.map(|task| ResultFacts {
-        event: EventName::Deferred.name(),
+        event: colibri_trail::DEFERRED_EVENT,
         fields: vec![("task", FieldFact::Number(task))],
     });
     facts.into_iter().chain(deferred).collect()
@@ -302,14 +302,19 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Res
         return Ok(());
     };
     let (to, time, digest) = (call.target.description(), SystemTime::now(), hex(&kept.sha256));
-    let of_kept = [
-        ("call", Detail::Number(call.number)),
-        ("server", Detail::Text(&to.server)),
-        ("uid", Detail::Number(call.client.caller.uid.into())),
-        ("sha256", Detail::Text(&digest)),
-        ("length", Detail::Number(kept.bytes)),
-    ];
-    let of_kept = event(EventName::ResultKept.name(), &of_kept, time);
+    let event = TrailEvent::ResultKept {
+        call: call.number,
+        server: &to.server,
+        uid: call.client.caller.uid,
+        sha256: &digest,
+        length: kept.bytes,
+    };
+    let details = event.details();
+    let of_kept = TrailRecord::Event(EventRecord {
+        time,
+        event: event.name(),
+        details: &details,
+    });
     note_written(call, None);
     trail.append([of_kept]).map(drop).map_err(|error| unavailable(&error))
 }
@@ -329,25 +334,19 @@ pub struct ClientRequestRecord {
 }
 
 impl ClientRequestRecord {
-    fn event(&self, recorder: &Recorder, event: EventName, more: &[(&str, Detail<'_>)]) -> Result<(), Failure> {
+    fn record(&self, recorder: &Recorder, event: TrailEvent<'_>) -> Result<(), Failure> {
         if matches!(recorder, Recorder::Off) {
             return Ok(());
         }
-        let mut details = vec![
-            ("server", Detail::Text(&self.server)),
-            ("method", Detail::Text(self.method)),
-            ("uid", Detail::Number(self.client.caller.uid.into())),
-            ("connection", Detail::Number(self.client.connection)),
-            ("request", Detail::Number(self.request)),
-        ];
-        if self.call > 0 {
-            details.push(("call", Detail::Number(self.call)));
-        }
-        details.extend_from_slice(more);
         if let Some(share) = self.client.share() {
             share.wrote_trail(RECORD);
         }
-        recorder.event(event, &details).map_err(|error| unavailable(&error))
+        recorder.event(event).map_err(|error| unavailable(&error))
+    }
+
+    /// The call that it is about.
+    fn of_call(&self) -> Option<u64> {
+        (self.call > 0).then_some(self.call)
     }
 
     /// Records it before it goes to the client. `params` is what is asked.
@@ -355,12 +354,17 @@ impl ClientRequestRecord {
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
     pub fn begins(&self, recorder: &Recorder, params: &[u8]) -> Result<(), Failure> {
-        let digest = hex(&ContentDigest::of(params).sha256);
-        let more = [
-            ("sha256", Detail::Text(&digest)),
-            ("length", Detail::Number(params.len() as u64)),
-        ];
-        self.event(recorder, EventName::Asked, &more)
+        let event = TrailEvent::Asked {
+            server: &self.server,
+            method: self.method,
+            uid: self.client.caller.uid,
+            connection: self.client.connection,
+            request: self.request,
+            call: self.of_call(),
+            sha256: &hex(&ContentDigest::of(params).sha256),
+            length: params.len() as u64,
+        };
+        self.record(recorder, event)
     }
 
     /// Records what became of it, before that goes to who asked. `answer` is what was answered.
@@ -368,13 +372,19 @@ impl ClientRequestRecord {
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
     pub fn ends(&self, recorder: &Recorder, outcome: &str, answer: Option<&[u8]>) -> Result<(), Failure> {
-        let digest = answer.map(|answer| (hex(&ContentDigest::of(answer).sha256), answer.len() as u64));
-        let mut more = vec![("outcome", Detail::Text(outcome))];
-        if let Some((sha256, length)) = &digest {
-            more.push(("sha256", Detail::Text(sha256)));
-            more.push(("length", Detail::Number(*length)));
-        }
-        self.event(recorder, EventName::Answered, &more)
+        let sha256 = answer.map(|answer| hex(&ContentDigest::of(answer).sha256));
+        let event = TrailEvent::Answered {
+            server: &self.server,
+            method: self.method,
+            uid: self.client.caller.uid,
+            connection: self.client.connection,
+            request: self.request,
+            call: self.of_call(),
+            outcome,
+            sha256: sha256.as_deref(),
+            length: answer.map(|answer| answer.len() as u64),
+        };
+        self.record(recorder, event)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use colibri_trail::{EventName, EventRecord, Trail, TrailError, TrailRecord};
+use colibri_trail::{EventRecord, Trail, TrailError, TrailEvent, TrailRecord};
 
 /// Writes records.
 pub enum Recorder {
@@ -17,14 +17,14 @@ impl Recorder {
     ///
     /// # Errors
     /// It could not be written.
-    pub fn event(&self, event: EventName, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
+    pub fn event(&self, event: TrailEvent<'_>) -> Result<(), TrailError> {
         match self {
             Recorder::Off => Ok(()),
             Recorder::Trail(trail) => trail
                 .append([TrailRecord::Event(EventRecord {
                     time: SystemTime::now(),
                     event: event.name(),
-                    details,
+                    details: &event.details(),
                 })])
                 .map(drop),
         }

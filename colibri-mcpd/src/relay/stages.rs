@@ -16,7 +16,7 @@ use super::{cost, exit, outcome_check, record, validate};
 use crate::peer::together;
 use crate::policy::Rights;
 use colibri_protocol::{AttemptFailure, Code, Failure};
-use colibri_trail::{Detail, EventName, TrailError};
+use colibri_trail::{TrailError, TrailEvent};
 use colibri_wire::Json;
 
 impl Chain {
@@ -106,7 +106,7 @@ impl Chain {
         let Recorder::Trail(trail) = &*self.recorder else {
             return Ok(());
         };
-        self.recorder.event(EventName::Stop, &[])?;
+        self.recorder.event(TrailEvent::Stop {})?;
         trail.close()
     }
 
@@ -195,17 +195,16 @@ impl Chain {
 
     /// Records that a cost mode has gone up. The call itself is recorded, whatever becomes of this.
     fn note_raised(&self, call: &Call, raised: cost::CostModeRaise) {
-        let mut details = vec![
-            ("uid", Detail::Number(call.client.caller.uid.into())),
-            ("from", Detail::Text(raised.from.name())),
-            ("to", Detail::Text(raised.to.name())),
-            ("bytes", Detail::Number(raised.spent)),
-        ];
-        if let Some(door) = &call.client.door {
-            details.push(("agent", Detail::Text(&door.agent)));
-            details.push(("session", Detail::Text(&door.session)));
-        }
-        if let Err(error) = self.recorder.event(EventName::CostMode, &details) {
+        let door = call.client.door.as_deref();
+        let event = TrailEvent::CostMode {
+            uid: call.client.caller.uid,
+            from: raised.from.name(),
+            to: raised.to.name(),
+            bytes: raised.spent,
+            agent: door.map(|door| &*door.agent),
+            session: door.map(|door| &*door.session),
+        };
+        if let Err(error) = self.recorder.event(event) {
             tracing::error!("a cost mode that went up was not recorded: {error}");
         }
     }

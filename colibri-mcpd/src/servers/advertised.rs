@@ -17,7 +17,7 @@ use super::session::ServerSession;
 use super::specification::ServerSpecification;
 use crate::policy::PinCheck;
 use colibri_protocol::{Code, Failure, Feature};
-use colibri_trail::{Detail, EventName};
+use colibri_trail::TrailEvent;
 
 /// The most names of one line of the log, or of one record.
 const MAX_NAMED: usize = 10;
@@ -288,14 +288,13 @@ fn note_blocked(context: &ServerContext, id: &str, (blocked, instructions): (Vec
         instructions,
         "definitions that are not as approved are blocked: {names}; see colibri-mcp pin diff {id}"
     );
-    let details = [
-        ("server", Detail::Text(id)),
-        ("tools", Detail::Number(tools as u64)),
-        ("others", Detail::Number(others as u64)),
-        ("names", Detail::Text(&names)),
-        ("instructions", Detail::Flag(instructions)),
-    ];
-    if let Err(error) = context.parts.chain.recorder.event(EventName::PinsBlocked, &details) {
+    if let Err(error) = context.parts.chain.recorder.event(TrailEvent::PinsBlocked {
+        server: id,
+        tools: tools as u64,
+        others: others as u64,
+        names: &names,
+        instructions,
+    }) {
         tracing::error!("what was blocked was not recorded: {error}");
     }
 }

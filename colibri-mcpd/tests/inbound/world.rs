@@ -284,7 +284,7 @@ impl World {
         });
         let results = Arc::new(results);
         let ledger = Arc::new(CostLedger::default());
-        let unrecorded: Box<RecordEvent> = Box::new(|_, _| Ok(()));
+        let unrecorded: Box<RecordEvent> = Box::new(|_| Ok(()));
         let agents = AgentRoster::new(agents::AgentDependencies {
             spawner: spawner.clone(),
             recorder: recorder.clone(),

@@ -247,7 +247,7 @@ async fn simulate(seed: u64) -> Arc<World> {
     });
     let results: Arc<Results> = Default::default();
     let ledger = Arc::new(CostLedger::default());
-    let unrecorded: Box<RecordEvent> = Box::new(|_, _| Ok(()));
+    let unrecorded: Box<RecordEvent> = Box::new(|_| Ok(()));
     let agents = AgentRoster::new(agents::AgentDependencies {
         spawner: spawner.clone(),
         recorder: recorder.clone(),

@@ -8,7 +8,7 @@
 
 mod append;
 mod error;
-mod event_name;
+mod event;
 mod file;
 mod line;
 mod merkle;
@@ -34,7 +34,7 @@ mod tests;
 
 pub use append::{AppendOutcome, Trail, TrailLock, TrailOptions, TrailStatus};
 pub use error::TrailError;
-pub use event_name::EventName;
+pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
 pub use prove::{InclusionProof, ProofError, check_proof, prove};
 pub use record::{Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, Through, TrailRecord, Validation};

@@ -157,7 +157,7 @@ pub struct EventRecord<'a> {
 }
 
 /// The value of one particular of an [`EventRecord`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail<'a> {
     /// Text.
     Text(&'a str),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::event_name::EventName;
+use crate::event::TrailEvent;
 use crate::file::open_regular;
 use crate::line::SegmentLine;
 use crate::read::{LineReader, Read, TrailListing, read_piece, whole_lines};
@@ -163,13 +163,11 @@ impl RecordFilter {
             through.is_some_and(|of| of.agent == *wanted || of.session == *wanted) || told.contains(&Some(wanted))
         };
         let is_for_task = |wanted: u64| {
-            let key = if fields.event == EventName::Task.name() {
-                "id"
-            } else {
-                "task"
+            let task = match TrailEvent::read(&fields.event, &fields.details) {
+                Some(TrailEvent::Task { id, .. }) => Some(id),
+                _ => fields.details.get("task").and_then(serde_json::Value::as_u64),
             };
-            let told = fields.details.get(key).and_then(serde_json::Value::as_u64);
-            shown.task == Some(wanted) || told == Some(wanted)
+            shown.task == Some(wanted) || task == Some(wanted)
         };
         let bound = |bound: &Option<String>, reached: fn(&str, &str) -> bool| {
             bound

@@ -7,13 +7,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::time::{millis, text};
 use crate::terminal;
 use colibri_protocol::Code;
 use colibri_text::brief;
-use colibri_trail::{EventName, RecordFields, RecordFilter, RecordView, show};
+use colibri_trail::{RecordFields, RecordFilter, RecordView, TrailEvent, show};
 
 /// The most characters of a name.
 pub(super) const NAME: usize = 120;
@@ -322,47 +321,52 @@ impl PeriodReader {
     }
 
     fn event(&mut self, record: &RecordView<'_>, at: u64) {
-        let details = &record.fields.details;
-        let number = |key: &str| details.get(key).and_then(Value::as_u64);
-        let word = |key: &str| details.get(key).and_then(Value::as_str);
-        let request = (number("connection").unwrap_or(0), number("request").unwrap_or(0));
-        match EventName::of(&record.fields.event) {
-            Some(EventName::Asked) => {
-                let call = number("call").and_then(|call| self.open.get(&call));
-                let (path, tool) = match call {
+        match TrailEvent::read(&record.fields.event, &record.fields.details) {
+            Some(TrailEvent::Asked {
+                server,
+                method,
+                uid,
+                connection,
+                request,
+                call,
+                ..
+            }) => {
+                let (path, tool) = match call.and_then(|call| self.open.get(&call)) {
                     Some(call) => (call.path, call.tool.clone()),
-                    None => {
-                        let uid = number("uid").and_then(|uid| u32::try_from(uid).ok());
-                        (self.path_of(uid, None, word("server").unwrap_or("")), String::new())
-                    }
+                    None => (self.path_of(Some(uid), None, server), String::new()),
                 };
                 let question = OpenQuestion {
                     at,
                     path,
                     tool,
-                    method: brief(word("method").unwrap_or(""), NAME),
+                    method: brief(method, NAME),
                 };
                 if self.questions.len() == MAX_OPEN {
                     self.questions.pop_first();
                     self.day.forgotten += 1;
                 }
-                self.questions.insert(request, question);
+                self.questions.insert((connection, request), question);
             }
-            Some(EventName::Answered) => {
-                if let Some(question) = self.questions.remove(&request) {
-                    let outcome = word("outcome").unwrap_or("answered");
+            Some(TrailEvent::Answered {
+                connection,
+                request,
+                outcome,
+                ..
+            }) => {
+                if let Some(question) = self.questions.remove(&(connection, request)) {
                     self.waited(&question, at, outcome, record.n);
                 }
             }
-            Some(EventName::Approval) => {
-                let uid = number("uid").and_then(|uid| u32::try_from(uid).ok());
-                let path = self.path_of(uid, word("agent"), "");
-                let by = number("by").and_then(|by| u32::try_from(by).ok());
-                let said = match details.get("approved") {
-                    Some(Value::Bool(true)) => "approved",
-                    _ => "denied",
-                };
-                let why = format!("{said} by {}", by.map_or("-".to_owned(), terminal::user));
+            Some(TrailEvent::Approval {
+                uid,
+                by,
+                approved,
+                agent,
+                ..
+            }) => {
+                let path = self.path_of(Some(uid), agent, "");
+                let said = if approved { "approved" } else { "denied" };
+                let why = format!("{said} by {}", terminal::user(by));
                 let told = self.told(path, "", &why, Some(record.n));
                 self.mark(CallMarkReason::Waited, at, at, told);
             }
