@@ -82,6 +82,12 @@ impl<'a, T: EventField<'a>> EventField<'a> for Option<T> {
     }
 }
 
+/// The details that are not left out.
+fn there<'a, const N: usize>(details: [(&'static str, Option<Detail<'a>>); N]) -> Vec<(&'static str, Detail<'a>)> {
+    let there = |(key, detail): (_, Option<_>)| Some((key, detail?));
+    details.into_iter().filter_map(there).collect()
+}
+
 macro_rules! key {
     ($field:ident) => {
         stringify!($field)
@@ -115,17 +121,14 @@ macro_rules! events {
             /// The details in the order in which records have them.
             #[must_use]
             pub fn details(&self) -> Vec<(&'static str, Detail<'a>)> {
-                let details: Vec<(&'static str, Option<Detail<'a>>)> = match *self {
-                    $(TrailEvent::$event { $($field),* } => vec![$((key!($field $($key)?), $field.detail())),*],)*
-                };
-                let there = |(key, detail): (_, Option<_>)| Some((key, detail?));
-                details.into_iter().filter_map(there).collect()
+                match *self {
+                    $(TrailEvent::$event { $($field),* } => there([$((key!($field $($key)?), $field.detail())),*]),)*
+                }
             }
 
             /// The event of a record. `None`: it is a contract's.
             #[must_use]
             pub fn read(name: &str, details: &'a BTreeMap<String, Value>) -> Option<TrailEvent<'a>> {
-                let _ = details;
                 match name {
                     $($name => Some(TrailEvent::$event {
                         $($field: EventField::read(details.get(key!($field $($key)?)))),*
