@@ -172,6 +172,12 @@ impl World {
         Ok(instance.session().to_string())
     }
 
+    /// The reason for which no instance is started.
+    async fn refused(&self, order: AgentOrder, work: AgentWork) -> String {
+        let started = self.agents.spawn("a", order, work, &Closed).await;
+        format!("{:#}", started.err().unwrap())
+    }
+
     /// Waits until it has ended, and its place is free.
     async fn ended(&self, session: &str) -> AgentInstance {
         let gone = async {
@@ -462,13 +468,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
         person: Caller { uid: 8, ..ORDER.person },
         ..ORDER
     };
-    let unknown = world
-        .agents
-        .spawn("a", stranger, AgentWork::Next, &Closed)
-        .await
-        .err()
-        .unwrap()
-        .to_string();
+    let unknown = world.refused(stranger, AgentWork::Next).await;
     assert!(unknown.contains("no agent \"a\" that you may run"), "{unknown}");
     assert!(world.agents.facts(8, false).is_empty() && world.agents.list(8, false).is_empty());
     assert_eq!(
@@ -487,13 +487,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
             .unwrap()
             .contains("its entry has changed; it goes on under the old one")
     );
-    let disabled = world
-        .agents
-        .spawn("a", ORDER, AgentWork::Next, &Closed)
-        .await
-        .err()
-        .unwrap()
-        .to_string();
+    let disabled = world.refused(ORDER, AgentWork::Next).await;
     assert!(disabled.contains("disabled"), "{disabled}");
     world.agents.load(&LoadedRegistry::default());
     let seen = world.agents.one(&session, 7, false).unwrap();
@@ -523,26 +517,15 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
     };
     let task = board.create(doer(), new, None).unwrap();
     for work in [AgentWork::Task(task.id), AgentWork::Prompt("p".to_owned())] {
-        let why = world
-            .agents
-            .spawn("a", ORDER, work, &Closed)
-            .await
-            .err()
-            .unwrap()
-            .to_string();
+        let why = world.refused(ORDER, work).await;
         assert!(why.starts_with("a is not started: the helper was killed"), "{why}");
     }
     let (task, _) = board.task(doer(), task.id).unwrap();
     assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
     let (made, _) = board.task(doer(), 2).unwrap();
     assert_eq!(made.said.status, TaskStatus::Cancelled);
-    let missing = world
-        .agents
-        .spawn("a", ORDER, AgentWork::Task(99), &Closed)
-        .await
-        .err()
-        .unwrap();
-    assert!(format!("{missing:#}").contains("99"), "{missing:#}");
+    let missing = world.refused(ORDER, AgentWork::Task(99)).await;
+    assert!(missing.contains("99"), "{missing}");
     assert_eq!(world.agents.count(), 0);
     let left = std::fs::read_dir(world.directory.path().join("agents")).unwrap();
     assert_eq!(left.count(), 0, "nothing is kept of what never ran");
@@ -564,13 +547,7 @@ async fn a_host_agent_is_told_where_its_door_is() {
 #[tokio::test(start_paused = true)]
 async fn a_jailed_agent_is_started_only_where_its_door_can_be_found() {
     let world = World::new(r#","jail":{"path":"/roots/a"}"#);
-    let refused = world
-        .agents
-        .spawn("a", ORDER, AgentWork::Next, &Closed)
-        .await
-        .err()
-        .unwrap()
-        .to_string();
+    let refused = world.refused(ORDER, AgentWork::Next).await;
     assert!(
         refused.contains("/var/run/colibri") && refused.contains("/none/c.sock"),
         "{refused}"
