@@ -249,10 +249,7 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
     let (budget, ledger) = (Arc::new(ByteBudget::new(MAX_QUEUED)), Arc::new(CostLedger::default()));
     let models = {
         let recorder = recorder.clone();
-        let record: Box<model::RecordEvent> = Box::new(move |event| {
-            let recorded = recorder.event(event);
-            recorded.map_err(anyhow::Error::msg)
-        });
+        let record: Box<model::RecordEvent> = Box::new(move |event| Ok(recorder.event(event)?));
         ModelRelays::new(record, ledger.clone(), budget.clone(), secrets.clone())
     };
     let spawner: Arc<dyn Spawner> = Arc::new(spawner);
@@ -374,8 +371,7 @@ async fn write_costs(daemon: &Arc<Daemon>) -> anyhow::Result<()> {
     let daemon = daemon.clone();
     // The disk is waited for: not on a thread that serves clients.
     let written = tokio::task::spawn_blocking(move || daemon.chain.ledger.write(&daemon.store)).await;
-    let written = written.map_err(anyhow::Error::msg)?;
-    written.map_err(anyhow::Error::msg)
+    Ok(written??)
 }
 
 /// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used

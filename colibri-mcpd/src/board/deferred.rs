@@ -44,7 +44,7 @@ impl Defers for Board {
         };
         let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
         let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));
-        task.map(|task| task.id).map_err(anyhow::Error::msg)
+        Ok(task?.id)
     }
 }
 

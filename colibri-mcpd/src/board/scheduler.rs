@@ -140,7 +140,7 @@ impl Scheduler {
                 let given = match idle.get_mut(&agent).and_then(Vec::pop) {
                     Some(session) => {
                         let kept = store.reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
-                        kept.map(drop).map_err(anyhow::Error::msg)
+                        kept.map(drop).map_err(anyhow::Error::from)
                     }
                     None => {
                         let one = candidates.iter_mut().find(|one| one.agent == agent);

@@ -316,8 +316,7 @@ impl OauthAccount {
         if !scope.is_empty() {
             form.push(("scope", &scope));
         }
-        let tokens = server.token(&found, &party, &form).await;
-        let tokens = tokens?;
+        let tokens = server.token(&found, &party, &form).await?;
         let login = made(&found, &client, tokens);
         self.keep_begun(&login, begun)?;
         Ok(login)

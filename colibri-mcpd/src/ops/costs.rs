@@ -65,7 +65,7 @@ fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> anyhow::Resul
         unused: asked.unused,
         limit: MAX_ROWS,
     };
-    let told = daemon.store.ledger(&query).map_err(anyhow::Error::msg)?;
+    let told = daemon.store.ledger(&query)?;
     let costs = Costs {
         everybody: uid.is_none(),
         since: told.since,

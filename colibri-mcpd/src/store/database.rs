@@ -50,12 +50,12 @@ impl Database {
 
     /// Runs `work` on the connection and names the file in its error.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        self.noted(work(&mut self.lock()).map_err(|source| self.failed(source)))
+        self.noted(work(&mut self.lock()).map_err(|error| self.failed(error)))
     }
 
-    fn failed(&self, source: rusqlite::Error) -> StoreError {
+    fn failed(&self, error: rusqlite::Error) -> StoreError {
         let path = self.path.clone();
-        StoreError::Sqlite { path, source }
+        StoreError::Sqlite { path, error }
     }
 
     /// The reason for which it does not work, if it did not the last time.
@@ -115,7 +115,7 @@ impl Database {
         })();
         self.noted(done.map_err(|aborted| match aborted {
             TransactionError::Refused(error) => error,
-            TransactionError::Sqlite(source) => self.failed(source),
+            TransactionError::Sqlite(error) => self.failed(error),
         }))
     }
 }

@@ -38,12 +38,12 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// SQLite refused: disk full, read-only, damaged, locked by another process for five seconds.
-    #[error("cannot use the database {path}: {source}; {advice}", advice = advice(path, source))]
+    #[error("cannot use the database {path}: {error}; {advice}", advice = advice(path, error))]
     Sqlite {
         /// The file.
         path: PathBuf,
         /// SQLite's error.
-        source: rusqlite::Error,
+        error: rusqlite::Error,
     },
     /// There are `MAX_TASKS` open tasks.
     #[error("there are {MAX_TASKS} open tasks on the board, which is the limit: finish or cancel some")]
@@ -137,11 +137,11 @@ pub enum TaskRefusal {
 impl StoreError {
     /// True if it stays until somebody looks after the disk or the file.
     pub(super) fn is_lasting(&self) -> bool {
-        let StoreError::Sqlite { source, .. } = self else {
+        let StoreError::Sqlite { error, .. } = self else {
             return false;
         };
         matches!(
-            source.sqlite_error_code(),
+            error.sqlite_error_code(),
             Some(
                 ErrorCode::DiskFull
                     | ErrorCode::SystemIoFailure
@@ -159,9 +159,9 @@ impl StoreError {
 pub(super) const RESTORE: &str = "restore it from a backup, or move it away to start with an empty store";
 
 /// The remedy for SQLite's error, for people.
-fn advice(path: &Path, source: &rusqlite::Error) -> String {
+fn advice(path: &Path, error: &rusqlite::Error) -> String {
     let directory = path.parent().unwrap_or(path).display();
-    match source.sqlite_error_code() {
+    match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => format!("free space on the file system of {directory}"),
         // A log that cannot grow is an error of input and output to SQLite.
         Some(ErrorCode::SystemIoFailure) if is_full(path) => {

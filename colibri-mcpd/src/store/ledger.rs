@@ -124,9 +124,9 @@ impl Database {
             let connection = connection.transaction()?;
             answer(&connection, query)
         });
-        answer.map_err(|source| StoreError::Sqlite {
+        answer.map_err(|error| StoreError::Sqlite {
             path: self.path().to_owned(),
-            source,
+            error,
         })
     }
 }

@@ -275,9 +275,9 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
 }
 
 fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
-    let sqlite = |source| StoreError::Sqlite {
+    let sqlite = |error| StoreError::Sqlite {
         path: path.to_owned(),
-        source,
+        error,
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -315,9 +315,9 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, StoreErr
 
 /// The file's schema number; an error if the file is not ours or newer than the `known` one.
 fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, StoreError> {
-    let sqlite = |source| StoreError::Sqlite {
+    let sqlite = |error| StoreError::Sqlite {
         path: path.to_owned(),
-        source,
+        error,
     };
     let number = |sql: &str| {
         connection
@@ -342,9 +342,9 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, StoreE
 
 /// Looks through the file for pages that cannot be what was written, as a power failure or a failing disk leaves them.
 fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let sqlite = |source| StoreError::Sqlite {
+    let sqlite = |error| StoreError::Sqlite {
         path: path.to_owned(),
-        source,
+        error,
     };
     let length = |path: &Path| path.metadata().map_or(0, |file| file.len());
     let size = length(path);
@@ -370,9 +370,9 @@ fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 /// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
 fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     let newest = migrations.len() as i64;
-    let sqlite = |source| StoreError::Sqlite {
+    let sqlite = |error| StoreError::Sqlite {
         path: path.to_owned(),
-        source,
+        error,
     };
     // Asked again under the write lock: another process may have been migrating since the first look.
     let transaction = connection
@@ -512,6 +512,9 @@ mod tests {
         let add = "ALTER TABLE cost ADD COLUMN note TEXT";
         let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
         assert!(matches!(connect_with(&path, &broken), Err(StoreError::Sqlite { .. })));
+        let error = connect_with(&path, &broken).err().unwrap();
+        let message = error.to_string();
+        assert_eq!(format!("{:#}", anyhow::Error::from(error)), message, "the cause once");
         let old = connect(&path).unwrap();
         assert_eq!(version(&old), MIGRATIONS.len() as i64);
         assert!(old.prepare("SELECT note FROM cost").is_err());

@@ -82,10 +82,10 @@ impl ToolIndex {
     }
 }
 
-fn failed(source: rusqlite::Error) -> StoreError {
+fn failed(error: rusqlite::Error) -> StoreError {
     StoreError::Sqlite {
         path: "the index of tools".into(),
-        source,
+        error,
     }
 }
 

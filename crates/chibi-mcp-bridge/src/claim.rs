@@ -32,12 +32,12 @@ pub(crate) enum ClaimError {
     #[error("{}: the lock is no longer this bridge's, so it ends", .0.display())]
     Lost(PathBuf),
     /// The system refuses.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -144,7 +144,7 @@ fn removed(path: &Path) -> Result<(), ClaimError> {
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> ClaimError {
     let path = path.to_owned();
-    move |source| ClaimError::File { path, source }
+    move |error| ClaimError::File { path, error }
 }
 
 #[cfg(test)]

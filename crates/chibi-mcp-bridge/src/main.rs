@@ -56,7 +56,7 @@ fn run() -> anyhow::Result<()> {
     let config = BridgeConfig::load(&home);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("127.0.0.1")?;
     let address = loopback(listener.local_addr().context("127.0.0.1")?)?;
-    let claim = Arc::new(BridgeLock::take(&home, address, config.limit).map_err(anyhow::Error::msg)?);
+    let claim = Arc::new(BridgeLock::take(&home, address, config.limit)?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
     for server in config.servers.iter().filter(|server| server.name != server.id) {

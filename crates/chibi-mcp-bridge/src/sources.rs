@@ -165,7 +165,7 @@ impl ToolSources {
         let result = daemon.call_tool("colibri_external_mcp_call_tool", &arguments);
         let result = result.map_err(|error| match error {
             ClientError::TimedOut(doing) => anyhow!("{server}/{name} did not answer in time: {doing}"),
-            error => anyhow::Error::msg(error),
+            error => error.into(),
         })?;
         if result.is_error && result.code.as_deref() == Some(NO_SUCH_TOOL) {
             self.tool(server, name, until)?;
@@ -218,5 +218,5 @@ fn unknown_server(name: &str) -> anyhow::Error {
 }
 
 fn reach(socket: &Path, until: Instant) -> anyhow::Result<Daemon> {
-    Daemon::connect(socket, until).map_err(anyhow::Error::msg)
+    Ok(Daemon::connect(socket, until)?)
 }

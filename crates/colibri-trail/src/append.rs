@@ -475,11 +475,11 @@ impl TrailInner {
             if let Some((range, code)) = &group.failed
                 && range.contains(&end.saturating_sub(1))
             {
-                let source = io::Error::from_raw_os_error(*code);
+                let error = io::Error::from_raw_os_error(*code);
                 return Err(TrailError::Io {
                     action: "sync the trail in",
                     path: self.dir.clone(),
-                    source,
+                    error,
                 });
             }
             if group.synced >= end {

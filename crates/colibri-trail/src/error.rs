@@ -9,14 +9,14 @@ use crate::signed_note::NoteError;
 #[derive(Debug, thiserror::Error)]
 pub enum TrailError {
     /// The system refused.
-    #[error("cannot {action} {path}: {source}; {advice}", advice = advice(source))]
+    #[error("cannot {action} {path}: {error}; {advice}", advice = advice(error))]
     Io {
         /// The attempted action.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is not what was written to it, or not where it was.
     #[error(
@@ -66,8 +66,8 @@ pub enum TrailError {
 }
 
 /// The remedy for a system error, for people.
-fn advice(source: &io::Error) -> &'static str {
-    match source.raw_os_error() {
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
             "free space on that file system: kept results (results/) were given up already; agents' events (agents/ in the \
              state directory) may be deleted, and old segments dropped (colibri-mcp trail drop, as the daemon's user). \
@@ -89,9 +89,9 @@ fn advice(source: &io::Error) -> &'static str {
 /// Makes an error of the system ours: what was tried, on which file.
 pub(crate) fn failed_to(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TrailError {
     // The path is copied only if there is an error: this stands on the way of each append.
-    move |source| TrailError::Io {
+    move |error| TrailError::Io {
         action,
         path: path.to_owned(),
-        source,
+        error,
     }
 }

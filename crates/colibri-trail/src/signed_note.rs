@@ -25,16 +25,14 @@ const ED25519: u8 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum NoteError {
     /// The key file could not be read or made.
-    #[error(
-        "cannot {action} the trail's key {path}: {source}; the state directory must exist and belong to the daemon"
-    )]
+    #[error("cannot {action} the trail's key {path}: {error}; the state directory must exist and belong to the daemon")]
     KeyFile {
         /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        error: io::Error,
     },
     /// The key file is cut off, or holds something else.
     #[error(
@@ -87,16 +85,16 @@ impl Signer {
     /// Where the file cannot be read or made, is open to others, or holds something else.
     pub(crate) fn load_or_create(path: &Path) -> Result<Self, NoteError> {
         match Self::load(path) {
-            Err(NoteError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => Self::create(path),
+            Err(NoteError::KeyFile { error, .. }) if error.kind() == io::ErrorKind::NotFound => Self::create(path),
             other => other,
         }
     }
 
     fn load(path: &Path) -> Result<Self, NoteError> {
-        let failed = |source| NoteError::KeyFile {
+        let failed = |error| NoteError::KeyFile {
             action: "read",
             path: path.into(),
-            source,
+            error,
         };
         let file = open_regular(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
@@ -115,10 +113,10 @@ impl Signer {
     }
 
     fn create(path: &Path) -> Result<Self, NoteError> {
-        let failed = |source| NoteError::KeyFile {
+        let failed = |error| NoteError::KeyFile {
             action: "make",
             path: path.into(),
-            source,
+            error,
         };
         let mut seed = Zeroizing::new([0; 32]);
         let mut id = [0; 8];
