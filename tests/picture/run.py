@@ -198,10 +198,11 @@ def empty(browser, work):
     browser.open(page)
     need("No call in this time" in text(browser, "#ways") and "None runs" in text(browser, "#now"), "nothing yet is said to be so")
     pictures(browser, page, work, "empty")
-    # What was written to, and cut.
+    # What was written to, and cut: in the longer of the two segments that a day has, for soon after midnight the last one
+    # is too short to be both.
     state = work / "cut"
     flags = recorded(state, 200)
-    segment = max((state / "trail").glob("*.jsonl"))
+    segment = max((state / "trail").glob("*.jsonl"), key=lambda one: one.stat().st_size)
     lines = segment.read_bytes().splitlines(keepends=True)
     lines[10] = lines[10].replace(b'"uid":', b'"uid":1', 1) if b'"uid":' in lines[10] else lines[10].replace(b'"enter":', b'"enter":1', 1)
     segment.write_bytes(b"".join(lines[:-20]))
