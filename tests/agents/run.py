@@ -314,7 +314,7 @@ def private(name, programs, agents):
         registry = home.path / ".config/colibri/external-mcp.json"
         rule = '"fix": {\n      "tools": { "deny": ["pid"] },'
         home.write(".config/colibri/external-mcp.json", registry.read_text().replace('"fix": {', rule, 1))
-        home.colibri("enable", "fix", "--yes")
+        home.colibri("server", "enable", "fix", "--yes")
         home.colibri("connect", AGENTS[name].editor or name, "--yes")
         home.watch_bridge()
         model = ask(name, agents, home, list(STEPS.values()))

@@ -120,8 +120,8 @@ out=$(alice colibri-mcp status)
 report $? "alice: colibri-mcp status" "$out"
 is "both gates are closed" "write closed external-call closed" \
 	"$(echo "$out" | sed -n 's/^\(.*\) gate  *\([a-z]*\).*/\1 \2/p' | tr '\n' ' ' | sed 's/ $//')"
-out=$(alice colibri-mcp servers)
-report $? "alice: colibri-mcp servers" "$out"
+out=$(alice colibri-mcp status)
+report $? "alice: colibri-mcp status" "$out"
 for editor in zed cursor windsurf claude-code; do
 	out=$(alice colibri-mcp connect $editor --yes)
 	report $? "alice: colibri-mcp connect $editor" "$out"
@@ -164,8 +164,8 @@ else
 	report $? "service colibri_mcp configtest" "$out"
 	out=$(service colibri_mcp restart 2>&1)
 	report $? "service colibri_mcp restart" "$out"
-	out=$(alice colibri-mcp servers)
-	report $? "alice: colibri-mcp servers" "$out"
+	out=$(alice colibri-mcp status)
+	report $? "alice: colibri-mcp status" "$out"
 	for _ in $(jot 20); do
 		out=$(alice colibri-mcp tools demo)
 		case "$out" in *echo*) break ;; esac

@@ -300,11 +300,11 @@ ask() {
 }
 
 servers() {
-	timeout 60 "$client" --socket "$socket" servers 2>&1
+	timeout 60 "$client" --socket "$socket" status 2>&1
 }
 
 servers_json() {
-	timeout 60 "$client" --socket "$socket" --json servers 2>&1 | tr -d ' \n'
+	timeout 60 "$client" --socket "$socket" --json status 2>&1 | tr -d ' \n'
 }
 
 # server_state SERVER: the word for it in `servers`.
@@ -812,7 +812,7 @@ for kind in willing stubborn; do
 	has "daemon, $kind servers: the jailed one answers" hello-there "$(ask one)"
 	has "daemon, $kind servers: the one on the host answers" hello-there "$(ask two)"
 	if [ $kind = willing ]; then
-		has "colibri-mcp servers shows the network of a jail" "network none" "$(servers | tr -s ' \n' '  ')"
+		has "colibri-mcp status shows the network of a jail" "network none" "$(servers | tr -s ' \n' '  ')"
 		out=$(servers_json)
 		has "the same in JSON: its name and jid" "\"jail\":\"$(our_jails)\"" "$out"
 		has "and its number of processes" '"count":1' "$out"
@@ -855,7 +855,7 @@ registry "$(entry '"name": "colibritest", "user": "one"' "(sleep 600 & sleep 600
 daemon_start
 has "daemon: a server in a persistent jail answers" hello-there "$(ask one)"
 out=$(servers_json)
-has "colibri-mcp servers shows the persistent jail's name and jid" "\"jail\":\"colibritest\",\"jid\":$(jls -j colibritest jid)," "$out"
+has "colibri-mcp status shows the persistent jail's name and jid" "\"jail\":\"colibritest\",\"jid\":$(jls -j colibritest jid)," "$out"
 has "and counts the processes of one server in it" '"count":3' "$out"
 supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
 inside=$(our_processes)

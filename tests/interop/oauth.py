@@ -116,7 +116,7 @@ def main():
         assert set(modes.values()) == {"0o600"}, modes
         with daemon() as second:
             serves(second)
-            assert told(second, "logout", "web")[0] == 0
+            assert told(second, "login", "--forget", "web")[0] == 0
             denied(second)
             status, said = logged_in(second, by_browser)
             assert status == 0, said
@@ -125,7 +125,7 @@ def main():
     with example(install, work, port, issuer), daemon() as third:
         # To a token that it never issued it answers 500.
         assert told(third, "call", "web", "greet")[0] != 0
-        assert told(third, "logout", "web")[0] == 0
+        assert told(third, "login", "--forget", "web")[0] == 0
         # The browser shows that it does not know us, and goes nowhere; who begins once more is somebody new to it.
         status, said = logged_in(third, lambda page: "invalid_client" in page and "nothing")
         assert status != 0, said

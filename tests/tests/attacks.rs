@@ -735,11 +735,9 @@ fn log_injection() {
     assert_lines_are_whole("trail show", &shown, begins_with_time);
     for args in [
         &["status"][..],
-        &["servers"],
         &["tools"],
         &["tools", "fix"],
         &["tasks"],
-        &["snapshot"],
         &["approvals"],
     ] {
         let output = place.colibri_mcp(args).output().unwrap();

@@ -142,19 +142,19 @@ fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
     // The daemon has it, and restarting it ends its process.
     good(&place, &["call", "fx", "echo"]);
     assert_eq!(place.started("fx").len(), 2, "one to find out the era");
-    assert!(good(&place, &["restart", "fx"]).contains("1 process ended"));
+    assert!(good(&place, &["server", "restart", "fx"]).contains("1 process ended"));
     good(&place, &["call", "fx", "echo"]);
     assert_eq!(place.started("fx").len(), 3);
-    assert_eq!(run(&place, &["restart", "no"]).0, Some(65));
+    assert_eq!(run(&place, &["server", "restart", "no"]).0, Some(65));
 
-    let said = good(&place, &["disable", "fx", "--yes"]);
+    let said = good(&place, &["server", "disable", "fx", "--yes"]);
     assert_eq!(
         json_of(&place.path("external-mcp.json"))["servers"]["fx"]["disabled"],
         true
     );
     assert_ne!(run(&place, &["call", "fx", "echo"]).0, Some(0));
     let kept = backup(&said);
-    good(&place, &["enable", "fx", "--yes"]);
+    good(&place, &["server", "enable", "fx", "--yes"]);
     assert_eq!(
         fs::read(place.path("external-mcp.json")).unwrap(),
         fs::read(kept).unwrap()
@@ -334,7 +334,7 @@ fn without_consent_nothing_is_written() {
         ],
         &["import", &file],
         &["remove", "fx"],
-        &["disable", "fx"],
+        &["server", "disable", "fx"],
     ] {
         let (status, said) = run(&place, args);
         assert_eq!(status, Some(1), "{args:?}: {said}");
@@ -406,7 +406,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
             65,
         ),
         (&["remove", "x", "--yes"], "has no server x", 65),
-        (&["enable", "x", "--yes"], "has no server x", 65),
+        (&["server", "enable", "x", "--yes"], "has no server x", 65),
         (&["import", "zed", "--yes"], "no settings here", 65),
         (&["import", "/nonexistent/x.json", "--yes"], "No such file", 66),
         (&["import", "windsrf", "--yes"], "did you mean windsurf?", 65),
@@ -549,10 +549,10 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
         format!("sha256-{hash}")
     );
     good(&place, &["call", "bundled-server", "echo"]);
-    good(&place, &["enable", "bundled-server", "--yes"]);
+    good(&place, &["server", "enable", "bundled-server", "--yes"]);
 
     fs::write(prefix.join("bundle/bin/run"), "#!/bin/sh\n").unwrap();
-    let (status, said) = run(&place, &["enable", "bundled-server", "--yes"]);
+    let (status, said) = run(&place, &["server", "enable", "bundled-server", "--yes"]);
     assert_eq!(status, Some(65), "{said}");
     assert!(said.contains("not as it was installed"), "{said}");
     good(&place, &["remove", "bundled-server", "--yes"]);
@@ -590,16 +590,16 @@ fn what_was_planted_in_pythons_caches_does_not_run() {
         let planted = python.args(["-c", PLANT]).args([&evil, &helper]).status();
         assert!(planted.unwrap().success());
         good(&place, first);
-        good(&place, &["restart", "cached"]);
+        good(&place, &["server", "restart", "cached"]);
         good(&place, &["call", "cached", "echo"]);
         ran.exists()
     };
     assert!(
-        plant_and(&["servers"]),
+        plant_and(&["status"]),
         "what is planted runs where nothing looks for it"
     );
     fs::remove_file(&ran).unwrap();
-    assert!(!plant_and(&["enable", "cached", "--yes"]));
+    assert!(!plant_and(&["server", "enable", "cached", "--yes"]));
 }
 
 /// Serves bytes by HTTP to whoever asks, under `/bundle.mcpb`; the address.
@@ -822,12 +822,12 @@ fn commands_that_write_answer_as_json_too() {
     assert_eq!(added["refused"][0]["server"], "y");
     assert_eq!(added["daemon"]["reloaded"], true);
     assert!(Path::new(added["backup"].as_str().unwrap()).exists(), "{added}");
-    let disabled = answer(&["disable", "x", "--yes"]);
+    let disabled = answer(&["server", "disable", "x", "--yes"]);
     assert_eq!(
         (&disabled["server"], &disabled["enabled"]),
         (&json!("x"), &json!(false))
     );
-    assert_eq!(answer(&["enable", "x", "--yes"])["enabled"], true);
+    assert_eq!(answer(&["server", "enable", "x", "--yes"])["enabled"], true);
     let removed = answer(&["remove", "x", "--yes"]);
     assert_eq!(removed["files"], json!([place.path("colibri/daemon-secrets/x-a-key")]));
     let editor = place.path(".cursor/mcp.json");

@@ -851,7 +851,7 @@ fn a_server_that_changed_says_in_every_answer_why_its_tools_are_gone() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    colibri_mcp(&["restart", "a"]);
+    colibri_mcp(&["server", "restart", "a"]);
     // The next process says what it has before it is called.
     let listed = wait_for("the tool to be gone", || {
         bridge.ask(&call("a", "count", json!({})));
@@ -899,7 +899,7 @@ fn a_server_of_the_service_whose_tools_are_all_blocked_says_so() {
     );
     assert!(
         place
-            .colibri_mcp(&["restart", "theirs"])
+            .colibri_mcp(&["server", "restart", "theirs"])
             .output()
             .unwrap()
             .status

@@ -457,7 +457,7 @@ fn metrics_count_calls_and_name_no_user_and_no_tool() {
         &["call", "colibri", "colibri_create_task", "title=x", "description=y"],
         1,
     );
-    let text = ask(home, &["metrics"], 0);
+    let text = ask(home, &["status", "--metrics"], 0);
     for line in [
         "colibri_calls_total{server=\"demo\"} 2\n",
         "colibri_call_errors_total{server=\"colibri\",code=\"GATE_CLOSED\"} 1\n",
@@ -509,8 +509,8 @@ fn metrics_count_calls_and_name_no_user_and_no_tool() {
     }
     daemon.stop();
     assert!(!socket.exists());
-    ask(home, &["metrics"], 69);
-    ask(home, &["metrics", "--json"], 64);
+    ask(home, &["status", "--metrics"], 69);
+    ask(home, &["status", "--metrics", "--json"], 64);
 }
 
 #[test]

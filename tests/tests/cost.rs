@@ -215,7 +215,10 @@ fn two_people_have_a_day_each_and_a_reload_changes_both() {
     if stranger() != own {
         assert!(comes_whole(&mut person, 100_000), "another's mode is none of theirs");
     }
-    let top = place.colibri_mcp(&["top", "--once"]).output().unwrap();
+    let top = place
+        .colibri_mcp(&["glasspane", "--servers", "--once"])
+        .output()
+        .unwrap();
     let top = String::from_utf8_lossy(&top.stdout).into_owned();
     assert!(top.contains("SPENT") && top.contains("left of cost mode fast"), "{top}");
 
@@ -283,7 +286,10 @@ fn an_agent_has_its_persons_mode_and_sets_none() {
         comes_whole(&mut spawn(&place, &daemon), 3_000),
         "another instance has its own"
     );
-    let top = place.colibri_mcp(&["top", "--once"]).output().unwrap();
+    let top = place
+        .colibri_mcp(&["glasspane", "--servers", "--once"])
+        .output()
+        .unwrap();
     let top = String::from_utf8_lossy(&top.stdout).into_owned();
     assert!(
         // What follows is cut where the user's name is long.

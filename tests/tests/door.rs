@@ -291,9 +291,8 @@ fn one_that_says_it_is_another_or_an_operator() {
         "colibri/approvals",
         "colibri/approve",
         "colibri/reload",
-        "colibri/tap",
         "colibri/trail",
-        "colibri/watch-notices",
+        "colibri/watch",
     ] {
         let answer = client.ask(method, json!({ "agent": "coder", "session": other.session, "id": "0" }));
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");

@@ -70,8 +70,8 @@ fn nobody_sees_another_users_failures() {
     });
     assert!(own["reason"].as_str().unwrap().contains("the words of root"), "{own}");
     for args in [
-        &["servers"][..],
-        &["--json", "servers"],
+        &["status"][..],
+        &["--json", "status"],
         &["--json", "status"],
         &["--json", "tools"],
     ] {
@@ -92,7 +92,10 @@ fn nobody_sees_another_users_failures() {
         (seen["state"] == "backing off").then_some(seen)
     });
     assert!(!seen.to_string().contains("the words of another"), "{seen}");
-    let top = place.colibri_mcp(&["--json", "top"]).output().unwrap();
+    let top = place
+        .colibri_mcp(&["--json", "glasspane", "--servers"])
+        .output()
+        .unwrap();
     let top = String::from_utf8_lossy(&top.stdout).into_owned();
     assert!(
         top.contains("its process ended") && !top.contains("the words of another"),

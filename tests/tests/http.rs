@@ -792,7 +792,7 @@ fn what_a_server_asks_comes_in_its_calls_stream_and_is_answered_by_any_post() {
         assert!(said.contains("accept"), "{said}");
         // It is counted, with the server's others.
         let metrics = place
-            .colibri_mcp(&["metrics", "--metrics-socket"])
+            .colibri_mcp(&["status", "--metrics", "--metrics-socket"])
             .arg(socket)
             .output()
             .unwrap();

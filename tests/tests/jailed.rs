@@ -333,7 +333,7 @@ fn a_jailed_server_is_served_shown_and_counted() {
     let output = command
         .arg("--socket")
         .arg(service.socket())
-        .arg("servers")
+        .arg("status")
         .env("COLUMNS", "200")
         .output()
         .unwrap();

@@ -355,7 +355,11 @@ fn a_person_logs_in_by_pasting_where_the_browser_was_sent_and_out_again() {
     let daemon = guarded.place.start(&[]);
     let mut client = daemon.modern();
     assert_eq!(text_of(&call(&mut client)), "for access-1");
-    let out = guarded.place.colibri_mcp(&["logout", "web"]).output().unwrap();
+    let out = guarded
+        .place
+        .colibri_mcp(&["login", "--forget", "web"])
+        .output()
+        .unwrap();
     assert!(
         out.status.success() && String::from_utf8_lossy(&out.stdout).contains("takes them no more"),
         "{out:?}"
@@ -484,7 +488,7 @@ fn the_login_of_one_person_serves_nobody_else() {
         denied.contains("colibri-mcp login web") && !denied.contains("access-"),
         "{denied}"
     );
-    assert!(other(&["logout", "web"]).contains("There was no login"));
+    assert!(other(&["login", "--forget", "web"]).contains("There was no login"));
     // Nor does one person's browser end another's login.
     let login = guarded.login();
     let back = login.back();

@@ -71,8 +71,8 @@ fn what_happens_is_told_to_a_webhook_and_to_who_watches() {
     let flags = ["--write", "--webhook", &url, "--webhook-allow", "loopback"];
     let daemon = place.start(&flags);
     let mut watcher = daemon.quiet(LEGACY);
-    watcher.request("colibri/watch-notices", json!({}));
-    watcher.notification("colibri/watching-notices");
+    watcher.request("colibri/watch", json!({ "topic": "notices" }));
+    watcher.notification("colibri/watching");
 
     // A task, whose words stay at home.
     let mut client = daemon.quiet(LEGACY);

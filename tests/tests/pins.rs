@@ -176,7 +176,7 @@ fn a_change_that_is_told_is_blocked_until_it_is_accepted() {
         assert!(!text_of(&listed).contains("echo"), "{listed}");
         assert_eq!(echoes(&place), before, "a call came to the server");
         assert_shown_blocked(&mut client, 1);
-        let (_, top) = colibri(&place, &["top", "--once"]);
+        let (_, top) = colibri(&place, &["glasspane", "--servers", "--once"]);
         assert!(
             top.contains("not as approved: tools 1; colibri-mcp pin diff fix"),
             "{top}"

@@ -193,8 +193,8 @@ fn a_server_that_is_added_and_does_not_start_is_no_success() {
     }
     // When the daemon ends is as it was told, not as it usually is.
     assert!(ran.stderr.contains("it ends 1 minute after its last client"), "{ran:?}");
-    home.good(&["disable", "dead", "--yes"]);
-    assert_eq!(home.run(&["enable", "dead", "--yes"]).status, Some(69));
+    home.good(&["server", "disable", "dead", "--yes"]);
+    assert_eq!(home.run(&["server", "enable", "dead", "--yes"]).status, Some(69));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
     let ran = home.run(&["call", "colibri", "colibri_create_task", "title=x"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!((ran.stdout.clone() + &ran.stderr).contains("write gate"), "{ran:?}");
-    let servers = home.good(&["servers"]);
+    let servers = home.good(&["status"]);
     assert!(!servers.contains("evil"), "{servers}");
 
     // What is changed afterwards is another entry, and what is only laid out otherwise elsewhere is not.
@@ -399,7 +399,7 @@ fn a_server_never_seen_is_learned_without_being_asked_for() {
     // Status alone asks no server for anything.
     home.good(&["status"]);
     wait_for("its tools", || {
-        let servers: Value = serde_json::from_str(&home.good(&["servers", "--json"])).unwrap();
+        let servers: Value = serde_json::from_str(&home.good(&["status", "--json"])).unwrap();
         (servers["servers"][0]["tools"].as_u64()? > 0).then_some(())
     });
 }
@@ -415,8 +415,8 @@ fn what_is_added_is_known_before_an_agent_asks() {
     );
     let said = home.good(&["add", "slow", "--yes", "--", "/bin/sh", "-c", &slow]);
     assert!(said.contains("slow offers 27 tools."), "{said}");
-    home.good(&["disable", "slow", "--yes"]);
-    let said = home.good(&["enable", "slow", "--yes"]);
+    home.good(&["server", "disable", "slow", "--yes"]);
+    let said = home.good(&["server", "enable", "slow", "--yes"]);
     assert!(said.contains("slow offers 27 tools."), "{said}");
     let mut bridge = Bridge::start(home.command(&[]));
     let listed = bridge.ask("tools/list", json!({}));
@@ -550,11 +550,11 @@ fn the_one_user_approves_at_a_terminal_only() {
             let waiting: Value = serde_json::from_str(&home.good(&["approvals", "--json"])).unwrap();
             Some(waiting["approvals"][0]["id"].as_str()?.to_owned())
         });
-        let ran = home.run(&["approve", &id]);
+        let ran = home.run(&["approvals", "approve", &id]);
         assert_eq!(ran.status, Some(77), "{ran:?}");
         assert!(ran.stderr.contains("at a terminal"), "{ran:?}");
         let terminal = openpty(None, None).unwrap();
-        let mut command = home.command(&["approve", &id]);
+        let mut command = home.command(&["approvals", "approve", &id]);
         command.stdin(Stdio::from(terminal.slave.try_clone().unwrap()));
         let ran = home.ran(command);
         assert_eq!(ran.status, Some(0), "{ran:?}");

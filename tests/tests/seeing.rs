@@ -44,10 +44,13 @@ fn gathered(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
 /// Begins to tap a server on a connection of its own: the connection, and the request's id.
 fn tap(daemon: &Daemon, server: &str, full: bool) -> (Client, u64) {
     let mut operator = daemon.connect();
-    let id = operator.request("colibri/tap", json!({ "server": server, "full": full }));
-    let begun = operator.notification("colibri/tapping");
+    let id = operator.request(
+        "colibri/watch",
+        json!({ "topic": "messages", "server": server, "full": full }),
+    );
+    let begun = operator.notification("colibri/watching");
     assert_eq!(
-        (&begun["params"]["tap"], &begun["params"]["server"]),
+        (&begun["params"]["watch"], &begun["params"]["server"]["id"]),
         (&json!(id), &json!(server))
     );
     (operator, id)
@@ -187,7 +190,7 @@ fn nothing_secret_and_nothing_a_terminal_acts_on_leaves_the_daemon() {
     );
     let daemon = place.start(&[]);
     let mut child = place
-        .colibri_mcp(&["tap", "fix"])
+        .colibri_mcp(&["watch", "messages", "fix"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -196,7 +199,7 @@ fn nothing_secret_and_nothing_a_terminal_acts_on_leaves_the_daemon() {
     let mut told = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     told.read_line(&mut line).unwrap();
-    assert!(line.contains("tapping fix"), "{line}");
+    assert!(line.contains("watching fix"), "{line}");
     let mut client = daemon.legacy(LEGACY);
     client.call(
         "fix__echo",
@@ -264,7 +267,7 @@ fn who_watches_slowly_holds_up_nobody_and_is_told_what_is_missing() {
         let message = slow.message();
         match message["method"].as_str() {
             Some("colibri/frame") => shown += 1,
-            Some("colibri/dropped") => dropped += message["params"]["frames"].as_u64().unwrap(),
+            Some("colibri/dropped") => dropped += message["params"]["dropped"].as_u64().unwrap(),
             other => panic!("{other:?}: {message}"),
         }
     }
@@ -306,17 +309,17 @@ fn a_tap_outlasts_a_change_of_the_entry_and_ends_with_its_removal_or_the_daemon(
 fn taps_of_what_is_not_there_and_too_many_of_them_are_refused() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
-    let (status, _, text) = run(&place, &["tap", "fxi"]);
+    let (status, _, text) = run(&place, &["watch", "messages", "fxi"]);
     assert_eq!(status, Some(65), "{text}");
     assert!(text.contains("there is no server") && text.contains("fxi"), "{text}");
     let taps: Vec<_> = (0..8).map(|_| tap(&daemon, "fix", false)).collect();
-    let (status, _, text) = run(&place, &["tap", "fix"]);
+    let (status, _, text) = run(&place, &["watch", "messages", "fix"]);
     assert_eq!(status, Some(65), "{text}");
     assert!(text.contains("8 taps"), "{text}");
     drop(taps);
     wait_for("room for a tap", || {
         let mut operator = daemon.connect();
-        let id = operator.request("colibri/tap", json!({ "server": "fix" }));
+        let id = operator.request("colibri/watch", json!({ "topic": "messages", "server": "fix" }));
         let first = operator.message();
         (first["id"] != id).then_some(())
     });
@@ -331,10 +334,10 @@ fn only_operators_watch() {
     fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
     let _daemon = place.start(&[]);
     for args in [
-        &["tap", "fix"][..],
-        &["tap", "no-such"],
-        &["top", "--once"],
-        &["--json", "top"],
+        &["watch", "messages", "fix"][..],
+        &["watch", "messages", "no-such"],
+        &["glasspane", "--servers", "--once"],
+        &["--json", "glasspane", "--servers"],
         &["trail", "show"],
     ] {
         let output = place.stranger(args).stdin(Stdio::null()).output().unwrap();
@@ -343,7 +346,7 @@ fn only_operators_watch() {
         assert!(text.contains("operator"), "{args:?}: {text}");
         assert!(!text.contains("no server"), "what there is is not told: {text}");
     }
-    let (status, out, _) = said(place.stranger(&["servers"]).output().unwrap());
+    let (status, out, _) = said(place.stranger(&["status"]).output().unwrap());
     assert_eq!((status, out.contains("fix")), (Some(0), true), "{out}");
 }
 
@@ -362,11 +365,11 @@ fn who_is_no_operator_any_more_sees_no_more() {
     };
     rule(true);
     let daemon = place.start(&[]);
-    let mut command = place.stranger(&["tap", "fix"]);
+    let mut command = place.stranger(&["watch", "messages", "fix"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let told = gathered(child.stderr.take().unwrap());
     let told = || String::from_utf8_lossy(&told.lock().unwrap()).into_owned();
-    wait_for("the tap", || told().contains("tapping fix").then_some(()));
+    wait_for("the tap", || told().contains("watching fix").then_some(()));
     rule(false);
     daemon.reload();
     daemon.legacy(LEGACY).call("fix__echo", json!({}));
@@ -384,7 +387,7 @@ fn who_waits_for_approval_is_told_for_what() {
     let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
     let daemon = place.start(&[]);
     let waiting = |text: &str| {
-        let id = text.split("colibri-mcp approve ").nth(1)?;
+        let id = text.split("colibri-mcp approvals approve ").nth(1)?;
         Some(id.chars().take_while(char::is_ascii_hexdigit).collect::<String>())
     };
     let mut command = place.colibri_mcp(&["call", "fix", "count", "n=1"]);
@@ -393,7 +396,7 @@ fn who_waits_for_approval_is_told_for_what() {
     let id = wait_for("what it waits for", || {
         waiting(&String::from_utf8_lossy(&told.lock().unwrap()))
     });
-    let (status, _, error) = run(&place, &["deny", &id]);
+    let (status, _, error) = run(&place, &["approvals", "deny", &id]);
     assert_eq!(status, Some(0), "{error}");
     assert_eq!(child.wait().unwrap().code(), Some(1));
     // Over the bridge too, for clients that ask for progress.
@@ -408,18 +411,18 @@ fn who_waits_for_approval_is_told_for_what() {
 }
 
 #[test]
-fn top_once_says_what_there_is_as_plain_text() {
+fn the_servers_are_shown_once_as_plain_text() {
     let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.call("fix__echo", json!({}));
     client.call("fix__exit", json!({}));
     let waits = client.request_tool("fix__count", json!({}));
-    daemon.wait_for_log("waits for `colibri-mcp approve`");
+    daemon.wait_for_log("waits for `colibri-mcp approvals approve`");
     let (_, status, _) = run(&place, &["status"]);
     assert!(status.contains("calls that wait"), "{status}");
     // Standard output is no terminal, which says the same as --once.
-    for args in [&["top", "--once"][..], &["top"]] {
+    for args in [&["glasspane", "--servers", "--once"][..], &["glasspane", "--servers"]] {
         let (status, text, error) = run(&place, args);
         assert_eq!(status, Some(0), "{error}");
         let line = text
@@ -445,7 +448,7 @@ fn top_once_says_what_there_is_as_plain_text() {
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
-    let (status, text, _) = run(&place, &["--json", "top"]);
+    let (status, text, _) = run(&place, &["--json", "glasspane", "--servers"]);
     let overview: Value = serde_json::from_str(&text).unwrap();
     let fix = &overview["servers"][1];
     assert_eq!(
@@ -557,17 +560,17 @@ impl Terminal {
     }
 }
 
-fn top(place: &Place, args: &[&str]) -> Terminal {
-    let mut all = vec!["top", "--interval", "1"];
+fn glasspane(place: &Place, args: &[&str]) -> Terminal {
+    let mut all = vec!["glasspane", "--servers", "--interval", "1"];
     all.extend(args);
     Terminal::start(place.colibri_mcp(&all))
 }
 
 #[test]
-fn top_takes_keys_shows_changes_and_gives_the_terminal_back() {
+fn glasspane_takes_keys_shows_changes_and_gives_the_terminal_back() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
-    let mut terminal = top(&place, &[]);
+    let mut terminal = glasspane(&place, &[]);
     terminal.wait_for("q quit");
     assert!(terminal.is_raw());
     assert!(terminal.screen().contains("  fix "), "{}", terminal.screen());
@@ -592,7 +595,7 @@ fn top_takes_keys_shows_changes_and_gives_the_terminal_back() {
     terminal.press(b"q");
     assert_eq!(terminal.end(), Some(0));
     // Ctrl-C is a key like another.
-    let mut terminal = top(&place, &["--no-color"]);
+    let mut terminal = glasspane(&place, &["--no-color"]);
     terminal.wait_for("ready");
     for colour in ["\u{1b}[38;", "\u{1b}[48;"] {
         assert!(!terminal.written().contains(colour), "{:?}", terminal.written());
@@ -602,11 +605,11 @@ fn top_takes_keys_shows_changes_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn top_gives_the_terminal_back_on_signals() {
+fn glasspane_gives_the_terminal_back_on_signals() {
     let place = Place::of_fixture(&[], json!({}));
     let _daemon = place.start(&[]);
     for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
-        let terminal = top(&place, &[]);
+        let terminal = glasspane(&place, &[]);
         terminal.wait_for("q quit");
         kill(Pid::from_raw(terminal.child.id() as i32), signal).unwrap();
         assert_eq!(terminal.end(), Some(status));
@@ -614,10 +617,10 @@ fn top_gives_the_terminal_back_on_signals() {
 }
 
 #[test]
-fn top_says_that_the_daemon_is_gone_and_finds_the_next_one() {
+fn glasspane_says_that_the_daemon_is_gone_and_finds_the_next_one() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
-    let mut terminal = top(&place, &[]);
+    let mut terminal = glasspane(&place, &[]);
     terminal.wait_for("TRAIL (UTC)");
     daemon.kill();
     terminal.wait_for("NO NEWS: ");
@@ -627,7 +630,7 @@ fn top_says_that_the_daemon_is_gone_and_finds_the_next_one() {
     assert_eq!(terminal.end(), Some(0));
     daemon.stop();
     // Without a daemon from the start it says so as every command does, and touches no terminal.
-    let (status, _, text) = run(&place, &["top"]);
+    let (status, _, text) = run(&place, &["glasspane", "--servers"]);
     assert_eq!((status, text.contains("not running")), (Some(69), true), "{text}");
 }
 

@@ -83,13 +83,16 @@ fn one_creates_another_claims_and_finishes_and_the_first_reads_the_result() {
         "{listed}"
     );
     let watching = thread::scope(|scope| {
-        let watching = scope.spawn(|| shown(&place, &["watch", "1"]));
+        let watching = scope.spawn(|| {
+            let output = place.colibri_mcp(&["watch", "tasks", "1"]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        });
         let mut other = daemon.quiet(LEGACY);
         colibri_tests::wait_for("somebody to watch", || {
             let watched = place
                 .trail()
                 .iter()
-                .any(|rec| rec["method"] == "colibri/watch-tasks" || rec["tool"] == "colibri/watch-tasks");
+                .any(|rec| rec["method"] == "colibri/watch" || rec["tool"] == "colibri/watch");
             watched.then_some(())
         });
         let claimed = ok(&mut other, "colibri_next_task", json!({}))["task"].take();
@@ -146,8 +149,8 @@ fn every_command_of_a_person_works() {
     let json = shown(&place, &["list", "--status", "failed", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["tasks"][0]["reason"], "cannot be");
-    let metrics = String::from_utf8(place.colibri_mcp(&["snapshot"]).output().unwrap().stdout).unwrap();
-    assert!(metrics.contains("1 failed, 1 cancelled"), "{metrics}");
+    let status = String::from_utf8(place.colibri_mcp(&["status"]).output().unwrap().stdout).unwrap();
+    assert!(status.contains("1 failed, 1 cancelled"), "{status}");
     daemon.stop();
 }
 
@@ -401,10 +404,10 @@ fn who_is_no_operator_watches_and_cancels_their_own_tasks_alone() {
     place.open_to_group();
     place.clients(&json!({ "others": { "gates": ["write"], "servers": {} } }).to_string());
     let daemon = place.start(&["--write"]);
-    let mut watching = place.stranger(&["tasks", "watch"]);
+    let mut watching = place.stranger(&["watch", "tasks"]);
     let mut watching = watching.stdout(std::process::Stdio::piped()).spawn().unwrap();
     colibri_tests::wait_for("somebody to watch", || {
-        let watched = |rec: &Value| rec["method"] == "colibri/watch-tasks" || rec["tool"] == "colibri/watch-tasks";
+        let watched = |rec: &Value| rec["method"] == "colibri/watch" || rec["tool"] == "colibri/watch";
         place.trail().iter().any(watched).then_some(())
     });
     shown(&place, &["create", "not theirs"]);
@@ -487,8 +490,8 @@ fn a_task_of_another_user_is_neither_claimed_nor_shown_nor_told_of() {
         };
         assert_eq!(said(1), said(99), "{tool}");
     }
-    let watched = place.stranger(&["tasks", "watch", "1"]).output().unwrap();
-    let not_there = place.stranger(&["tasks", "watch", "9"]).output().unwrap();
+    let watched = place.stranger(&["watch", "tasks", "1"]).output().unwrap();
+    let not_there = place.stranger(&["watch", "tasks", "9"]).output().unwrap();
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).replace(['1', '9'], "N");
     assert!(
         !watched.status.success() && said(&watched) == said(&not_there),
@@ -608,7 +611,7 @@ fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creat
         let id = waiting["id"].as_str().unwrap().to_owned();
         let listed = shown(&place, &["list"]);
         assert!(!listed.contains("Urgent"), "{listed}");
-        let approved = place.colibri_mcp(&["approve", &id]).output().unwrap();
+        let approved = place.colibri_mcp(&["approvals", "approve", &id]).output().unwrap();
         assert!(approved.status.success(), "{approved:?}");
         assert_eq!(asks.join().unwrap(), 3);
     });

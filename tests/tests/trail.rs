@@ -131,6 +131,7 @@ fn operator_methods() -> Vec<&'static str> {
         include_str!("../../colibri-mcpd/src/ops/agents.rs"),
         include_str!("../../colibri-mcpd/src/ops/costs.rs"),
         include_str!("../../colibri-mcpd/src/ops/operator.rs"),
+        include_str!("../../colibri-mcpd/src/ops/overview.rs"),
         include_str!("../../colibri-mcpd/src/ops/watch.rs"),
     ];
     let texts = sources.into_iter().flat_map(|source| source.split('"'));
@@ -154,6 +155,7 @@ fn params_of(method: &str) -> Value {
         }
         "logging/setLevel" => json!({ "level": "info" }),
         "subscriptions/listen" => json!({ "notifications": { "toolsListChanged": true } }),
+        "colibri/watch" => json!({ "topic": "notices" }),
         _ => json!({}),
     }
 }
@@ -183,9 +185,8 @@ fn every_method_of_both_eras_leaves_its_records() {
             let id = client.request(method, params_of(method));
             let streams = match (era, method) {
                 (Era::Modern, "subscriptions/listen") => Some("notifications/subscriptions/acknowledged"),
-                (_, "colibri/watch-tasks") => Some("colibri/watching-tasks"),
                 // Whoever runs a daemon without a client policy is its operator.
-                (_, "colibri/watch-notices") => Some("colibri/watching-notices"),
+                (_, "colibri/watch") => Some("colibri/watching"),
                 _ => None,
             };
             if let Some(begun) = streams {
@@ -609,7 +610,7 @@ fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
         let answer = client.ask("tools/call", json!({ "name": tool, "arguments": {} }));
         assert_eq!(code_of(&answer), Some("TRAIL_UNAVAILABLE"), "{tool}: {answer}");
     }
-    let output = place.colibri_mcp(&["servers"]).output().unwrap();
+    let output = place.colibri_mcp(&["status"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     fs::create_dir(place.trail_directory()).unwrap();
     client.call("colibri_list_tasks", json!({}));
@@ -812,16 +813,20 @@ impl Caller {
         );
         let page = place.path("page.html");
         let page = ["glasspane", "--html", page.to_str().unwrap(), "--replace"];
-        for shown in [&["top", "--once"][..], &["glasspane", "--once"], &["costs"], &page] {
+        for shown in [
+            &["glasspane", "--servers", "--once"][..],
+            &["glasspane", "--once"],
+            &["costs"],
+            &page,
+        ] {
             let output = place.colibri_mcp(shown).output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout);
             let words: Vec<_> = text.split_whitespace().collect();
             let says = words.join(" ").contains(why) || !shown.contains(&"--once");
             assert!(output.status.success() && says, "{shown:?}: {output:?}");
         }
-        // As top asks for it, again and again.
-        modern.request("colibri/overview", json!({ "every_ms": 100 }));
-        modern.notification("colibri/overview");
+        // As glasspane asks for it, again and again.
+        assert!(modern.ask("colibri/overview", json!({ "tail": 10 }))["result"].is_object());
         let doctor = place.colibri_mcp(&["doctor", "--json"]).output().unwrap();
         let facts: Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let room = "the trail has room to be written";
@@ -859,7 +864,10 @@ impl Caller {
 /// A metric without labels, as its socket serves it: that is no call, and needs no record.
 fn metric(place: &Place, name: &str) -> String {
     let socket = place.path("metrics.sock");
-    let output = place.colibri_mcp(&["metrics", "--metrics-socket"]).arg(socket).output();
+    let output = place
+        .colibri_mcp(&["status", "--metrics", "--metrics-socket"])
+        .arg(socket)
+        .output();
     let output = output.unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

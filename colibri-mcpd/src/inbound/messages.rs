@@ -409,7 +409,7 @@ impl ClientMessages {
             Method::Initialize | Method::Discover if !self.sees_its_server() => {
                 let only = self.client.session.only().map_or("", |only| &**only);
                 let message = format!(
-                    "there is no server \"{}\" that you may see: colibri-mcp servers lists those there are",
+                    "there is no server \"{}\" that you may see: colibri-mcp status lists those there are",
                     brief(only, 40)
                 );
                 Err(RpcError::invalid_params(message))

@@ -42,7 +42,7 @@ struct TappedCall {
 /// Describes frames one after the other; knows from the questions whose the answers are.
 #[derive(Debug)]
 pub(super) struct Describer {
-    tap: Box<RawValue>,
+    watch: Box<RawValue>,
     most: usize,
     calls: BTreeMap<(u64, u64), TappedCall>,
 }
@@ -59,11 +59,11 @@ struct EnvelopeSummary<'a> {
 }
 
 impl Describer {
-    /// A describer for the tap whose request has this id, as JSON; it shows `most` bytes of a frame. `asked` are the
+    /// A describer for the watch whose request has this id, as JSON; it shows `most` bytes of a frame. `asked` are the
     /// calls in flight when it begins, by process and number.
-    pub(super) fn new(tap: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), TapCaller)>) -> Describer {
+    pub(super) fn new(watch: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), TapCaller)>) -> Describer {
         let mut describer = Describer {
-            tap: raw(tap),
+            watch: raw(watch),
             most,
             calls: BTreeMap::new(),
         };
@@ -126,7 +126,7 @@ impl Describer {
         let hidden = parsed.map_or(Cow::Borrowed(&*text), |json| hide_named(&text, json, 0));
         let (frame, cut) = limited(&redactor.redact(&hidden), self.most);
         let described = TapFrame {
-            tap: self.tap.clone(),
+            watch: self.watch.clone(),
             time: milliseconds(seen.time),
             direction: seen.direction,
             process: seen.process,

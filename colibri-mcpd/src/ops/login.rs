@@ -94,7 +94,7 @@ fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServ
     let rights = daemon.chain.rules.rights(client);
     let Some(server) = servers.get(id).filter(|_| rights.sees_any(id)) else {
         let id = brief(id, 64);
-        return Err(anyhow!("there is no server \"{id}\": colibri-mcp servers shows those there are").into());
+        return Err(anyhow!("there is no server \"{id}\": colibri-mcp status shows those there are").into());
     };
     let Some(account) = server.account(client.caller.uid) else {
         return Err(anyhow!("{id} is no server to log in to: it has a command, or headers with Authorization").into());

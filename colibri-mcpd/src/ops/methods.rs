@@ -1,7 +1,7 @@
 //! The table of the daemon's methods beyond MCP's.
 
 use super::method::{MethodEntry, MethodWork};
-use super::{agents, costs, create_task, login, operator, pins, watch, watch_tasks};
+use super::{agents, costs, create_task, login, operator, overview, pins, watch};
 use colibri_protocol::{RpcError, Version};
 use colibri_wire::Json;
 
@@ -15,10 +15,8 @@ const METHODS: &[MethodEntry] = &[
     MethodEntry::of::<pins::ListPins>(),
     MethodEntry::of::<pins::DiffPins>(),
     MethodEntry::of::<pins::AcceptPins>(),
-    MethodEntry::of::<watch::TapServer>(),
-    MethodEntry::of::<watch::OverviewMethod>(),
-    MethodEntry::of::<watch::WatchNotices>(),
-    MethodEntry::of::<watch_tasks::WatchTasks>(),
+    MethodEntry::of::<overview::OverviewMethod>(),
+    MethodEntry::of::<watch::WatchMethod>(),
     MethodEntry::of::<login::StartLogin>(),
     MethodEntry::of::<login::FinishLogin>(),
     MethodEntry::of::<login::LogoutMethod>(),

@@ -22,6 +22,7 @@ mod stream;
 mod sys;
 mod task_actor;
 mod watch;
+mod watch_messages;
 mod watch_notices;
 mod watch_tasks;
 pub(crate) mod witness;

@@ -1,21 +1,53 @@
-//! The state of everything at one time, for operators: what `colibri-mcp top` shows.
+//! `colibri/overview`: the state of everything at one time, for operators.
 
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use colibri_api::{CallCounts, CostDay, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
+use colibri_api::{CallCounts, CostDay, Overview, OverviewRequest, OverviewServer, Spender, TrailFacts, TrailRow};
 
+use serde_json::json;
+
+use super::method::{DaemonMethod, MethodCall, check_operator};
 use super::status::milliseconds;
 use super::sys;
 use crate::daemon::Daemon;
 use crate::policy::{Caller, Gate};
-use crate::relay::{COLIBRI, CounterSnapshot, Recorder};
+use crate::relay::{COLIBRI, CallOutcome, CounterSnapshot, Recorder};
 use crate::servers::Viewer;
-use colibri_protocol::Feature;
+use colibri_protocol::{Feature, RpcError};
 use colibri_trail::{self as trail, RecordView};
 
 /// The most people, and the most agents, that are told to have spent.
 const MOST_SPENDERS: usize = 100;
+
+/// The most records of the trail in an overview.
+const MAX_TAIL: u64 = 200;
+
+/// `colibri/overview`.
+pub(super) struct OverviewMethod;
+
+impl DaemonMethod for OverviewMethod {
+    const NAME: &'static str = "colibri/overview";
+    const UNRECORDED: bool = true;
+    type Parameters = OverviewRequest;
+
+    fn check(asked: &OverviewRequest) -> Result<(), RpcError> {
+        match asked.tail {
+            0..=MAX_TAIL => Ok(()),
+            _ => Err(RpcError::invalid_params(format!("params.tail must be 0 to {MAX_TAIL}"))),
+        }
+    }
+
+    fn start(asked: OverviewRequest, request: MethodCall) {
+        if let Err(failure) = check_operator(&request.daemon, &request.call.client) {
+            return request.finish(CallOutcome::Failed(failure));
+        }
+        request.finish_blocking(move |daemon, call| {
+            let overview = json!(of(daemon, Some(call.client.caller.uid), asked.tail));
+            CallOutcome::result(overview.to_string().into_bytes())
+        });
+    }
+}
 
 /// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files:
 /// not for a thread that serves clients.
@@ -177,5 +209,22 @@ fn row_of(record: &RecordView<'_>) -> TrailRow {
         latency_ms: fields.latency_ms,
         event: text(&fields.event),
         details: fields.details.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::method::read_parameters;
+    use super::*;
+    use colibri_wire::Json;
+
+    #[test]
+    fn parameters_are_read_strictly() {
+        let read = |params: &str| read_parameters::<OverviewMethod>(Json::parse(params.as_bytes()).ok());
+        assert_eq!(read("{}").unwrap(), OverviewRequest::default());
+        assert_eq!(read(r#"{"tail":200}"#).unwrap(), OverviewRequest { tail: 200 });
+        for wrong in [r#"{"tail":201}"#, r#"{"tail":-1}"#, r#"{"tail":"1"}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use colibri_api::WatchLagged;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::frames::{notification, raw};
-use super::method::MethodCall;
+use super::method::{MethodCall, check_operator};
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
 use crate::relay::{CallOutcome, Chain, Client, SuspendedCall};
@@ -67,6 +68,21 @@ impl AnswerStream {
     /// Queues a message that is written already. `false`: the client is gone.
     pub(super) fn push(&self, message: &[u8]) -> bool {
         self.client.outbox.push(message)
+    }
+
+    /// Says that so many notifications were left out. `false`: the client is gone.
+    pub(super) fn tell_dropped(&self, dropped: Option<u64>) -> bool {
+        let watch = self.id();
+        self.send("colibri/dropped", &WatchLagged { watch, dropped })
+    }
+
+    /// Ends the stream if its client is no operator any more: the right can be taken away. `true`: it has.
+    pub(super) fn ends_for_operators_alone(&self) -> bool {
+        let is_refused = check_operator(&self.daemon, &self.client).is_err();
+        if is_refused {
+            self.end("you are no operator any more");
+        }
+        is_refused
     }
 
     /// Ends the stream and says why.

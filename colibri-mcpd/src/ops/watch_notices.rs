@@ -1,17 +1,31 @@
-//! `colibri/watch-notices`: what happens, told to operators as it does.
+//! The topic `notices` of `colibri/watch`: what happens, told to operators as it does.
 
 use std::sync::Arc;
 
-use colibri_api::{Notice, NoticeNotification, NoticesLagged, NoticesSubscribed};
+use colibri_api::{Notice, NoticeNotification, Watching};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::method::check_operator;
+use super::method::{MethodCall, check_operator};
 use super::stream::AnswerStream;
+use crate::relay::CallOutcome;
 
-/// Streams notices, until somebody ends it.
-pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
-    if !stream.send("colibri/watching-notices", &NoticesSubscribed { watch: stream.id() }) {
+/// Begins to tell notices.
+pub(super) fn watch(request: MethodCall) {
+    if let Err(failure) = check_operator(&request.daemon, &request.call.client) {
+        return request.finish(CallOutcome::Failed(failure));
+    }
+    // From here on, so that nothing is missed that happens from now on.
+    let notices = request.daemon.notices.watch();
+    tokio::spawn(tell(AnswerStream::begin(request), notices));
+}
+
+async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
+    let begun = Watching {
+        watch: stream.id(),
+        ..Watching::default()
+    };
+    if !stream.send("colibri/watching", &begun) {
         return;
     }
     loop {
@@ -20,20 +34,17 @@ pub(super) async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>
             () = stream.held.over() => return,
             told = notices.recv() => told,
         };
-        if check_operator(&stream.daemon, &stream.client).is_err() {
-            return stream.end("you are no operator any more");
+        if stream.ends_for_operators_alone() {
+            return;
         }
         if !stream.has_room().await {
             return;
         }
-        let watch = stream.id();
         let goes_on = match told {
             Err(RecvError::Closed) => return stream.end("the daemon is ending"),
-            Err(RecvError::Lagged(notices)) => {
-                stream.send("colibri/notices-dropped", &NoticesLagged { watch, notices })
-            }
+            Err(RecvError::Lagged(notices)) => stream.tell_dropped(Some(notices)),
             Ok(notice) => {
-                let notice = Notice::clone(&notice);
+                let (watch, notice) = (stream.id(), Notice::clone(&notice));
                 stream.send("colibri/notice", &NoticeNotification { watch, notice })
             }
         };

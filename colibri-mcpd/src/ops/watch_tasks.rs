@@ -1,52 +1,48 @@
-//! `colibri/watch-tasks`: changes of tasks as they are made, for everybody of those they may see.
+//! The topic `tasks` of `colibri/watch`: changes of tasks as they are made, for everybody of those they may see.
 
 use std::sync::Arc;
 
-use colibri_api::{TaskChanged, TasksLagged, TasksSubscribed, WatchTasksRequest};
+use colibri_api::{TaskChanged, Watching};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::method::{DaemonMethod, MethodCall};
+use super::method::MethodCall;
 use super::stream::AnswerStream;
 use super::task_actor::TaskActor;
 use crate::board::TaskChange;
 use crate::relay::CallOutcome;
 use colibri_protocol::{Code, Failure};
 
-/// `colibri/watch-tasks`.
-pub(super) struct WatchTasks;
-
-impl DaemonMethod for WatchTasks {
-    const NAME: &'static str = "colibri/watch-tasks";
-    type Parameters = WatchTasksRequest;
-
-    fn start(asked: WatchTasksRequest, request: MethodCall) {
-        let wanted = asked.task;
-        tokio::spawn(async move {
-            // Subscribed before the task is read, so that no change is missed in between.
-            let changes = request.daemon.board.watch();
-            let (daemon, client) = (request.daemon.clone(), request.call.client.clone());
-            // The store is read: not on a thread that serves clients.
-            let read = tokio::task::spawn_blocking(move || {
-                let actor = TaskActor::of(&daemon, &client);
-                let one = |id| daemon.board.task(actor.doer(), id).map(|(task, _)| task);
-                wanted.map(one).transpose()
-            });
-            let refused = match read.await {
-                Ok(Ok(task)) => {
-                    let stream = AnswerStream::begin(request);
-                    let watch = stream.id();
-                    if stream.send("colibri/watching-tasks", &TasksSubscribed { watch, task }) {
-                        tell(stream, changes, wanted).await;
-                    }
-                    return;
-                }
-                Ok(Err(error)) => Failure::from(error),
-                Err(error) => Failure::new(Code::Internal, error.to_string()),
-            };
-            request.finish(CallOutcome::Failed(refused));
+/// Begins to tell changes of tasks, or of this task alone.
+pub(super) fn watch(wanted: Option<u64>, request: MethodCall) {
+    tokio::spawn(async move {
+        // Subscribed before the task is read, so that no change is missed in between.
+        let changes = request.daemon.board.watch();
+        let (daemon, client) = (request.daemon.clone(), request.call.client.clone());
+        // The store is read: not on a thread that serves clients.
+        let read = tokio::task::spawn_blocking(move || {
+            let actor = TaskActor::of(&daemon, &client);
+            let one = |id| daemon.board.task(actor.doer(), id).map(|(task, _)| task);
+            wanted.map(one).transpose()
         });
-    }
+        let refused = match read.await {
+            Ok(Ok(task)) => {
+                let stream = AnswerStream::begin(request);
+                let begun = Watching {
+                    watch: stream.id(),
+                    task,
+                    server: None,
+                };
+                if stream.send("colibri/watching", &begun) {
+                    tell(stream, changes, wanted).await;
+                }
+                return;
+            }
+            Ok(Err(error)) => Failure::from(error),
+            Err(error) => Failure::new(Code::Internal, error.to_string()),
+        };
+        request.finish(CallOutcome::Failed(refused));
+    });
 }
 
 async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, wanted: Option<u64>) {
@@ -59,14 +55,12 @@ async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, want
         if !stream.has_room().await {
             return;
         }
-        let watch = stream.id();
         let goes_on = match change {
             Err(RecvError::Closed) => return stream.end("the daemon is ending"),
             Err(RecvError::Lagged(changes)) => {
                 // To anybody else the number would say what others do.
                 let actor = TaskActor::of(&stream.daemon, &stream.client);
-                let changes = actor.doer().operator.then_some(changes);
-                stream.send("colibri/tasks-dropped", &TasksLagged { watch, changes })
+                stream.tell_dropped(actor.doer().operator.then_some(changes))
             }
             Ok(change) => {
                 let TaskChange { task, from } = &*change;
@@ -74,7 +68,7 @@ async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, want
                 if wanted.is_some_and(|wanted| wanted != task.id) || !stream.daemon.board.sees(actor.doer(), task) {
                     continue;
                 }
-                let (from, task) = (*from, task.clone());
+                let (watch, from, task) = (stream.id(), *from, task.clone());
                 stream.send("colibri/task", &TaskChanged { watch, from, task })
             }
         };

@@ -220,7 +220,7 @@ impl PendingApproval {
     pub fn notice(&self, token: &str) -> String {
         let seconds = self.until.saturating_duration_since(Instant::now()).as_secs();
         format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":0,"message":"the call waits for approval, at most {seconds} s: an operator other than its caller allows it with `colibri-mcp approve {id}`","_meta":{{"org.colibri/approval":"{id}"}}}}}}"#,
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":0,"message":"the call waits for approval, at most {seconds} s: an operator other than its caller allows it with `colibri-mcp approvals approve {id}`","_meta":{{"org.colibri/approval":"{id}"}}}}}}"#,
             id = self.id
         )
     }

@@ -40,7 +40,7 @@ impl UserConsent {
             Some(_) => "its entry was changed since you agreed to it",
             None => "you have not agreed to its entry yet",
         };
-        Some(format!("{why}: look at it, then colibri-mcp enable {server}"))
+        Some(format!("{why}: look at it, then colibri-mcp server enable {server}"))
     }
 }
 
@@ -54,7 +54,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("consent.json");
         let none = UserConsent::read(&path).unwrap();
-        assert!(none.refusal("git", "00").unwrap().contains("colibri-mcp enable git"));
+        assert!(
+            none.refusal("git", "00")
+                .unwrap()
+                .contains("colibri-mcp server enable git")
+        );
         std::fs::write(&path, r#"{"servers":{"git":"00"}}"#).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let consent = UserConsent::read(&path).unwrap();

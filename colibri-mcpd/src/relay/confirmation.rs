@@ -174,7 +174,7 @@ impl Chain {
             server = &*described.server,
             operation = &*described.operation,
             id = waiting.id,
-            "a call waits for `colibri-mcp approve`"
+            "a call waits for `colibri-mcp approvals approve`"
         );
         let token = call.parts.progress_token.clone();
         if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {

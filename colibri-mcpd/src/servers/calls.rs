@@ -45,7 +45,7 @@ impl HostedServer {
         let wait = breaker.admit().err()?.as_secs_f64().ceil();
         let failure = self.unavailable(format!("{}; your next trial is in {wait} s", breaker.reason()));
         Some(failure.advising(format!(
-            "call it again in {wait} s; an operator can see what is wrong: colibri-mcp servers"
+            "call it again in {wait} s; an operator can see what is wrong: colibri-mcp status"
         )))
     }
 

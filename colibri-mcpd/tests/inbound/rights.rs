@@ -160,7 +160,7 @@ async fn an_agent_of_an_operator_is_no_operator_and_has_no_method_of_ours() {
         "colibri/approve",
         "colibri/reload",
         "colibri/pins",
-        "colibri/tap",
+        "colibri/watch",
         "colibri/agents",
         "colibri/spawn-agent",
         "colibri/login",

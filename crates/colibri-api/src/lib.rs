@@ -18,8 +18,8 @@ pub mod schema;
 mod sentence;
 mod servers;
 mod status;
-mod tap;
 mod tasks;
+mod watch;
 
 pub use agents::{
     AgentEvent, AgentEventsRequest, AgentFacts, AgentInstance, AgentState, AgentsResponse, OneAgent, SpawnAgentRequest,
@@ -30,13 +30,13 @@ pub use costs::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 pub use http::{authority, check_header_name, check_url, is_header_value};
 pub use login::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
 pub use named::UnknownName;
-pub use notices::{Notice, NoticeEvent, NoticeNotification, NoticesLagged, NoticesSubscribed};
+pub use notices::{Notice, NoticeEvent, NoticeNotification};
 pub use operator::{
     Approval, ApprovalsResponse, BlockedServer, DecisionRequest, DecisionResponse, PinAcceptRequest, PinDiffRequest,
     PinDiffs, PinList, PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsRequest, ReloadResponse,
     RestartRequest, RestartResponse,
 };
-pub use overview::{CallCounts, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
+pub use overview::{CallCounts, Overview, OverviewRequest, OverviewServer, Spender, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode};
 pub use sentence::{first_sentence, written_sentence};
 pub use servers::{
@@ -44,9 +44,8 @@ pub use servers::{
     ServerTools, ServerTransport, Servers, UNBOUNDED_MOUNT, UnseenServer, others,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
-pub use tap::{Direction, OverviewRequest, StreamEnded, TapClient, TapFrame, TapLagged, TapRequest, Tapping};
 pub use tasks::{
     CreatedTask, NewTask, NextTask, OneTask, PERSON, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill,
-    SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, TasksLagged, TasksSubscribed, Timing,
-    WatchTasksRequest,
+    SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, Timing,
 };
+pub use watch::{Direction, StreamEnded, TapClient, TapFrame, WatchLagged, WatchRequest, WatchedServer, Watching};

@@ -39,13 +39,6 @@ pub struct Notice {
     pub facts: BTreeMap<String, Value>,
 }
 
-/// `colibri/watching-notices`, the first notification of `colibri/watch-notices`.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct NoticesSubscribed {
-    /// The id of the request, as it stands in every notification of it.
-    pub watch: Box<RawValue>,
-}
-
 /// `colibri/notice`: something happened.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NoticeNotification {
@@ -53,13 +46,4 @@ pub struct NoticeNotification {
     pub watch: Box<RawValue>,
     /// The subject.
     pub notice: Notice,
-}
-
-/// `colibri/notices-dropped`: more happened than was read.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct NoticesLagged {
-    /// The id of the request.
-    pub watch: Box<RawValue>,
-    /// The number of notices that were left out.
-    pub notices: u64,
 }

@@ -1,4 +1,4 @@
-//! The state of everything at one time, for operators: `colibri/overview`, which `colibri-mcp top` shows.
+//! The state of everything at one time, for operators: `colibri/overview`, which `colibri-mcp glasspane` shows.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,14 @@ use serde_json::Value;
 use crate::cost::CostMode;
 use crate::operator::Approval;
 use crate::servers::ServerState;
+
+/// The parameters of `colibri/overview`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverviewRequest {
+    /// The number of the trail's last records.
+    #[serde(default)]
+    pub tail: u64,
+}
 
 /// The answer to `colibri/overview`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -248,24 +248,6 @@ pub struct Schedules {
     pub schedules: Vec<Schedule>,
 }
 
-/// The parameters of `colibri/watch-tasks`: an operator is told of all tasks, anybody else of those they may see.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WatchTasksRequest {
-    /// Only this task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<u64>,
-}
-
-/// `colibri/watching-tasks`, the first notification.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct TasksSubscribed {
-    /// The id of the request, as it stands in every notification of it.
-    pub watch: Box<RawValue>,
-    /// The one task that is watched, as it is now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<Task>,
-}
-
 /// `colibri/task`: a task has changed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaskChanged {
@@ -276,16 +258,6 @@ pub struct TaskChanged {
     pub from: Option<TaskStatus>,
     /// The task after the change.
     pub task: Task,
-}
-
-/// `colibri/tasks-dropped`: changes came faster than they were read.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct TasksLagged {
-    /// The id of the request.
-    pub watch: Box<RawValue>,
-    /// The number of them, of whoever's tasks; told to operators alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changes: Option<u64>,
 }
 
 /// A skill.

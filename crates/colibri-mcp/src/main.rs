@@ -28,14 +28,9 @@ use commands::context::CommandContext;
 use connection::{DaemonAddress, DaemonConnection, Hello};
 use failure::CommandError;
 
-/// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
-///
-/// Without a command it is the bridge: an editor starts it as its MCP server,
-/// and it passes everything on to colibri-mcpd, the daemon that hosts the real
-/// servers. `colibri-mcp connect EDITOR` writes that into your editor's settings;
-/// `colibri-mcp demo` shows all of it at work.
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "colibri-mcp", version, verbatim_doc_comment, after_help = EXIT_CODES)]
+#[command(name = "colibri-mcp", version, about = ABOUT, long_about = None, help_template = HELP, after_help = EXIT_CODES)]
 struct Cli {
     /// The daemon's socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET].
     #[arg(long, global = true, value_name = "PATH")]
@@ -50,18 +45,23 @@ struct Cli {
     read_only: bool,
 
     /// Warns if the daemon's write gate is closed.
-    #[arg(long, env = "COLIBRI_MCP_WRITE", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "COLIBRI_MCP_WRITE", hide_env_values = true, value_parser = FalseyValueParser::new())]
     write: bool,
 
     /// Warns if the daemon's external-call gate is closed.
-    #[arg(long, env = "COLIBRI_MCP_EXTERNAL_CALL", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "COLIBRI_MCP_EXTERNAL_CALL", hide_env_values = true, value_parser = FalseyValueParser::new())]
     external_call: bool,
 
     /// Warns if the daemon's registry is another file.
-    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "COLIBRI_MCP_EXTERNAL_CONFIG",
+        hide_env_values = true
+    )]
     external_config: Option<PathBuf>,
 
-    /// Shows the client this server alone, under its own names: for a client, or an app, that knows one server.
+    /// Shows the client this server alone, under its own names.
     #[arg(long, value_name = "SERVER")]
     only: Option<String>,
 
@@ -69,22 +69,22 @@ struct Cli {
     command: Option<ClientCommand>,
 }
 
+const ABOUT: &str = "\
+The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
+Without a command it is the bridge that an editor starts; `colibri-mcp connect EDITOR` writes that into its settings.";
+
+// One screen: a long help text of the program or of a flag of its own would have clap break each flag into lines.
+const HELP: &str = "\
+{about}
+
+{usage-heading} {usage}
+
+{before-help}Options:
+{options}{after-help}";
+
 const EXIT_CODES: &str = "\
-Exit status:
-  0    done
-  1    the tool, or the daemon's rules, answered that the call failed: a closed gate,
-       policy, the tool's schema, a server that is not there now; the trail or a
-       proof does not hold; doctor: a fact does not hold
-  64   the command line is wrong
-  65   the daemon refused the request: no such server or tool, not for this user;
-       no such record or segment, not a proof, not a key
-  66   a file is not there
-  69   the daemon cannot be reached; a server that was added or enabled does not start
-  70   the daemon's answer cannot be understood
-  74   stdout or a file cannot be written, or a file not read
-  77   no permission to open the daemon's socket, or a file; refused by ssh-gate;
-       doctor --root without root
-  130  interrupted; the call was cancelled at the server";
+Exit status: 0 done; 1 it failed, or does not hold; 64 wrong command line; 65 refused; 66 no such
+file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp COMMAND --help` says more.";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -209,6 +209,8 @@ fn warnings(daemon: &DaemonFacts, wanted: &OpenGates, registry: Option<&Path>) -
 /// The command line. What a command does not use is not in its help.
 fn command_line() -> clap::Command {
     let all = unset_what_is_empty(Cli::command());
+    let groups = commands::grouped(&all);
+    let all = all.before_help(groups);
     let unused: Vec<clap::Arg> = all
         .get_arguments()
         .filter(|argument| argument.is_global_set())

@@ -215,7 +215,7 @@ rows! {
         "read it with colibri_get_task; what is under an old claim is not taken: claim the task again, or another"
     IntegrationUnavailable "INTEGRATION_UNAVAILABLE" 300 Result
         "the server does not run and cannot be started now"
-        "try again later; colibri-mcp servers shows its state and why"
+        "try again later; colibri-mcp status shows its state and why"
     ServerDied "SERVER_DIED" 301 Result
         "the server ended while the call was in flight; whether it had an effect is not known"
         "look at what the call would have changed before calling again"
@@ -224,7 +224,7 @@ rows! {
         "report it to the server's authors; other tools are not affected"
     ServerUnstartable "SERVER_UNSTARTABLE" 303 Result
         "the server cannot be started: its program, its jail or its entry is not as it must be"
-        "ask the operator to look at colibri-mcp servers; the reason is there"
+        "ask the operator to look at colibri-mcp status; the reason is there"
     ServerDenied "SERVER_DENIED" 304 Result
         "the server behind a URL wants to know who asks, or does not allow it to them (401, 403)"
         "run colibri-mcp login for the server where the message says so; else ask the operator for headers with the right to it"

@@ -241,7 +241,7 @@ pub(crate) fn introduced(ids: &[String], context: &CommandContext) -> Result<(),
     match dead.is_empty() {
         true => Ok(()),
         false => Err(CommandError::DeadServer(format!(
-            "{}; what starts then: colibri-mcp servers. To take one out: colibri-mcp remove NAME",
+            "{}; what starts then: colibri-mcp status. To take one out: colibri-mcp remove NAME",
             dead.join("; ")
         ))),
     }

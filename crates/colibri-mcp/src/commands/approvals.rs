@@ -1,7 +1,8 @@
-//! `colibri-mcp approvals`, `approve`, `deny` and `reload`: what operators do.
+//! `colibri-mcp approvals`: calls that wait for a person, and the answers to them; and `colibri-mcp reload`.
 
 use std::io::{self, IsTerminal};
 
+use clap::Subcommand;
 use serde_json::json;
 
 use super::context::CommandContext;
@@ -9,6 +10,26 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_api::{Approval, ApprovalsResponse, DecisionRequest, DecisionResponse, ReloadResponse};
 use colibri_text::visible;
+
+/// The action.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// Shows the calls that wait
+    List,
+    /// Lets a waiting call be made
+    Approve(Decide),
+    /// Refuses a waiting call
+    Deny(Decide),
+}
+
+/// Runs the command.
+pub(crate) fn run(command: Option<&ApprovalsCommand>, context: &CommandContext) -> Result<(), CommandError> {
+    match command {
+        None | Some(ApprovalsCommand::List) => list(context),
+        Some(ApprovalsCommand::Approve(call)) => decide(call, true, context),
+        Some(ApprovalsCommand::Deny(call)) => decide(call, false, context),
+    }
+}
 
 /// The call that is decided about.
 #[derive(Debug, clap::Args)]
@@ -18,7 +39,7 @@ pub(crate) struct Decide {
 }
 
 /// Lists the calls that wait.
-pub(crate) fn list(context: &CommandContext) -> Result<(), CommandError> {
+fn list(context: &CommandContext) -> Result<(), CommandError> {
     let (waiting, raw): (ApprovalsResponse, _) = context.ask("colibri/approvals", &json!({}))?;
     context.print(&raw, || {
         show(
@@ -77,7 +98,7 @@ fn arguments(arguments: &str, width: usize) -> String {
 }
 
 /// Approves or denies a call.
-pub(crate) fn decide(decide: &Decide, approve: bool, context: &CommandContext) -> Result<(), CommandError> {
+fn decide(decide: &Decide, approve: bool, context: &CommandContext) -> Result<(), CommandError> {
     if approve && context.place.private && !io::stdin().is_terminal() {
         return Err(CommandError::Refused(
             "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \

@@ -22,7 +22,7 @@ use colibri_text::{visible, visible_lines};
 /// The tool, and its arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallToolArguments {
-    /// The server's id, as `colibri-mcp servers` shows it; `colibri` for Colibri's own tools
+    /// The server's id, as `colibri-mcp status` shows it; `colibri` for Colibri's own tools
     server: String,
     /// The tool's name, as `colibri-mcp tools SERVER` shows it
     tool: String,

@@ -1,4 +1,4 @@
-//! `colibri-mcp login` and `logout`: a person's login at a server behind a URL.
+//! `colibri-mcp login`: a person's login at a server behind a URL, and its end.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ const MAX_BROWSERS: usize = 64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoginArguments {
-    /// The server, as `colibri-mcp servers` shows it
+    /// The server, as `colibri-mcp status` shows it
     server: String,
     /// A scope to request beside those that the server names
     #[arg(long = "scope", value_name = "SCOPE")]
@@ -30,16 +30,16 @@ pub(crate) struct LoginArguments {
     /// Read an ID token of the entry's identity provider from standard input, in place of asking for consent
     #[arg(long)]
     id_token: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Logout {
-    /// The server, as `colibri-mcp servers` shows it
-    server: String,
+    /// Forget the login instead, and have its issuer take its tokens back
+    #[arg(long, conflicts_with_all = ["scopes", "id_token"])]
+    forget: bool,
 }
 
 impl LoginArguments {
     pub(crate) fn run(&self, context: &CommandContext) -> Result<(), CommandError> {
+        if self.forget {
+            return self.log_out(context);
+        }
         let id_token = self.id_token.then(line).transpose()?;
         let asked = LoginStartRequest {
             server: self.server.clone(),
@@ -68,10 +68,8 @@ impl LoginArguments {
         let (done, raw) = context.ask::<LoggedIn>("colibri/login-finish", &LoginFinishRequest { address })?;
         context.print(&raw, || said(&done))
     }
-}
 
-impl Logout {
-    pub(crate) fn run(&self, context: &CommandContext) -> Result<(), CommandError> {
+    fn log_out(&self, context: &CommandContext) -> Result<(), CommandError> {
         let asked = LogoutRequest {
             server: self.server.clone(),
         };

@@ -13,27 +13,22 @@ pub(crate) mod definition_tables;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod door;
-pub(crate) mod enable;
 pub(crate) mod glasspane;
 pub(crate) mod import;
 pub(crate) mod login;
-pub(crate) mod metrics;
 pub(crate) mod missing;
-pub(crate) mod notices;
 pub(crate) mod pin;
 pub(crate) mod remove;
 mod screen;
-pub(crate) mod servers;
+pub(crate) mod server;
 pub(crate) mod signals;
-pub(crate) mod snapshot;
 pub(crate) mod ssh_gate;
 pub(crate) mod status;
-pub(crate) mod tap;
 pub(crate) mod tasks;
 pub(crate) mod tool_list;
 pub(crate) mod tools;
-pub(crate) mod top;
 pub(crate) mod trail;
+pub(crate) mod watch;
 
 use std::process::ExitCode;
 
@@ -44,52 +39,9 @@ use crate::integration::Integration;
 use crate::{private, terminal};
 use context::CommandContext;
 
-/// The commands of `colibri-mcp`.
+/// The commands of `colibri-mcp`, group by group as the help shows them ([`GROUPS`]).
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Shows the daemon: version, gates, servers, limits
-    Status,
-    /// Shows the hosted servers and their processes
-    Servers,
-    /// Lists the tools, all or those of one server
-    Tools(tools::ToolsArguments),
-    /// Calls a tool
-    Call(call::CallToolArguments),
-    /// Lists servers' prompts, or gets one
-    Prompts(definition_tables::Prompts),
-    /// Lists servers' resources, or reads one
-    Resources(definition_tables::Resources),
-    /// Lists, creates, claims, ends and watches tasks
-    Tasks(tasks::TasksArguments),
-    /// Runs agents, shows what they do, and ends them
-    #[command(subcommand)]
-    Agent(agent::AgentCommand),
-    /// Shows all that an assistant is told of the daemon in one call
-    Snapshot,
-    /// Shows, verifies and keeps the trail: the record of every call
-    Trail(trail::TrailArguments),
-    /// Shows what calls, lists of tools and agents' models cost
-    Costs(costs::CostsArguments),
-    /// Shows the daemon's metrics, as Prometheus reads them
-    Metrics(metrics::MetricsArguments),
-    /// Shows, as they pass, the messages between the daemon and a server (operators)
-    Tap(tap::TapArguments),
-    /// Shows servers, calls, waiting approvals and the trail, and goes on doing so (operators)
-    Top(screen::ScreenArguments),
-    /// Shows agents, the calls they make, the servers and jails behind them, and goes on doing so
-    Glasspane(glasspane::GlasspaneArguments),
-    /// Shows the calls that wait for a person (operators)
-    Approvals,
-    /// Shows, as it happens, what somebody may want to know: ended tasks, waiting calls, errors (operators)
-    Notices,
-    /// Lets a waiting call be made (operators)
-    Approve(approvals::Decide),
-    /// Refuses a waiting call (operators)
-    Deny(approvals::Decide),
-    /// Shows and approves what servers say of their tools (operators)
-    Pin(pin::PinArguments),
-    /// Has the daemon read its registry and client policy again (operators)
-    Reload,
     /// Adds a server: a command, what npx or uvx would run, or a url
     ///
     /// What a runner would fetch is installed once, in its exact version, into a directory of the server's own, and the
@@ -102,18 +54,51 @@ pub(crate) enum ClientCommand {
     Import(import::ImportArguments),
     /// Removes a server: its entry, what was installed for it, and its secrets
     Remove(remove::RemoveArguments),
-    /// Enables a server that was disabled, or that was edited since you agreed to it
-    Enable(enable::EnableArguments),
-    /// Keeps a server in the registry, but offers it to nobody
-    Disable(enable::EnableArguments),
-    /// Ends a server's processes; its next call starts it again (operators)
-    Restart(enable::Restart),
-    /// Logs you in to a server behind a URL
+    /// Logs you in to a server behind a URL, or out of it
     Login(login::LoginArguments),
-    /// Forgets your login to a server behind a URL
-    Logout(login::Logout),
     /// Writes into an editor's settings that it starts the bridge
     Connect(connect::ConnectArguments),
+    /// Starts a private daemon, shows it at work, and cleans up; `demo agent` runs an agent
+    Demo(demo::DemoArguments),
+    /// Lists the tools, all or those of one server
+    Tools(tools::ToolsArguments),
+    /// Calls a tool
+    Call(call::CallToolArguments),
+    /// Lists servers' prompts, or gets one
+    Prompts(definition_tables::Prompts),
+    /// Lists servers' resources, or reads one
+    Resources(definition_tables::Resources),
+    /// Shows the daemon and its servers: version, gates, states, processes, limits, metrics
+    Status(status::StatusArguments),
+    /// Shows agents, calls, servers and jails on a screen that goes on, or writes a page of a day
+    Glasspane(glasspane::GlasspaneArguments),
+    /// Shows notices, changes of tasks, or the messages of a server, as they happen
+    #[command(subcommand)]
+    Watch(watch::WatchCommand),
+    /// Shows what calls, lists of tools and agents' models cost
+    Costs(costs::CostsArguments),
+    /// Shows, verifies and keeps the trail: the record of every call
+    Trail(trail::TrailArguments),
+    /// Shows, approves and denies the calls that wait for a person (operators)
+    #[command(subcommand_required = false)]
+    Approvals {
+        #[command(subcommand)]
+        command: Option<approvals::ApprovalsCommand>,
+    },
+    /// Shows and approves what servers say of their tools (operators)
+    Pin(pin::PinArguments),
+    /// Runs agents, shows what they do, and ends them
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
+    /// Lists, creates, claims and ends tasks
+    Tasks(tasks::TasksArguments),
+    /// Enables, disables or restarts a server
+    #[command(subcommand)]
+    Server(server::ServerCommand),
+    /// Has the daemon read its registry and client policy again (operators)
+    Reload,
+    /// Checks what must hold for jailed servers to run, and says what to do
+    Doctor(doctor::DoctorArguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
     ///
     /// It is the forced command of a key in authorized_keys, so that an editor on another machine can use this
@@ -125,25 +110,23 @@ pub(crate) enum ClientCommand {
     /// `colibri-mcp tools [SERVER] [--json]`, the program's name with or without an absolute path. No shell reads it.
     /// Everything else is refused with exit status 77. `ssh-gate --read-only` keeps both gates closed for the key, and
     /// `ssh-gate --socket PATH` chooses the daemon; the other side can choose neither.
-    #[command(verbatim_doc_comment)]
+    #[command(verbatim_doc_comment, hide = true)]
     SshGate,
-    /// Starts a private daemon, shows it at work, and cleans up; `demo agent` runs an agent
-    Demo(demo::DemoArguments),
-    /// Checks what must hold for jailed servers to run, and says what to do
-    Doctor(doctor::DoctorArguments),
     /// Runs a program in an agent's jail, with its model behind the relay
     ///
     /// Listens on loopback, tells the program by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL (unless
     /// they are set), and passes bytes to the model relay's socket: COLIBRI_MODEL_SOCKET, else model.sock beside
     /// COLIBRI_MCP_SOCKET, else /var/run/colibri/model.sock. Signals are passed on, and the program's exit status is
     /// the command's.
+    #[command(hide = true)]
     Door(door::DoorArguments),
     /// Is an MCP server of our own, on stdio, that reaches something outside
     ///
     /// The daemon starts it by an entry of the registry, with its contract: see docs/integrations.md.
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Integration(Integration),
     /// Prints a completion script for a shell
+    #[command(hide = true)]
     Completions(completions::CompletionsArguments),
     /// Starts the user's own daemon: what a bridge or a command starts for it
     #[command(hide = true)]
@@ -159,6 +142,39 @@ pub(crate) enum ClientCommand {
     DemoAgent,
 }
 
+/// The commands that people type, by what they want to do, in the order of [`ClientCommand`].
+const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "Set up servers and editors",
+        &["add", "import", "remove", "login", "connect", "demo"],
+    ),
+    ("Use what servers offer", &["tools", "call", "prompts", "resources"]),
+    (
+        "See what goes on, and what went on",
+        &["status", "glasspane", "watch", "costs", "trail"],
+    ),
+    ("Decide what may be called", &["approvals", "pin"]),
+    ("Have agents work", &["agent", "tasks"]),
+    ("Operate the service", &["server", "reload", "doctor"]),
+];
+
+/// The commands with what they do, in their groups, for the help.
+pub(crate) fn grouped(all: &clap::Command) -> String {
+    let mut text = String::new();
+    for (title, names) in GROUPS {
+        text.push_str(&format!("{title}:\n"));
+        for name in names {
+            let about = all.find_subcommand(name).and_then(clap::Command::get_about);
+            text.push_str(&format!(
+                "  {name:<10} {}\n",
+                about.map(ToString::to_string).unwrap_or_default()
+            ));
+        }
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
 impl ClientCommand {
     /// Runs the command. `command_line` is all that the program takes.
     pub(crate) fn run(
@@ -167,39 +183,29 @@ impl ClientCommand {
         command_line: impl FnOnce() -> clap::Command,
     ) -> Result<ExitCode, CommandError> {
         match self {
-            ClientCommand::Status => status::run(context)?,
-            ClientCommand::Servers => servers::run(context)?,
+            ClientCommand::Add(arguments) => return add::run(&arguments, context),
+            ClientCommand::Import(arguments) => return import::run(&arguments, context),
+            ClientCommand::Remove(arguments) => remove::run(&arguments, context)?,
+            ClientCommand::Login(login) => login.run(context)?,
+            ClientCommand::Connect(arguments) => connect::run(&arguments, context)?,
+            ClientCommand::Demo(arguments) => demo::run(&arguments)?,
             ClientCommand::Tools(arguments) => tools::run(&arguments, context)?,
             ClientCommand::Call(arguments) => call::run(&arguments, context)?,
             ClientCommand::Prompts(arguments) => definition_tables::prompts(&arguments, context)?,
             ClientCommand::Resources(arguments) => definition_tables::resources(&arguments, context)?,
-            ClientCommand::Tasks(arguments) => tasks::run(&arguments, context)?,
-            ClientCommand::Agent(command) => return agent::run(&command, context),
-            ClientCommand::Snapshot => snapshot::run(context)?,
-            ClientCommand::Trail(arguments) => return trail::run(&arguments, context),
-            ClientCommand::Costs(arguments) => costs::run(&arguments, context)?,
-            ClientCommand::Metrics(arguments) => metrics::run(&arguments, context)?,
-            ClientCommand::Tap(arguments) => tap::run(&arguments, context)?,
-            ClientCommand::Top(arguments) => return top::run(&arguments, context),
+            ClientCommand::Status(arguments) => status::run(&arguments, context)?,
             ClientCommand::Glasspane(arguments) => return glasspane::run(&arguments, context),
-            ClientCommand::Approvals => approvals::list(context)?,
-            ClientCommand::Notices => notices::run(context)?,
-            ClientCommand::Approve(decide) => approvals::decide(&decide, true, context)?,
-            ClientCommand::Deny(decide) => approvals::decide(&decide, false, context)?,
+            ClientCommand::Watch(topic) => watch::run(&topic, context)?,
+            ClientCommand::Costs(arguments) => costs::run(&arguments, context)?,
+            ClientCommand::Trail(arguments) => return trail::run(&arguments, context),
+            ClientCommand::Approvals { command } => approvals::run(command.as_ref(), context)?,
             ClientCommand::Pin(arguments) => return pin::run(&arguments, context),
+            ClientCommand::Agent(command) => return agent::run(&command, context),
+            ClientCommand::Tasks(arguments) => tasks::run(&arguments, context)?,
+            ClientCommand::Server(command) => server::run(&command, context)?,
             ClientCommand::Reload => approvals::reload(context)?,
-            ClientCommand::Add(arguments) => return add::run(&arguments, context),
-            ClientCommand::Import(arguments) => return import::run(&arguments, context),
-            ClientCommand::Remove(arguments) => remove::run(&arguments, context)?,
-            ClientCommand::Enable(arguments) => enable::run(&arguments, true, context)?,
-            ClientCommand::Disable(arguments) => enable::run(&arguments, false, context)?,
-            ClientCommand::Restart(arguments) => enable::restart(&arguments, context)?,
-            ClientCommand::Login(login) => login.run(context)?,
-            ClientCommand::Logout(logout) => logout.run(context)?,
-            ClientCommand::Connect(arguments) => connect::run(&arguments, context)?,
-            ClientCommand::SshGate => return ssh_gate::run(context),
-            ClientCommand::Demo(arguments) => demo::run(&arguments)?,
             ClientCommand::Doctor(arguments) => return doctor::run(&arguments, context),
+            ClientCommand::SshGate => return ssh_gate::run(context),
             ClientCommand::Door(arguments) => return door::run(&arguments),
             ClientCommand::Integration(integration) => return integration.run(),
             ClientCommand::Completions(arguments) => completions::run(&arguments, &command_line())?,
@@ -214,5 +220,20 @@ impl ClientCommand {
             ClientCommand::DemoAgent => return demo::agent::program::run(context),
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_that_people_type_is_in_one_group_and_in_its_order() {
+        let all = ClientCommand::augment_subcommands(clap::Command::new("colibri-mcp"));
+        let visible = all.get_subcommands().filter(|command| !command.is_hide_set());
+        let visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(visible, grouped);
+        assert!(visible.len() <= 24, "{visible:?}");
     }
 }

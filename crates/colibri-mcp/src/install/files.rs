@@ -2,7 +2,7 @@
 //!
 //! `installed.json` in the prefix says which package it is, by which hash of its archive, and the hash of all files as they
 //! were after the installation. Archives are checked by npm(1), pip(1) or by us while they are installed; the files when
-//! consent is given anew: `colibri-mcp enable`.
+//! consent is given anew: `colibri-mcp server enable`.
 
 use std::fs;
 use std::io::Read as _;

@@ -119,7 +119,7 @@ pub(crate) fn plan(
     if proposal.disabled {
         members.push(("disabled".to_owned(), Value::Bool(true)));
         plan.notes.push(format!(
-            "it is turned off where it comes from, and so it is here: colibri-mcp enable {id}"
+            "it is turned off where it comes from, and so it is here: colibri-mcp server enable {id}"
         ));
     }
     plan.entry = Value::Object(members);

@@ -40,7 +40,7 @@ pub(super) const TABLE: &[DoctorCheck] = &[
         name: "you agreed to each of its servers as it stands there",
         sight: Sight::Everywhere,
         check: agreed,
-        remedy: "look at the entry, then: colibri-mcp enable NAME; until then it is not served",
+        remedy: "look at the entry, then: colibri-mcp server enable NAME; until then it is not served",
     },
     DoctorCheck {
         name: "the state directory is yours, and outlives a boot",

@@ -73,10 +73,7 @@ impl GlasspaneFeed {
 pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> Result<GlasspaneState, CommandError> {
     let (agents, _) = connection.ask::<AgentsResponse>("colibri/agents", &json!({}))?;
     let (servers, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
-    let asked = OverviewRequest {
-        every_ms: None,
-        tail: TAIL,
-    };
+    let asked = OverviewRequest { tail: TAIL };
     let overview = match connection.ask::<Overview>("colibri/overview", &asked) {
         Ok((overview, _)) => Some(overview),
         // Who is no operator sees the agents, and not the calls.

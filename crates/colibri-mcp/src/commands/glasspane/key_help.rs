@@ -17,6 +17,7 @@ pub(super) fn help() -> Vec<StyledLine> {
         ("Enter", "all about the chosen agent, with its events"),
         ("s", "start an agent: it takes the next task that fits it"),
         ("x", "stop the chosen agent, after a question"),
+        ("t", "the servers, and back (operators)"),
         ("r", "news now"),
         ("?", "this"),
         ("q, Esc", "back; from the list: end"),

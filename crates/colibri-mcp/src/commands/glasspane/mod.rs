@@ -1,9 +1,10 @@
-//! `colibri-mcp glasspane`: agents, the calls they make, the servers and jails behind them.
+//! `colibri-mcp glasspane`: agents, the calls they make, the servers and jails behind them; and all servers.
 
 mod feed;
 mod html;
 mod key_help;
 mod model;
+mod servers;
 mod snapshot;
 mod view;
 
@@ -16,18 +17,29 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::Rect;
 use serde_json::value::to_raw_value;
 
+use colibri_api::OverviewRequest;
+use colibri_protocol::Code;
+
 use super::context::CommandContext;
 use super::screen::{self, Screen};
+use crate::connection::RequestError;
 use crate::failure::CommandError;
 use feed::{FeedOrder, GlasspaneFeed, look};
 use model::{FeedEvent, GlasspaneModel, GlasspaneState};
+use servers::ServersPane;
 use snapshot::GlasspaneSnapshot;
 use view::{GlasspaneView, Looking, draw, plain};
+
+/// Records of the trail in the servers' view as one plain text.
+const TAIL_ONCE: u64 = 10;
 
 /// The form and place of the display.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct GlasspaneArguments {
+    /// Begins with the servers: calls, latencies, errors, approvals, the trail (operators); the key t does so, too
+    #[arg(long, conflicts_with = "html")]
+    servers: bool,
     #[command(flatten)]
     screen: screen::ScreenArguments,
     #[command(flatten)]
@@ -39,9 +51,14 @@ pub(crate) fn run(arguments: &GlasspaneArguments, context: &CommandContext) -> R
     if let Some(file) = &arguments.html.html {
         return html::run(&arguments.html, file, context);
     }
+    let begins_with_servers = arguments.servers;
     let arguments = &arguments.screen;
     if context.json || arguments.prints_once() {
-        return once(context).map(|()| ExitCode::SUCCESS);
+        return match begins_with_servers {
+            true => servers_once(context),
+            false => once(context),
+        }
+        .map(|()| ExitCode::SUCCESS);
     }
     let (orders, ordered) = channel();
     let mut feed = GlasspaneFeed {
@@ -54,6 +71,8 @@ pub(crate) fn run(arguments: &GlasspaneArguments, context: &CommandContext) -> R
     let pane = GlasspaneScreen {
         model: GlasspaneModel::default(),
         view: GlasspaneView::new(arguments.has_colour(), true),
+        servers: ServersPane::new(arguments.has_colour()),
+        shows_servers: begins_with_servers,
         orders,
     };
     screen::show(pane, move |news| feed.listen(news))
@@ -64,6 +83,25 @@ fn once(context: &CommandContext) -> Result<(), CommandError> {
     let snapshot = to_raw_value(&GlasspaneSnapshot::of(&seen.agents, seen.time));
     let snapshot = snapshot.map_err(|error| CommandError::Machine(error.to_string()))?;
     context.print(&snapshot, || drawn(seen))
+}
+
+fn servers_once(context: &CommandContext) -> Result<(), CommandError> {
+    let asked = OverviewRequest { tail: TAIL_ONCE };
+    let (overview, raw) = context.ask("colibri/overview", &asked).map_err(explained)?;
+    context.print(&raw, || servers::once(overview, screen::width()))
+}
+
+/// The explanation for a user who is no operator.
+fn explained(failure: CommandError) -> CommandError {
+    match failure {
+        CommandError::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {
+            CommandError::Request(RequestError::Refused {
+                code,
+                message: format!("{message}; `colibri-mcp status` is for everybody"),
+            })
+        }
+        other => other,
+    }
 }
 
 /// Its present look, as plain text.
@@ -77,10 +115,12 @@ fn drawn(seen: GlasspaneState) -> String {
     plain(&model, screen::width())
 }
 
-/// The state, the view, and the channel for a person's orders.
+/// The state, the views, and the channel for a person's orders.
 struct GlasspaneScreen {
     model: GlasspaneModel,
     view: GlasspaneView,
+    servers: ServersPane,
+    shows_servers: bool,
     orders: Sender<FeedOrder>,
 }
 
@@ -111,19 +151,41 @@ impl Screen for GlasspaneScreen {
     type Event = FeedEvent;
 
     fn update(&mut self, heard: FeedEvent) {
+        if let FeedEvent::Seen(seen) = &heard {
+            match &seen.overview {
+                Some(overview) => self.servers.update(overview.clone()),
+                None if self.shows_servers => {
+                    self.model.said = Some("servers are shown to operators".to_owned());
+                    self.shows_servers = false;
+                }
+                None => {}
+            }
+        }
         self.model.update(heard);
     }
 
     fn trouble(&mut self, why: Option<String>) {
+        self.servers.trouble(why.clone());
         self.model.trouble = why;
     }
 
     fn draw(&mut self, area: Rect, buffer: &mut Buffer) {
-        draw(&self.model, &mut self.view, area, buffer);
+        match self.shows_servers {
+            true => self.servers.draw(area, buffer),
+            false => draw(&self.model, &mut self.view, area, buffer),
+        }
     }
 
     fn press(&mut self, key: KeyCode) -> ControlFlow<()> {
         self.model.said = None;
+        if self.shows_servers {
+            match key {
+                KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
+                KeyCode::Char('t') => self.shows_servers = false,
+                other => self.servers.press(other),
+            }
+            return ControlFlow::Continue(());
+        }
         match (&self.view.looking, key) {
             (Looking::Stop(id), KeyCode::Char('y')) => {
                 self.order(FeedOrder::Stop(id.clone()));
@@ -142,6 +204,10 @@ impl Screen for GlasspaneScreen {
             (Looking::Spawn, KeyCode::Down | KeyCode::Char('j') | KeyCode::Tab) => self.view.spawn.step(1),
             (Looking::Spawn, KeyCode::Up | KeyCode::Char('k') | KeyCode::BackTab) => self.view.spawn.step(-1),
             (Looking::Spawn, _) => {}
+            (Looking::List, KeyCode::Char('t')) => {
+                self.shows_servers = true;
+                self.order(FeedOrder::Refresh);
+            }
             (_, KeyCode::Char('r')) => self.order(FeedOrder::Refresh),
             (Looking::List, KeyCode::Char('s')) => self.view.looking = Looking::Spawn,
             (_, KeyCode::Char('x')) => {

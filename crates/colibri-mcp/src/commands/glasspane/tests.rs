@@ -85,6 +85,8 @@ fn pane(count: usize) -> (GlasspaneScreen, Receiver<FeedOrder>) {
     let mut pane = GlasspaneScreen {
         model: GlasspaneModel::default(),
         view: GlasspaneView::new(false, true),
+        servers: ServersPane::new(false),
+        shows_servers: false,
         orders,
     };
     pane.update(FeedEvent::Seen(Box::new(seen(count, true))));

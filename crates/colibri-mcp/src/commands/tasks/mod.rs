@@ -1,8 +1,7 @@
 //! `colibri-mcp tasks`: the board, as people use it.
 
 mod schedule;
-mod shown;
-mod watch;
+pub(crate) mod shown;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -108,8 +107,6 @@ enum TaskOrder {
     Schedule(schedule::CreateScheduleArguments),
     /// Shows your schedules, or deletes one; operators see all
     Schedules(schedule::ListSchedulesArguments),
-    /// Shows changes of your tasks as they are made; operators see all
-    Watch(watch::WatchArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -217,7 +214,6 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
         }
         TaskOrder::Schedule(create) => schedule::create(create, context),
         TaskOrder::Schedules(which) => schedule::list(which, context),
-        TaskOrder::Watch(arguments) => watch::run(arguments, context),
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn text_of(given: &str) -> Result<String, CommandError> {
 }
 
 /// The note on a task beside its status: its holder, the reason for which it waits, the reason of its end.
-pub(super) fn note(task: &Task) -> String {
+pub(crate) fn note(task: &Task) -> String {
     let mut notes = Vec::new();
     match (&task.claimed_session, task.claimed_by, &task.for_session) {
         (Some(session), ..) => notes.push(format!("agent's instance {session}")),
@@ -54,7 +54,7 @@ pub(super) fn origin(task: &Task) -> Option<String> {
 }
 
 /// A task's number, status and title.
-pub(super) fn line(task: &Task) -> String {
+pub(crate) fn line(task: &Task) -> String {
     let title = visible(&task.said.title);
     format!("{} [{}] {title}", task.id, task.said.status.name())
 }

@@ -1,4 +1,4 @@
-//! `colibri-mcp enable`, `disable` and `restart`.
+//! `colibri-mcp server`: a hosted server enabled, disabled or restarted.
 
 use std::slice;
 
@@ -8,10 +8,31 @@ use super::remove::no_server;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope, RegistryFile};
 use crate::owned_file::agree;
+use clap::Subcommand;
 use colibri_api::{RestartRequest, RestartResponse};
 use colibri_mcp::edit::{FileFormat, Value};
 use colibri_text::{counted, visible};
 use serde_json::json;
+
+/// The action.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServerCommand {
+    /// Enables a server that was disabled, or that was edited since you agreed to it
+    Enable(EnableArguments),
+    /// Keeps a server in the registry, but offers it to nobody
+    Disable(EnableArguments),
+    /// Ends a server's processes; its next call starts it again (operators)
+    Restart(Restart),
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &ServerCommand, context: &CommandContext) -> Result<(), CommandError> {
+    match command {
+        ServerCommand::Enable(arguments) => enable(arguments, true, context),
+        ServerCommand::Disable(arguments) => enable(arguments, false, context),
+        ServerCommand::Restart(arguments) => restart(arguments, context),
+    }
+}
 
 /// The server.
 #[derive(Debug, clap::Args)]
@@ -33,8 +54,8 @@ pub(crate) struct Restart {
     name: String,
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &EnableArguments, enable: bool, context: &CommandContext) -> Result<(), CommandError> {
+/// Enables a server, or disables it.
+fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -> Result<(), CommandError> {
     let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
     let RegistryFile { file, entries } = install::registered(&scope)?;
@@ -73,7 +94,7 @@ pub(crate) fn run(arguments: &EnableArguments, enable: bool, context: &CommandCo
 }
 
 /// Ends a server's processes.
-pub(crate) fn restart(arguments: &Restart, context: &CommandContext) -> Result<(), CommandError> {
+fn restart(arguments: &Restart, context: &CommandContext) -> Result<(), CommandError> {
     let asked = RestartRequest {
         server: arguments.name.clone(),
     };

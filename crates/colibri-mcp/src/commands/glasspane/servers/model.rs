@@ -66,7 +66,7 @@ pub(super) enum Latency {
 
 /// All that is known, and what happened before.
 #[derive(Debug, Default)]
-pub(super) struct TopModel {
+pub(super) struct ServersModel {
     pub(super) now: Option<Overview>,
     /// Earlier counters: the time, and what was counted by server.
     pub(super) before: VecDeque<(u64, BTreeMap<String, CallCounts>)>,
@@ -75,7 +75,7 @@ pub(super) struct TopModel {
     users: HashMap<u32, String>,
 }
 
-impl TopModel {
+impl ServersModel {
     /// Takes a new overview in.
     pub(super) fn update(&mut self, overview: Overview) {
         if let Some(old) = self.now.take() {
@@ -216,13 +216,13 @@ mod tests {
         .unwrap()
     }
 
-    fn line(model: &TopModel) -> ServerLine {
+    fn line(model: &ServersModel) -> ServerLine {
         model.lines(model.now.as_ref().unwrap(), Sort::Name).remove(0)
     }
 
     #[test]
     fn rates_and_latencies_are_of_the_last_while() {
-        let mut model = TopModel::default();
+        let mut model = ServersModel::default();
         model.update(overview(100_000, 100, json!([[0.001, 50], [1.0, 0], [null, 0]])));
         let first = line(&model);
         assert_eq!((first.rate, first.p95), (0.5, Some(Latency::Within(0.001))));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn counters_that_begin_anew_are_no_trouble() {
-        let mut model = TopModel::default();
+        let mut model = ServersModel::default();
         model.update(overview(100_000, 100, json!([[0.001, 50], [null, 0]])));
         model.update(overview(101_000, 101, json!([[0.001, 3], [null, 0]])));
         assert_eq!(line(&model).rate, 3.0);

@@ -1,4 +1,4 @@
-//! `colibri-mcp tap SERVER`: what the daemon and a server say to each other, as it passes.
+//! `colibri-mcp watch messages SERVER`: what the daemon and a server say to each other, as it passes.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use colibri_api::{Direction, StreamEnded, TapFrame, TapLagged, TapRequest, Tapping};
+use colibri_api::{Direction, StreamEnded, TapFrame, WatchRequest, WatchedServer, Watching};
 use nix::sys::signal::Signal;
 use serde_json::value::RawValue;
 
-use super::context::CommandContext;
-use super::signals::on_signals;
+use super::{lagged, print};
+use crate::commands::context::CommandContext;
+use crate::commands::signals::on_signals;
 use crate::connection::{RequestError, read};
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_text::visible;
+use colibri_text::{counted, visible};
 
-/// The longest time for the last lines once the tap is to end; standard output may be a pipe that nobody reads.
+/// The longest time for the last lines once the watch is to end; standard output may be a pipe that nobody reads.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// The server, and the length of the tap.
+/// The server, and how much of its messages is shown.
 #[derive(Debug, clap::Args)]
-pub(crate) struct TapArguments {
-    /// The server's id, as `colibri-mcp servers` shows it
+pub(crate) struct WatchMessagesArguments {
+    /// The server's id, as `colibri-mcp status` shows it
     server: String,
     /// Shows messages whole, not only their first 4 KiB
     #[arg(long)]
@@ -36,25 +37,25 @@ struct Counts {
     dropped: u64,
 }
 
-/// Runs the command until it is interrupted or the daemon ends it.
-pub(crate) fn run(arguments: &TapArguments, context: &CommandContext) -> Result<(), CommandError> {
+/// Runs the command. Its last line says how many messages were shown.
+pub(super) fn run(arguments: &WatchMessagesArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let canceller = connection.canceller()?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let told = interrupted.clone();
     on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |_| {
         told.store(true, Ordering::SeqCst);
-        // The daemon ends the tap with the connection.
+        // The daemon ends the watch with the connection.
         canceller.hang_up();
         std::thread::sleep(LAST_LINES);
         std::process::exit(0);
     })?;
-    let params = TapRequest {
+    let params = WatchRequest::Messages {
         server: arguments.server.clone(),
         full: arguments.full,
     };
     let mut counts = Counts::default();
-    let outcome = connection.listen("colibri/tap", &params, |_, name, params| {
+    let outcome = connection.listen("colibri/watch", &params, |_, name, params| {
         tell(name, params, context.json, &mut counts).map(ControlFlow::Continue)
     });
     let why = match outcome {
@@ -63,7 +64,7 @@ pub(crate) fn run(arguments: &TapArguments, context: &CommandContext) -> Result<
         }
         Err(failure) => return Err(failure),
         Ok(None) => return Ok(()),
-        Ok(Some(result)) => read::<StreamEnded>("colibri/tap", &result)?.ended,
+        Ok(Some(result)) => read::<StreamEnded>("colibri/watch", &result)?.ended,
     };
     eprintln!(
         "colibri-mcp: {}; {} messages shown, {} dropped",
@@ -74,33 +75,34 @@ pub(crate) fn run(arguments: &TapArguments, context: &CommandContext) -> Result<
     Ok(())
 }
 
-/// Shows what the daemon tells. What is said of the tap itself goes to stderr, so that stdout has frames alone; with
+/// Shows what the daemon tells. What is said of the watch itself goes to stderr, so that stdout has frames alone; with
 /// `json`, everything goes to stdout.
 fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Result<(), CommandError> {
     match name {
         "colibri/frame" => {
             counts.shown += 1;
-            if json {
-                return terminal::print(&colibri_text::json(params.get()));
-            }
-            terminal::print(&text(&read(name, params)?))
+            let text = if json {
+                String::new()
+            } else {
+                text(&read(name, params)?)
+            };
+            print(params, &text, json)
         }
         "colibri/dropped" => {
-            let TapLagged { frames, .. } = read(name, params)?;
-            counts.dropped += frames;
-            if json {
-                return terminal::print(&format!("{{\"dropped\":{frames}}}"));
-            }
-            terminal::print(&format!("-- {frames} messages passed faster than they could be shown"))
+            let (text, dropped) = lagged(params, "messages")?;
+            counts.dropped += dropped;
+            print(params, &text, json)
         }
-        "colibri/tapping" => {
-            let begun: Tapping = read(name, params)?;
-            let server = visible(&begun.server);
-            let state = begun.state;
+        "colibri/watching" => {
+            let Watching { server, .. } = read(name, params)?;
+            let Some(WatchedServer { id, state, processes }) = server else {
+                return Ok(());
+            };
             let text = format!(
-                "colibri-mcp: tapping {server} ({state}, {} processes); what people say through it is shown, and that \
-                 you look is on record; Ctrl-C ends it\n",
-                begun.processes
+                "colibri-mcp: watching {} ({state}, {}); what people say through it is shown, and that you look is on \
+                 record; Ctrl-C ends it\n",
+                visible(&id),
+                counted(processes, "process")
             );
             // Nobody has to read it.
             let _ = io::stderr().write_all(text.as_bytes());
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn a_frame_is_shown_with_both_ids_and_nothing_a_terminal_acts_on() {
         let frame: TapFrame = serde_json::from_value(json!({
-            "tap": 1, "time": 86_399_999_u64, "direction": "from-server", "process": 3, "pid": 41, "kind": "result",
+            "watch": 1, "time": 86_399_999_u64, "direction": "from-server", "process": 3, "pid": 41, "kind": "result",
             "id": 12, "client": { "connection": 7, "uid": 1001, "pid": null, "id": "a\u{1b}" }, "method": "tools/call",
             "tool": "echo\u{9b}", "length": 5000, "cut": true, "frame": "{\"x\":\"\u{1b}[2J\"}",
         }))

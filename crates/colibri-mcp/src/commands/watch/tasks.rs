@@ -1,48 +1,48 @@
-//! `colibri-mcp tasks watch`: changes of tasks as they are made.
+//! `colibri-mcp watch tasks`: changes of tasks as they are made.
 
 use std::ops::ControlFlow;
 
-use colibri_api::{StreamEnded, Task, TaskChanged, TaskStatus, TasksLagged, TasksSubscribed, WatchTasksRequest};
+use colibri_api::{Task, TaskChanged, TaskStatus, WatchRequest, Watching};
 use serde_json::value::RawValue;
 
-use super::shown::{line, note};
+use super::{explain_end, lagged, print};
 use crate::commands::context::CommandContext;
+use crate::commands::tasks::shown::{line, note};
 use crate::connection::read;
 use crate::failure::CommandError;
-use crate::terminal;
 use colibri_text::visible;
 
 /// The tasks to watch.
 #[derive(Debug, clap::Args)]
-pub(super) struct WatchArguments {
+pub(crate) struct WatchTasksArguments {
     /// Only this task, until it has ended
     task: Option<u64>,
 }
 
-/// Runs the command until it is interrupted, or the one task has ended.
-pub(super) fn run(arguments: &WatchArguments, context: &CommandContext) -> Result<(), CommandError> {
+/// Runs the command until the one task has ended, too.
+pub(super) fn run(arguments: &WatchTasksArguments, context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
-    let asked = WatchTasksRequest { task: arguments.task };
-    let ended = connection.listen("colibri/watch-tasks", &asked, |_, name, params| {
-        let told = tell(name, params, context.json)?;
-        let is_over = asked.task.is_some() && told.is_some_and(TaskStatus::has_ended);
-        Ok::<_, CommandError>(match is_over {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        })
-    })?;
-    if let Some(result) = ended {
-        let why = read::<StreamEnded>("colibri/watch-tasks", &result)?.ended;
-        eprintln!("colibri-mcp: {}", visible(&why));
-    }
-    Ok(())
+    let wanted = arguments.task;
+    let ended = connection.listen(
+        "colibri/watch",
+        &WatchRequest::Tasks { task: wanted },
+        |_, name, params| {
+            let told = tell(name, params, context.json)?;
+            let is_over = wanted.is_some() && told.is_some_and(TaskStatus::has_ended);
+            Ok::<_, CommandError>(match is_over {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        },
+    )?;
+    explain_end(ended.as_deref())
 }
 
-/// Shows what the daemon tells; where the task stands that it tells of.
+/// Shows what the daemon tells, and returns the status of the task that it tells of.
 fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>, CommandError> {
     let (text, status) = match name {
-        "colibri/watching-tasks" => {
-            let TasksSubscribed { task, .. } = read(name, params)?;
+        "colibri/watching" => {
+            let Watching { task, .. } = read(name, params)?;
             let Some(task) = task else { return Ok(None) };
             (shown(None, &task), Some(task.said.status))
         }
@@ -50,20 +50,10 @@ fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>,
             let TaskChanged { from, task, .. } = read(name, params)?;
             (shown(from, &task), Some(task.said.status))
         }
-        "colibri/tasks-dropped" => {
-            let TasksLagged { changes, .. } = read(name, params)?;
-            let count = changes.map_or_else(String::new, |changes| format!("{changes} "));
-            (
-                format!("-- {count}changes were made faster than they could be shown"),
-                None,
-            )
-        }
+        "colibri/dropped" => (lagged(params, "changes")?.0, None),
         _ => return Ok(None),
     };
-    match json {
-        true => terminal::print(&colibri_text::json(params.get()))?,
-        false => terminal::print(&text)?,
-    }
+    print(params, &text, json)?;
     Ok(status)
 }
 

@@ -1,4 +1,4 @@
-//! `colibri-mcp metrics`: what Prometheus would read.
+//! `colibri-mcp status --metrics`: what Prometheus would read.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::context::CommandContext;
+use crate::commands::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::visible_lines;
@@ -16,23 +16,15 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer that is read, bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// The socket at which the daemon serves metrics.
-#[derive(Debug, clap::Args)]
-pub(crate) struct MetricsArguments {
-    /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]
-    #[arg(long, value_name = "PATH")]
-    metrics_socket: Option<PathBuf>,
-}
-
-/// Runs the command.
-pub(crate) fn run(arguments: &MetricsArguments, context: &CommandContext) -> Result<(), CommandError> {
+/// Prints the metrics that the daemon serves at a socket, or beside its own.
+pub(super) fn print(socket: Option<PathBuf>, context: &CommandContext) -> Result<(), CommandError> {
     if context.json {
         return Err(CommandError::Usage(
             "metrics are text for Prometheus: there is no --json".to_owned(),
         ));
     }
     let beside = || context.place.socket.with_file_name("metrics.sock");
-    let socket = arguments.metrics_socket.clone().unwrap_or_else(beside);
+    let socket = socket.unwrap_or_else(beside);
     let text = read(&socket).map_err(|source| CommandError::Metrics { socket, source })?;
     terminal::print(visible_lines(text.trim_end()).as_ref())
 }

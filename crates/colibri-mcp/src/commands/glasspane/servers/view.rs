@@ -4,10 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use super::super::screen::{
+use super::model::{Latency, ServerLine, ServersModel, Sort};
+use crate::commands::screen::{
     BOLD, Palette, RowSelection, Rows, StyledLine, as_text, indented, said, text, to_the_right,
 };
-use super::model::{Latency, ServerLine, Sort, TopModel};
 use crate::terminal::{bytes, duration};
 use colibri_api::{ServerState, others};
 use colibri_text::counted;
@@ -25,7 +25,7 @@ const MAX_TOLD: usize = 4;
 
 /// The state of the view, chosen by the person or by the terminal.
 #[derive(Debug, Clone)]
-pub(super) struct TopView {
+pub(super) struct ServersView {
     /// The order of servers.
     pub sort: Sort,
     /// True if a person can press keys.
@@ -35,10 +35,10 @@ pub(super) struct TopView {
     palette: Palette,
 }
 
-impl TopView {
+impl ServersView {
     /// A view with nothing chosen.
-    pub(super) fn new(colour: bool, keys: bool) -> TopView {
-        TopView {
+    pub(super) fn new(colour: bool, keys: bool) -> ServersView {
+        ServersView {
             sort: Sort::Name,
             keys,
             chosen: RowSelection::default(),
@@ -57,7 +57,7 @@ impl TopView {
 }
 
 /// Draws everything into `area`.
-pub(super) fn draw(model: &TopModel, view: &mut TopView, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(model: &ServersModel, view: &mut ServersView, area: Rect, buffer: &mut Buffer) {
     let head = head(model, view, area.width);
     let servers = servers(model, view, area.width);
     let approvals = approvals(
@@ -118,8 +118,8 @@ pub(super) fn draw(model: &TopModel, view: &mut TopView, area: Rect, buffer: &mu
 }
 
 /// Everything as plain text: as many lines as there is to say, so wide.
-pub(super) fn plain(model: &TopModel, width: u16) -> String {
-    let mut view = TopView::new(false, false);
+pub(super) fn plain(model: &ServersModel, width: u16) -> String {
+    let mut view = ServersView::new(false, false);
     let records = model
         .now
         .as_ref()
@@ -137,7 +137,7 @@ pub(super) fn plain(model: &TopModel, width: u16) -> String {
     as_text(&buffer, area)
 }
 
-fn head(model: &TopModel, view: &TopView, width: u16) -> Vec<StyledLine> {
+fn head(model: &ServersModel, view: &ServersView, width: u16) -> Vec<StyledLine> {
     let mut lines = Vec::new();
     let bad = |lines: &mut Vec<StyledLine>, what: String| {
         lines.extend(indented(&what, 0, view.palette.bad(), width, MAX_TOLD))
@@ -192,7 +192,7 @@ const COLUMNS: [(&str, usize); 7] = [
 ];
 const STATE: usize = 12;
 
-fn servers(model: &TopModel, view: &mut TopView, width: u16) -> Rows {
+fn servers(model: &ServersModel, view: &mut ServersView, width: u16) -> Rows {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
     let name = usize::from(width).saturating_sub(numbers + STATE + 3).clamp(8, 36);
     let state_at = name + 3;
@@ -302,7 +302,7 @@ fn latency(latency: Option<Latency>) -> String {
 }
 
 /// More about the chosen server; without a choice, what the numbers mean.
-fn detail(model: &TopModel, view: &TopView, width: u16) -> Vec<StyledLine> {
+fn detail(model: &ServersModel, view: &ServersView, width: u16) -> Vec<StyledLine> {
     let Some(now) = &model.now else { return Vec::new() };
     let server = now.servers.iter().find(|server| view.chosen.is(&server.id));
     let said = match server {
@@ -347,7 +347,7 @@ fn detail(model: &TopModel, view: &TopView, width: u16) -> Vec<StyledLine> {
     lines
 }
 
-fn approvals(model: &TopModel, view: &TopView, width: u16, most: usize) -> Vec<StyledLine> {
+fn approvals(model: &ServersModel, view: &ServersView, width: u16, most: usize) -> Vec<StyledLine> {
     let Some(now) = &model.now else { return Vec::new() };
     if now.approvals.is_empty() {
         return vec![StyledLine::new("APPROVALS WAITING: none", BOLD)];
@@ -383,7 +383,7 @@ fn approvals(model: &TopModel, view: &TopView, width: u16, most: usize) -> Vec<S
 }
 
 /// The users by usage of their budgets, most first.
-fn spenders(model: &TopModel, view: &TopView, most: usize) -> Vec<StyledLine> {
+fn spenders(model: &ServersModel, view: &ServersView, most: usize) -> Vec<StyledLine> {
     let spenders = model.now.as_ref().map_or(&[][..], |now| &now.spenders);
     if spenders.is_empty() {
         return Vec::new();
@@ -420,7 +420,7 @@ fn spenders(model: &TopModel, view: &TopView, most: usize) -> Vec<StyledLine> {
 }
 
 /// The end of the trail, the newest last, in so many lines.
-fn trail(model: &TopModel, view: &TopView, room: usize) -> Vec<StyledLine> {
+fn trail(model: &ServersModel, view: &ServersView, room: usize) -> Vec<StyledLine> {
     let Some(trail) = model.now.as_ref().and_then(|now| now.trail.as_ref()) else {
         return Vec::new();
     };
@@ -439,9 +439,12 @@ fn trail(model: &TopModel, view: &TopView, room: usize) -> Vec<StyledLine> {
     lines
 }
 
-fn keys(view: &TopView) -> StyledLine {
+fn keys(view: &ServersView) -> StyledLine {
     StyledLine::new(
-        format!("q quit   s sort (by {})   up/down choose a server", view.sort.name()),
+        format!(
+            "t agents   s sort (by {})   up/down choose a server   q quit",
+            view.sort.name()
+        ),
         Style::new().add_modifier(Modifier::REVERSED),
     )
 }
@@ -505,13 +508,13 @@ mod tests {
         .unwrap()
     }
 
-    fn model(servers: usize, approvals: usize) -> TopModel {
-        let mut model = TopModel::default();
+    fn model(servers: usize, approvals: usize) -> ServersModel {
+        let mut model = ServersModel::default();
         model.update(overview(servers, approvals));
         model
     }
 
-    fn screen(model: &TopModel, view: &mut TopView, width: u16, height: u16) -> Vec<String> {
+    fn screen(model: &ServersModel, view: &mut ServersView, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal
             .draw(|frame| draw(model, view, frame.area(), frame.buffer_mut()))
@@ -523,7 +526,7 @@ mod tests {
     #[test]
     fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
         for (width, height) in [(80, 24), (120, 40)] {
-            let mut view = TopView::new(true, true);
+            let mut view = ServersView::new(true, true);
             let rows = screen(&model(3, 1), &mut view, width, height);
             let all = rows.join("\n");
             for part in [
@@ -550,7 +553,9 @@ mod tests {
                 assert!(all.contains(part), "{part:?} at {width}x{height}:\n{all}");
             }
             assert!(
-                rows.last().unwrap().starts_with("q quit   s sort (by name)   up/down"),
+                rows.last()
+                    .unwrap()
+                    .starts_with("t agents   s sort (by name)   up/down"),
                 "{all}"
             );
             assert!(
@@ -570,7 +575,7 @@ mod tests {
     fn a_great_many_of_everything_and_no_room_is_no_trouble() {
         for (width, height) in [(80, 24), (120, 40), (40, 10), (20, 4), (1, 1), (300, 100)] {
             for (servers, approvals) in [(0, 0), (200, 100)] {
-                let mut view = TopView::new(false, true);
+                let mut view = ServersView::new(false, true);
                 let model = model(servers, approvals);
                 screen(&model, &mut view, width, height);
                 view.chosen.step(-1);
@@ -594,20 +599,20 @@ mod tests {
                 server.state = Some(ServerState::Ready);
             }
         }
-        let mut model = TopModel::default();
+        let mut model = ServersModel::default();
         model.update(all);
-        let rows = screen(&model, &mut TopView::new(false, true), 80, 24);
+        let rows = screen(&model, &mut ServersView::new(false, true), 80, 24);
         let said = rows.join("\n");
         assert!(said.contains("more lines: up/down; not well: server-18"), "{said}");
         // A terminal too low for what stands below the servers says so as well.
-        let said = screen(&super::tests::model(3, 9), &mut TopView::new(false, true), 80, 9).join("\n");
+        let said = screen(&super::tests::model(3, 9), &mut ServersView::new(false, true), 80, 9).join("\n");
         assert!(said.contains("more lines need a taller terminal"), "{said}");
     }
 
     #[test]
     fn keys_choose_and_sort() {
         let model = model(3, 0);
-        let mut view = TopView::new(false, true);
+        let mut view = ServersView::new(false, true);
         screen(&model, &mut view, 80, 24);
         view.chosen.step(1);
         view.chosen.step(1);
@@ -630,7 +635,7 @@ mod tests {
     #[test]
     fn without_colour_states_are_words_and_cells_have_none() {
         for colour in [false, true] {
-            let mut view = TopView::new(colour, true);
+            let mut view = ServersView::new(colour, true);
             let area = Rect::new(0, 0, 80, 24);
             let mut buffer = Buffer::empty(area);
             draw(&model(3, 1), &mut view, area, &mut buffer);
@@ -648,14 +653,14 @@ mod tests {
         model.trouble = Some("the daemon closed the connection\u{1b}".to_owned());
         let mut bad = overview(1, 0);
         bad.registry_error = Some("line 3".to_owned());
-        let all = screen(&model, &mut TopView::new(false, true), 80, 24).join("\n");
+        let all = screen(&model, &mut ServersView::new(false, true), 80, 24).join("\n");
         assert!(
             all.contains("NO NEWS: the daemon closed the connection\\u{1b}"),
             "{all}"
         );
         model.update(bad);
         model.trouble = None;
-        let all = screen(&model, &mut TopView::new(false, true), 80, 24).join("\n");
+        let all = screen(&model, &mut ServersView::new(false, true), 80, 24).join("\n");
         assert!(
             !all.contains("NO NEWS") && all.contains("REGISTRY NOT RELOADED: line 3"),
             "{all}"
@@ -676,7 +681,7 @@ mod tests {
         assert!(!text.contains("q quit"));
         assert_eq!(text.matches(" long").count() % 60, 0, "reasons are whole: {text}");
         assert!(text.lines().all(|line| Span::raw(line).width() <= 80), "{text}");
-        assert!(plain(&TopModel::default(), 80).contains("SERVER"));
+        assert!(plain(&ServersModel::default(), 80).contains("SERVER"));
     }
 
     #[test]

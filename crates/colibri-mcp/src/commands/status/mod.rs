@@ -1,16 +1,45 @@
-//! `colibri-mcp status`: the daemon at a glance.
+//! `colibri-mcp status`: the daemon and its servers at a glance.
 
-use serde_json::json;
+mod metrics;
+mod servers;
+
+use std::path::PathBuf;
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable, bytes, clock, duration};
-use colibri_api::{Status, UNBOUNDED_MOUNT};
+use colibri_api::{Servers, Status, UNBOUNDED_MOUNT};
 use colibri_text::counted;
 
+/// The form of the answer.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArguments {
+    /// Shows the daemon's metrics instead, as Prometheus reads them
+    #[arg(long)]
+    metrics: bool,
+    /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]
+    #[arg(long, value_name = "PATH", requires = "metrics")]
+    metrics_socket: Option<PathBuf>,
+}
+
 /// Runs the command.
-pub(crate) fn run(context: &CommandContext) -> Result<(), CommandError> {
-    context.show("colibri_status", &json!({}), show)
+pub(crate) fn run(arguments: &StatusArguments, context: &CommandContext) -> Result<(), CommandError> {
+    if arguments.metrics {
+        return metrics::print(arguments.metrics_socket.clone(), context);
+    }
+    let mut connection = context.connect()?;
+    let (status, raw_status) = connection.own_tool::<Status>("colibri_status", &json!({}))?;
+    let (hosted, raw_hosted) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
+    let together = |(status, hosted): (&str, &str)| -> serde_json::Result<Box<RawValue>> {
+        let (status, hosted): (Value, Value) = (serde_json::from_str(status)?, serde_json::from_str(hosted)?);
+        to_raw_value(&json!({ "status": status, "servers": hosted["servers"] }))
+    };
+    let raw = together((raw_status.get(), raw_hosted.get()));
+    let raw = raw.map_err(|error| CommandError::Machine(error.to_string()))?;
+    context.print(&raw, || format!("{}\n\n{}", show(&status), servers::show(&hosted)))
 }
 
 fn show(status: &Status) -> String {
@@ -107,7 +136,7 @@ fn show(status: &Status) -> String {
         table.row(&[("blocked by pins", Style::Bad), (&blocked, Style::Bad)]);
     }
     for (count, kind, command) in [
-        (counts.unbounded, "server", "servers"),
+        (counts.unbounded, "server", "status"),
         (daemon.agents_unbounded, "agent", "agent list"),
     ] {
         if count > 0 {
@@ -158,7 +187,7 @@ mod tests {
             "a__b",
             "tools 4, instructions 0",
             "d0cs",
-            "1 server: colibri-mcp servers",
+            "1 server: colibri-mcp status",
             "2 agents: colibri-mcp agent list",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -1,21 +1,13 @@
-//! `colibri-mcp servers`: the hosted servers, their states and processes.
+//! The hosted servers, their states and processes.
 
-use serde_json::json;
-
-use super::context::CommandContext;
-use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable, since};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
 use colibri_text::{counted, visible};
 
-/// Runs the command.
-pub(crate) fn run(context: &CommandContext) -> Result<(), CommandError> {
-    context.show("colibri_external_mcp_servers", &json!({}), show)
-}
-
-fn show(answer: &Servers) -> String {
+/// The servers as a table, and under it what is wrong with some.
+pub(super) fn show(answer: &Servers) -> String {
     if answer.servers.is_empty() {
-        return "No servers: the registry is empty. `colibri-mcp status` says where it is.".to_owned();
+        return "No servers: the registry is empty.".to_owned();
     }
     let mut table = TextTable::new(&["server", "state", "tools", "runs", "isolation", "processes"]);
     let mut reasons = String::new();
@@ -112,6 +104,7 @@ fn process_text(process: &ServerProcess) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn shows_states_places_processes_and_reasons() {

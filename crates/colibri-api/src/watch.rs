@@ -1,43 +1,66 @@
-//! The operators' watches: the parameters of `colibri/tap` and `colibri/overview`, and the frames of a tap.
+//! `colibri/watch`: its parameters, what tells that it has begun, and the messages of a server that pass.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::named::named;
 use crate::servers::ServerState;
+use crate::tasks::Task;
 
-/// The parameters of `colibri/tap`.
+/// The parameters of `colibri/watch`, by their topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapRequest {
-    /// The server.
-    pub server: String,
-    /// True if frames are shown whole.
-    #[serde(default)]
-    pub full: bool,
+#[serde(tag = "topic", rename_all = "lowercase")]
+pub enum WatchRequest {
+    /// Notices, for operators.
+    Notices,
+    /// Changes of tasks: an operator is told of all tasks, anybody else of those they may see.
+    Tasks {
+        /// Only this task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<u64>,
+    },
+    /// The messages between the daemon and a server, for operators.
+    Messages {
+        /// The server.
+        server: String,
+        /// True if messages are shown whole.
+        #[serde(default)]
+        full: bool,
+    },
 }
 
-/// The parameters of `colibri/overview`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OverviewRequest {
-    /// The interval, milliseconds; without it, one overview, as the result.
-    #[serde(default)]
-    pub every_ms: Option<u64>,
-    /// Records of the trail.
-    #[serde(default)]
-    pub tail: u64,
-}
-
-/// `colibri/tapping`, the first notification of a tap.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Tapping {
+/// `colibri/watching`, the first notification of a watch.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Watching {
     /// The id of the request, as it stands in every notification of it.
-    pub tap: Box<RawValue>,
-    /// The server.
-    pub server: String,
+    pub watch: Box<RawValue>,
+    /// The one task that is watched, as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+    /// The server whose messages are watched, as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<WatchedServer>,
+}
+
+/// A server whose messages are watched.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WatchedServer {
+    /// Its id.
+    pub id: String,
     /// Its state.
     pub state: ServerState,
-    /// Its processes.
+    /// The number of its processes.
     pub processes: u64,
+}
+
+/// `colibri/dropped`: more came than was read.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WatchLagged {
+    /// The id of the request.
+    pub watch: Box<RawValue>,
+    /// The number of notifications that were left out. Of changes of tasks, whoever's they are: told to operators alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
 }
 
 named! {
@@ -54,7 +77,7 @@ named! {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TapFrame {
     /// The id of the request.
-    pub tap: Box<RawValue>,
+    pub watch: Box<RawValue>,
     /// Milliseconds since the epoch.
     pub time: u64,
     /// Its direction.
@@ -92,15 +115,6 @@ pub struct TapClient {
     pub pid: Option<i32>,
     /// The client's id of the call.
     pub id: Box<RawValue>,
-}
-
-/// `colibri/dropped`: frames that passed faster than they could be shown.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct TapLagged {
-    /// The id of the request.
-    pub tap: Box<RawValue>,
-    /// The number of bytes.
-    pub frames: u64,
 }
 
 /// The result of a stream that the daemon ends.
