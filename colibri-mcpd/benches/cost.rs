@@ -46,14 +46,17 @@ fn daemon_of_one_worker(trail: bool, arguments: &[String]) {
     } else {
         Recorder::Off
     };
-    let results = Results::open(&config.state_dir, config.results).expect("results");
+    let sources = colibri_mcpd::run::read_sources(&config)
+        .map_err(|(_, message)| message)
+        .expect("files");
+    let results = Results::open(&config.state_dir, sources.1.clients.limits()).expect("results");
     let results = Arc::new(results);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, recorder, results)) {
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, sources, recorder, results)) {
         eprintln!("{message}");
     }
 }

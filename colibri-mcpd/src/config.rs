@@ -11,8 +11,6 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 
 use crate::notices;
-use crate::policy::quota;
-use crate::results;
 use colibri_api::paths::Private;
 use colibri_api::{CostMode, PrivMode, check_url, paths};
 use colibri_http::{AllowedTarget, UrlOrigin};
@@ -101,37 +99,6 @@ pub struct DaemonFlags {
     /// Reach root for jailed servers through: helper (setuid), mdo or sudo
     #[arg(long, value_name = "MODE", env = "COLIBRI_JAIL_PRIV_MODE", default_value = "helper")]
     priv_mode: PrivMode,
-    /// Serve at most this many clients at once
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    max_clients: u32,
-    /// Keep this many of them for operators
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    keep_clients: u32,
-    /// Serve at most this many clients of one user at once, unless the user is an operator
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    max_clients_per_user: u32,
-    /// Let the calls of one user write this many bytes of trail a second, unless the user is an operator; 0: any number
-    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
-    max_trail_per_user: u64,
-    /// Let the calls of one user start this many jailed servers a minute; 0: any number
-    #[arg(long, value_name = "N", default_value_t = 60)]
-    max_starts_per_user: u32,
-    /// Run at most this many processes of one jailed server for one user
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    max_processes_per_user: u32,
-    /// Keep at most this many bytes of one user's results that are over their limit; 0: none
-    #[arg(long, value_name = "BYTES", env = "COLIBRI_MCP_MAX_RESULTS_PER_USER", default_value_t = 64 << 20)]
-    max_results_per_user: u64,
-    /// Keep at most this many bytes of such results in all; 0: none
-    #[arg(long, value_name = "BYTES", env = "COLIBRI_MCP_MAX_RESULTS", default_value_t = 512 << 20)]
-    max_results: u64,
-    /// Allow a client this many calls in flight
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    max_in_flight: u32,
-    /// Refuse messages over this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024 * 1024,
-          value_parser = clap::value_parser!(u64).range(4_096..=1_073_741_824))]
-    max_frame: u64,
     /// Answer only when the trail's records are on the disk, not just written
     #[arg(long)]
     trail_sync: bool,
@@ -244,14 +211,8 @@ pub struct DaemonConfig {
     pub call_timeout: Duration,
     /// The privilege backend.
     pub priv_mode: PrivMode,
-    /// The quota of one user.
-    pub shares: quota::UserQuota,
-    /// The limits of the results that are stored because they are over their limit.
-    pub results: results::ResultLimits,
-    /// Calls in flight of one client.
-    pub max_in_flight: usize,
-    /// Bytes of one message.
-    pub max_frame: usize,
+    /// The cost mode of whoever nothing nearer says one for; `None`: none acts.
+    pub cost_mode: Option<CostMode>,
     /// Records are on the disk before a call goes on.
     pub trail_sync: bool,
     /// The socket at which metrics are served, if they are.
@@ -337,21 +298,7 @@ impl DaemonFlags {
             pins: self.pins,
             call_timeout: Duration::from_millis(self.timeout),
             priv_mode: self.priv_mode,
-            shares: quota::UserQuota {
-                clients: self.max_clients as usize,
-                kept_back: self.keep_clients as usize,
-                clients_per_user: self.max_clients_per_user as usize,
-                trail_per_user: self.max_trail_per_user,
-                starts_per_user: self.max_starts_per_user,
-                processes_per_user: self.max_processes_per_user as usize,
-                cost_mode: self.cost_mode,
-            },
-            results: results::ResultLimits {
-                per_user: self.max_results_per_user,
-                total: self.max_results,
-            },
-            max_in_flight: self.max_in_flight as usize,
-            max_frame: self.max_frame as usize,
+            cost_mode: self.cost_mode,
             trail_sync: self.trail_sync,
             metrics_socket: self.metrics_socket,
             syslog: self.syslog,

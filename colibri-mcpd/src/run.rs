@@ -158,8 +158,9 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
         error => (EXIT_CONFIG, error.to_string()),
     };
     let lock = trail::TrailLock::take(&config.state_dir).map_err(locked)?;
+    let sources = read_sources(&config)?;
     // Before all that writes: what is kept of results may have the last of the space.
-    let results = Results::open(&config.state_dir, config.results);
+    let results = Results::open(&config.state_dir, sources.1.clients.limits());
     let results = Arc::new(results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?);
     let options = TrailOptions {
         state_dir: config.state_dir.clone(),
@@ -175,7 +176,7 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
     let trail = Trail::open_beside(results.clone(), lock, options).map_err(locked)?;
     runtime()
         .map_err(system("starting the runtime"))?
-        .block_on(run(config, Recorder::Trail(trail), results))
+        .block_on(run(config, sources, Recorder::Trail(trail), results))
 }
 
 /// The runtime that the daemon runs on.
@@ -203,24 +204,38 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Reads registry and client policy.
+///
+/// # Errors
+/// The exit status, and what is wrong with them.
+pub fn read_sources(config: &DaemonConfig) -> Result<(SourceMetadata, SourceFiles), RunFailure> {
+    let sources = SourceMetadata::recall(config).map_err(configuration_failure)?;
+    let files = sources.read(config).map_err(configuration_failure)?;
+    Ok((sources, files))
+}
+
 /// Serves until told to end.
 ///
 /// # Errors
 /// The exit status, and what to say with it.
-pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>) -> Result<(), RunFailure> {
-    let sources = SourceMetadata::recall(&config).map_err(configuration_failure)?;
+pub async fn run(
+    config: DaemonConfig,
+    (sources, files): (SourceMetadata, SourceFiles),
+    recorder: Recorder,
+    results: Arc<Results>,
+) -> Result<(), RunFailure> {
     let secrets = Arc::new(SecretStore::beside(&config.registry));
     let webhook = config
         .webhook
         .as_ref()
         .map(|settings| Webhook::open(settings, &secrets));
     let webhook = webhook.transpose().map_err(configuration_failure)?;
-    let files = sources.read(&config).map_err(configuration_failure)?;
     sources.remember(&config, &files);
     let SourceFiles {
         clients,
         registry: loaded,
     } = files;
+    let limits = *clients.limits();
     let store = Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
@@ -277,14 +292,14 @@ pub async fn run(config: DaemonConfig, recorder: Recorder, results: Arc<Results>
         results,
         board: agents.board().clone(),
     });
-    let shares = Arc::new(UserQuotas::new(config.shares));
+    let shares = Arc::new(UserQuotas::new(limits.quota(config.cost_mode)));
     usage::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let host = ServerHost::new(servers::ServerDependencies {
         spawner,
         store: store.clone(),
         chain: chain.clone(),
         budget: budget.clone(),
-        max_frame: config.max_frame,
+        max_frame: usize::try_from(limits.message_bytes).unwrap_or(usize::MAX),
         secrets: secrets.clone(),
         tokens: Arc::new(oauth::TokenStore::below(&config.state_dir)),
         registry: config.registry.display().to_string(),

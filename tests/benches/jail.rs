@@ -52,6 +52,7 @@ mod linux {
                 .replace(r#""servers":["one","two"]"#, r#""servers":["*"]"#)
                 .replace(r#""users":{"#, r#""users":{"agent":{"uid":7873,"gid":7873},"#),
         );
+        system.write_open_clients();
         system.write_registry(&format!(
             r#"{{"agents":{{"three":{}}},"servers":{{"one":{},"two":{},"host":{},"fresh":{}}}}}"#,
             entry(
@@ -152,8 +153,8 @@ mod linux {
                     "--allow-root",
                     "--log-level",
                     "error",
-                    "--max-starts-per-user",
-                    "0",
+                    "--clients",
+                    &format!("{CONFIG}/clients.json"),
                 ])
                 .spawn()
                 .unwrap();

@@ -129,8 +129,11 @@ def main():
             entry = {"command": fixture, "args": [server], "prefix": False, "may_ask": harness.ASKS}
             # The suite leaves more calls that wait for an answer behind than a person has forms before them; each keeps a
             # legacy process for as long as a call may take.
-            flags = ["--max-processes-per-user", "32"]
-            daemon = stack.enter_context(harness.Daemon(directory, {"fixture": entry}, *flags))
+            clients = directory / "clients.json"
+            everybody = {"gates": ["external-call"], "servers": {"*": ["*"]}}
+            clients.write_text(json.dumps({"limits": {"processes_per_user": 32}, "others": everybody}))
+            clients.chmod(0o600)
+            daemon = stack.enter_context(harness.Daemon(directory, {"fixture": entry}, "--clients", clients))
             for era in REVISIONS:
                 front = ["forward.py", str(daemon.socket)]
                 through[era, server] = pool.submit(run_suite, install, directory / era, era, front)

@@ -123,6 +123,18 @@ impl Place {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its mode");
     }
 
+    /// Limits the daemon, and leaves everybody what they may without a client policy.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn limits(&self, limits: Value) {
+        let all = json!({ "gates": ["write", "external-call"], "servers": { "*": ["*"] } });
+        let mut own = all.clone();
+        own["operator"] = json!(true);
+        let users = json!({ nix::unistd::geteuid().to_string(): own });
+        self.clients(&json!({ "limits": limits, "users": users, "others": all }).to_string());
+    }
+
     /// Puts down a secret for the daemon, as the manual has it.
     ///
     /// # Panics

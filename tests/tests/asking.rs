@@ -310,7 +310,8 @@ fn what_is_asked_ends_with_who_asks_and_who_is_asked() {
 #[test]
 fn hostile_answers_are_refused_to_the_server_and_strays_are_counted() {
     let place = place(&[], json!({}));
-    let daemon = place.start(&["--max-frame", "65536"]);
+    place.limits(json!({ "message_bytes": "64K" }));
+    let daemon = place.start(&[]);
     let mut client = able(&daemon, LEGACY, everything());
     let mut other = able(&daemon, LEGACY, everything());
     for reply in [
@@ -765,7 +766,7 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
             .split_whitespace()
             .find(is_id)
             .unwrap_or_else(|| panic!("{shown}"));
-        let decided = place.colibri_mcp(&[what, id]).output().unwrap();
+        let decided = place.colibri_mcp(&["approvals", what, id]).output().unwrap();
         assert!(decided.status.success(), "{decided:?}");
     };
     let effects = || place.recorded("fix", "effect").len();

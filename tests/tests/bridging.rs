@@ -612,7 +612,7 @@ fn a_call_beside_as_many_held_ones_as_there_may_be_is_not_waited_for() {
     let late = call(&mut client, "fix__ask", &numbered(4), &elicitation(), None);
     let text = text_of(&late["result"]);
     assert!(
-        text.starts_with("refused: ") && text.contains("--max-processes-per-user"),
+        text.starts_with("refused: ") && text.contains("limits.processes_per_user"),
         "{late}"
     );
     // Calls about which nothing is asked need none.

@@ -403,7 +403,8 @@ fn one_that_speaks_http() {
 #[test]
 fn one_that_sends_frames_without_end_and_json_without_sense() {
     let place = place(all(), json!({}));
-    let daemon = place.start(&["--write", "--max-frame", "65536"]);
+    place.limits(json!({ "message_bytes": "64K" }));
+    let daemon = place.start(&["--write"]);
     let agent = spawn(&place, &daemon);
     let mut client = agent.open();
     let long = "x".repeat(100_000);
@@ -481,12 +482,8 @@ fn one_whose_budget_is_spent() {
 #[test]
 fn one_that_fills_the_trail_locks_nobody_else_out() {
     let place = place(all(), json!({}));
-    let rights = json!({ "gates": ["write", "external-call"], "servers": { "*": ["*"] } });
-    let mut own = rights.clone();
-    own["operator"] = json!(true);
-    let strict = json!({ "users": { nix::unistd::geteuid().to_string(): own }, "others": rights });
-    place.clients(&strict.to_string());
-    let daemon = place.start(&["--write", "--max-trail-per-user", "4096"]);
+    place.limits(json!({ "trail_bytes_per_user": 4096 }));
+    let daemon = place.start(&["--write"]);
     let (agent, other) = (spawn(&place, &daemon), spawn(&place, &daemon));
     let mut client = agent.open();
     let refused = (0..1000).find_map(|_| {

@@ -93,20 +93,23 @@ fn bring_about(code: &str) -> Shown {
     let answer = match code {
         "FRAME_TOO_LONG" => {
             let place = Place::new();
-            let daemon = place.start(&["--max-frame", "65536"]);
+            place.limits(json!({ "message_bytes": "64K" }));
+            let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             client.ask("tools/call", json!({ "name": "x".repeat(100_000) }))
         }
         "LIMIT_IN_FLIGHT" => {
             let place = Place::of_fixture(&[], json!({}));
-            let daemon = place.start(&["--max-in-flight", "1"]);
+            place.limits(json!({ "calls_per_client": 1 }));
+            let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             client.request_tool("fix__wait", json!({ "until": "never" }));
             client.ask("tools/call", json!({ "name": "colibri_status" }))
         }
         "DAEMON_BUSY" => {
             let place = Place::new();
-            let daemon = place.start(&["--max-clients", "1"]);
+            place.limits(json!({ "clients": 1 }));
+            let daemon = place.start(&[]);
             // The connection that waited for the daemon's start may count for a moment still.
             let _first = wait_for("room for one", || {
                 let mut first = daemon.connect();

@@ -190,7 +190,8 @@ fn one_that_sends_ten_thousand_requests_at_once() {
 #[test]
 fn one_over_its_limit_can_still_cancel() {
     let place = place(json!({}));
-    let daemon = place.start(&["--max-in-flight", "2"]);
+    place.limits(json!({ "calls_per_client": 2 }));
+    let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let first = client.request_tool("fix__wait", json!({ "until": "never" }));
     let second = client.request_tool("fix__wait", json!({ "until": "told" }));
@@ -327,7 +328,8 @@ fn one_with_keys_that_can_be_taken_for_one() {
 #[test]
 fn one_that_sends_lines_over_the_limit() {
     let place = place(json!({}));
-    let daemon = place.start(&["--max-frame", "65536"]);
+    place.limits(json!({ "message_bytes": "64K" }));
+    let daemon = place.start(&[]);
     let mut client = daemon.quiet(LEGACY);
     for (before, id) in [
         (

@@ -34,12 +34,13 @@ fn flood(stream: &mut TcpStream, head: &str, again: &str) -> bool {
 }
 
 /// Its first call is answered in this way, the next as it should be: what becomes of both.
-fn first(more: Value, flags: &[&str], odd: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static) -> Value {
+fn first(more: Value, odd: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static) -> Value {
     let far = Far::new(more, move |number, request, stream| match number {
         0 => odd(stream),
         _ => json_answer(stream, &request.text("well")),
     });
-    let daemon = far.place.start(flags);
+    far.place.limits(json!({ "message_bytes": "1M" }));
+    let daemon = far.place.start(&[]);
     let mut client = daemon.modern();
     let answered = client.ask("tools/call", json!({ "name": "web__echo", "arguments": {} }));
     assert_eq!(far.calls(), 1, "{answered}");
@@ -66,7 +67,7 @@ fn one_that_stalls_is_given_up_in_time() {
         (&event, "TIMEOUT_CALL"),
     ] {
         let part = part.to_owned();
-        let answered = first(json!({ "timeout_ms": 700 }), &[], move |stream| {
+        let answered = first(json!({ "timeout_ms": 700 }), move |stream| {
             stream.write_all(part.as_bytes()).unwrap();
             hang(stream)
         });
@@ -93,9 +94,7 @@ fn one_that_never_ends_is_given_up_within_its_limits() {
     ] {
         let (head, repeated) = (head.to_owned(), again.clone());
         let limits = json!({ "timeout_ms": 2000, "total_timeout_ms": 4000 });
-        let answered = first(limits, &["--max-frame", "1048576"], move |stream| {
-            flood(stream, &head, &repeated)
-        });
+        let answered = first(limits, move |stream| flood(stream, &head, &repeated));
         assert_eq!(code_of(&answered), Some(code), "{again}: {answered}");
     }
 }
@@ -103,7 +102,7 @@ fn one_that_never_ends_is_given_up_within_its_limits() {
 #[test]
 fn a_connection_that_is_reset_is_a_call_that_was_lost() {
     for part in ["", "HTTP/1.1 200 OK\r\nContent-Le"] {
-        let answered = first(json!({}), &[], move |stream| {
+        let answered = first(json!({}), move |stream| {
             stream.write_all(part.as_bytes()).unwrap();
             let linger = libc::linger {
                 l_onoff: 1,
@@ -154,7 +153,7 @@ fn an_answer_that_is_not_what_it_says_is_none() {
         ("SSH-2.0-OpenSSH_10\r\n".to_owned(), "SERVER_DIED"),
     ] {
         let said = answer.clone();
-        let answered = first(json!({}), &[], move |stream| {
+        let answered = first(json!({}), move |stream| {
             stream.write_all(said.as_bytes()).unwrap();
             false
         });

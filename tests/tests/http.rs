@@ -744,7 +744,8 @@ fn updates_come_in_a_sessions_own_stream_and_in_the_stream_that_listens() {
 #[test]
 fn limits_are_answered_with_their_errors() {
     let place = place();
-    let daemon = place.start(&["--max-in-flight", "1"]);
+    place.limits(json!({ "calls_per_client": 1 }));
+    let daemon = place.start(&[]);
     let (mut one, mut other) = (daemon.http(), daemon.http());
     let session = one.open(LEGACY);
     one.call_in(&session, 1, "fix__never", json!({}));
@@ -925,7 +926,8 @@ fn only_pages_and_names_of_this_host_are_served() {
 #[test]
 fn bodies_come_whole_in_chunks_or_as_expected_or_not_at_all() {
     let place = place();
-    let daemon = place.start(&["--max-frame", "65536"]);
+    place.limits(json!({ "message_bytes": "64K" }));
+    let daemon = place.start(&[]);
     let discover = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": meta() } });
     let pretty = serde_json::to_string_pretty(&discover).unwrap();
     let head = format!(
@@ -1177,7 +1179,8 @@ fn a_flood_of_resumptions_reads_one_stream_at_a_time() {
 #[test]
 fn connections_of_a_user_are_bounded_and_told_so() {
     let place = place();
-    let daemon = place.start(&["--max-clients", "20"]);
+    place.limits(json!({ "clients": 20 }));
+    let daemon = place.start(&[]);
     let mut clients: Vec<_> = (0..30).map(|_| daemon.http()).collect();
     let mut turned_away = 0;
     // All at once: who is turned away is waited for a short while only.
@@ -1191,7 +1194,7 @@ fn connections_of_a_user_are_bounded_and_told_so() {
             503 => {
                 turned_away += 1;
                 let message = response.json()["error"]["message"].as_str().unwrap().to_owned();
-                assert!(message.contains("--max-clients"), "{message}");
+                assert!(message.contains("limits.clients"), "{message}");
             }
             other => panic!("{other}"),
         }

@@ -243,8 +243,13 @@ fn one_user_takes_no_more_of_a_jailed_server_than_a_share() {
     let entry = json!({ "command": "/bin/inmate", "args": ["mcp"], "jail": { "path": format!("{ROOTS}/one") },
         "isolation": "client", "start_timeout_ms": 5000 });
     system.write_registry(&json!({ "servers": { "one": entry } }).to_string());
-    for limit in ["--max-processes-per-user", "--max-starts-per-user"] {
-        let service = Service::start(&system, &[limit, "1"]);
+    let everybody = json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true });
+    for limit in ["processes_per_user", "starts_per_user"] {
+        let clients = tempfile::NamedTempFile::new().unwrap();
+        let text = json!({ "limits": { limit: 1 }, "others": everybody }).to_string();
+        fs::write(clients.path(), text).unwrap();
+        fs::set_permissions(clients.path(), fs::Permissions::from_mode(0o644)).unwrap();
+        let service = Service::start(&system, &["--clients", clients.path().to_str().unwrap()]);
         let mut first = service.client_of(&["one"]);
         run(&mut first, "one", &["facts"]);
         let mut second = service.client();
@@ -253,10 +258,10 @@ fn one_user_takes_no_more_of_a_jailed_server_than_a_share() {
             json!({ "name": "one__run", "arguments": { "words": ["facts"] } }),
         );
         assert_eq!(code_of(&answer), Some("LIMIT_USER"), "{answer}");
-        assert!(answer.to_string().contains(limit), "{answer}");
+        assert!(answer.to_string().contains(&format!("limits.{limit}")), "{answer}");
         // The server did nothing wrong.
         assert_eq!(service.server("one")["state"], "ready");
-        if limit == "--max-processes-per-user" {
+        if limit == "processes_per_user" {
             drop(first);
             run(&mut second, "one", &["facts"]);
         }

@@ -270,7 +270,7 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
     let ran = home.run(&["call", "b", "echo"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(
-        ran.stdout.contains("not agreed") && ran.stdout.contains("colibri-mcp enable b"),
+        ran.stdout.contains("not agreed") && ran.stdout.contains("colibri-mcp server enable b"),
         "{ran:?}"
     );
     assert_eq!(ran.stderr.matches(STARTED).count(), 0, "{ran:?}");
@@ -291,7 +291,7 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
     let ran = home.run(&["call", "a", "echo"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(
-        ran.stdout.contains("changed since") && ran.stdout.contains("colibri-mcp enable a"),
+        ran.stdout.contains("changed since") && ran.stdout.contains("colibri-mcp server enable a"),
         "{ran:?}"
     );
     home.agree(&[("a", &changed)]);

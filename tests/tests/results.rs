@@ -489,7 +489,8 @@ fn another_users_handle_is_like_one_that_never_was() {
 fn the_limits_hold_under_load_and_every_call_is_answered_once() {
     const EACH: usize = 300_000;
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
-    let daemon = place.start(&["--max-results-per-user", "1000000", "--max-results", "2000000"]);
+    place.limits(json!({ "result_bytes_per_user": 1_000_000, "result_bytes": 2_000_000 }));
+    let daemon = place.start(&[]);
     let mut clients: Vec<Client> = (0..4).map(|_| daemon.legacy(LEGACY)).collect();
     let mut last = None;
     for _ in 0..3 {
@@ -647,7 +648,8 @@ fn a_directory_that_somebody_removed_is_made_again() {
 #[test]
 fn none_are_kept_where_the_limit_is_none() {
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
-    let daemon = place.start_in(&[("COLIBRI_MCP_MAX_RESULTS_PER_USER", "0")], &["--external-call"]);
+    place.limits(json!({ "result_bytes_per_user": 0 }));
+    let daemon = place.start(&[]);
     let refused = daemon.legacy(LEGACY).call("fix__huge", json!({ "bytes": 5000 }));
     assert!(last_text_of(&refused).contains("The rest is not kept"), "{refused}");
     assert_eq!(files(&place).len(), 0);

@@ -17,32 +17,27 @@ fn stranger(place: &Place) -> Bridge {
     Bridge::start(place.stranger(&[]))
 }
 
-/// Flags of a daemon with 8 connections: 4 for each user, and 2 that are kept for operators.
-const CONNECTIONS: [&str; 6] = [
-    "--max-clients",
-    "8",
-    "--keep-clients",
-    "2",
-    "--max-clients-per-user",
-    "4",
-];
+/// Limits of a daemon with 8 connections: 4 for each user, and 2 that are kept for operators.
+fn connections() -> Value {
+    json!({ "clients": 8, "clients_for_operators": 2, "clients_per_user": 4 })
+}
 
 fn list(client: &mut Client) -> Value {
     client.ask("tools/list", json!({}))
 }
 
-fn place() -> Place {
+fn place(limits: Value) -> Place {
     let place = Place::new();
     place.open_to_group();
     let all = json!({ "gates": ["external-call"], "servers": { "*": ["*"] } });
-    place.clients(&json!({ "others": all }).to_string());
+    place.clients(&json!({ "limits": limits, "others": all }).to_string());
     place
 }
 
 #[test]
 fn one_user_does_not_take_the_connections_of_others() {
-    let place = place();
-    let daemon = place.start(&CONNECTIONS);
+    let place = place(connections());
+    let daemon = place.start(&[]);
     let mut strangers: Vec<_> = (0..4).map(|_| stranger(&place)).collect();
     for stranger in &mut strangers {
         assert!(list(stranger).get("result").is_some());
@@ -50,7 +45,7 @@ fn one_user_does_not_take_the_connections_of_others() {
     let mut fifth = stranger(&place);
     let refused = list(&mut fifth);
     assert_eq!(code_of(&refused), Some("LIMIT_USER"), "{refused}");
-    assert!(refused.to_string().contains("--max-clients-per-user"), "{refused}");
+    assert!(refused.to_string().contains("limits.clients_per_user"), "{refused}");
     fifth.end();
     strangers.pop().unwrap().end();
     // What a stranger leaves is free again, as soon as the daemon has seen it.
@@ -68,15 +63,15 @@ fn one_user_does_not_take_the_connections_of_others() {
 
 #[test]
 fn one_user_does_not_fill_the_trail() {
-    let place = place();
-    let daemon = place.start(&["--max-trail-per-user", "1000"]);
+    let place = place(json!({ "trail_bytes_per_user": 1000 }));
+    let daemon = place.start(&[]);
     let mut stranger = stranger(&place);
     let answers: Vec<_> = (0..40).map(|_| list(&mut stranger)).collect();
     let refused: Vec<_> = answers.iter().filter(|answer| answer.get("error").is_some()).collect();
     assert!(refused.len() > 10, "{} of 40 were refused", refused.len());
     for answer in &refused {
         assert_eq!(code_of(answer), Some("LIMIT_USER"), "{answer}");
-        assert!(answer.to_string().contains("--max-trail-per-user"), "{answer}");
+        assert!(answer.to_string().contains("limits.trail_bytes_per_user"), "{answer}");
     }
     assert!(answers[0].get("result").is_some(), "{}", answers[0]);
     stranger.end();
@@ -96,8 +91,10 @@ fn one_user_does_not_fill_the_trail() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn an_operator_has_what_no_user_may_take() {
-    let place = place();
-    let daemon = place.start(&[&CONNECTIONS[..], &["--max-trail-per-user", "1000"]].concat());
+    let mut limits = connections();
+    limits["trail_bytes_per_user"] = json!(1000);
+    let place = place(limits);
+    let daemon = place.start(&[]);
     let mut strangers: Vec<_> = (0..4).map(|_| stranger(&place)).collect();
     for _ in 0..40 {
         list(&mut strangers[0]);

@@ -149,8 +149,9 @@ fn every_command_of_a_person_works() {
     let json = shown(&place, &["list", "--status", "failed", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["tasks"][0]["reason"], "cannot be");
-    let status = String::from_utf8(place.colibri_mcp(&["status"]).output().unwrap().stdout).unwrap();
-    assert!(status.contains("1 failed, 1 cancelled"), "{status}");
+    let snapshot = place.colibri_mcp(&["call", "colibri", "colibri_snapshot"]).output();
+    let snapshot = String::from_utf8(snapshot.unwrap().stdout).unwrap();
+    assert!(snapshot.contains("1 failed, 1 cancelled"), "{snapshot}");
     daemon.stop();
 }
 

@@ -37,10 +37,13 @@ fn daemon_without_trail(arguments: &[String]) {
     let config = colibri_mcpd::config::DaemonFlags::parse_from(arguments)
         .resolve()
         .expect("flags");
-    let results = Results::open(&config.state_dir, config.results).expect("results");
+    let sources = colibri_mcpd::run::read_sources(&config)
+        .map_err(|(_, message)| message)
+        .expect("files");
+    let results = Results::open(&config.state_dir, sources.1.clients.limits()).expect("results");
     let results = Arc::new(results);
     let runtime = colibri_mcpd::run::runtime().expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, Recorder::Off, results)) {
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, sources, Recorder::Off, results)) {
         eprintln!("{message}");
     }
 }

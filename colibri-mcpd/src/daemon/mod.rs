@@ -25,7 +25,7 @@ use crate::config::DaemonConfig;
 use crate::notices::Notices;
 use crate::oauth::Logins;
 use crate::peer::{ByteBudget, Outbox, Tenant};
-use crate::policy::{Caller, Gate, ListMode, UserSlots};
+use crate::policy::{Caller, DaemonLimits, Gate, ListMode, UserSlots};
 use crate::relay::{Call, Chain, Client, SharedPage};
 use crate::search::Search;
 use crate::servers::{HostedServer, Viewer};
@@ -71,6 +71,8 @@ pub struct Daemon {
     pub config: DaemonConfig,
     /// The files in force.
     pub sources: SourceMetadata,
+    /// The limits that hold: those of the client policy when the daemon started.
+    pub limits_in_force: DaemonLimits,
     /// The limits of every connection.
     pub limits: ConnectionLimits,
     /// The bytes queued for all clients and servers.
@@ -126,10 +128,11 @@ impl Daemon {
         budget: Arc<ByteBudget>,
         doors: fn(Weak<Daemon>, &Path) -> Arc<dyn Doors>,
     ) -> Arc<Daemon> {
+        let limits_in_force = *chain.rules.clients.load().limits();
         let limits = ConnectionLimits {
-            frame: config.max_frame,
+            frame: usize::try_from(limits_in_force.message_bytes).unwrap_or(usize::MAX),
             ahead: 4 * 1024 * 1024,
-            in_flight: config.max_in_flight,
+            in_flight: limits_in_force.calls_per_client as usize,
         };
         let skills = SkillDirectories::new(config.skills.clone());
         let board = agents.board().clone();
@@ -138,6 +141,7 @@ impl Daemon {
             doors: doors(daemon.clone(), &config.socket),
             config,
             sources,
+            limits_in_force,
             limits,
             budget,
             started: Instant::now(),

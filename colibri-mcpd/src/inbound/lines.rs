@@ -194,7 +194,8 @@ impl LineSession {
                 Frame::Line(line) => self.line(line, &mut calls),
                 Frame::TooLong { length, id, request } => {
                     let limit = self.messages.daemon.limits.frame;
-                    let message = format!("the message has {length} bytes, the limit is {limit} (--max-frame)");
+                    let message =
+                        format!("the message has {length} bytes, the limit is {limit} (limits.message_bytes)");
                     if request || id.is_none() {
                         let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
                         self.messages.client.outbox.push(&answer.to_message(id.as_deref()));
@@ -208,7 +209,7 @@ impl LineSession {
                         length, "client sends a line that does not end"
                     );
                     let limit = self.messages.daemon.limits.frame;
-                    let message = format!("a line of over {length} bytes, the limit is {limit} (--max-frame)");
+                    let message = format!("a line of over {length} bytes, the limit is {limit} (limits.message_bytes)");
                     let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
                     self.messages.client.outbox.push(&answer.to_message(None));
                     why = Some("it sent a line that does not end");

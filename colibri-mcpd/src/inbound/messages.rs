@@ -164,13 +164,13 @@ impl ClientMessages {
             AdmissionLimit::Trail(limit) => Failure::new(
                 Code::LimitUser,
                 format!(
-                    "the calls of this {} fill the trail faster than {limit} bytes a second (--max-trail-per-user)",
+                    "the calls of this {} fill the trail faster than {limit} bytes a second (limits.trail_bytes_per_user)",
                     if self.client.door.is_some() { "agent" } else { "user" }
                 ),
             ),
             AdmissionLimit::InFlight(limit) => Failure::new(
                 Code::LimitInFlight,
-                format!("{limit} calls of this client are in flight already (--max-in-flight)"),
+                format!("{limit} calls of this client are in flight already (limits.calls_per_client)"),
             ),
             AdmissionLimit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
             AdmissionLimit::SameId => {

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use tracing::{error, info};
 
 use super::method::{DaemonMethod, MethodCall, check_operator};
-use super::reload::reload;
+use super::reload::{ReloadOutcome, reload};
 use crate::daemon::Daemon;
 use crate::relay::CallOutcome;
 use colibri_protocol::RpcError;
@@ -58,12 +58,14 @@ impl DaemonMethod for Reload {
 
     fn start(_: IgnoredAny, request: MethodCall) {
         answer_operator(request, move |daemon, _| {
-            let blocked = reload(daemon)?.into_iter();
+            let ReloadOutcome { blocked, limits_wait } = reload(daemon)?;
+            let blocked = blocked.into_iter();
             json(&ReloadResponse {
                 reloaded: true,
                 blocked: blocked
                     .map(|(server, reason)| BlockedServer { server, reason })
                     .collect(),
+                limits_wait,
             })
         });
     }

@@ -35,12 +35,19 @@ pub(crate) fn note_clients(clients: &Clients) {
     }
 }
 
-/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken over. Returns which
-/// servers are blocked now, and why.
+/// What came of a reload.
+pub(crate) struct ReloadOutcome {
+    /// The servers that are blocked now, and why.
+    pub(crate) blocked: Vec<(String, String)>,
+    /// True if the file says other limits than those that hold.
+    pub(crate) limits_wait: bool,
+}
+
+/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken over.
 ///
 /// # Errors
 /// What is wrong with them; it is in the log as well.
-pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<Vec<(String, String)>> {
+pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
     if let Some(fault) = check::socket_group(&daemon.config) {
         warn!("{fault}");
     }
@@ -49,6 +56,13 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<Vec<(String, String)>> {
             daemon.sources.remember(&daemon.config, &files);
             let SourceFiles { clients, registry } = files;
             note_clients(&clients);
+            let limits_wait = *clients.limits() != daemon.limits_in_force;
+            if limits_wait {
+                warn!(
+                    "{}: limits: others than those that hold; they hold from the next start",
+                    daemon.config.clients.display()
+                );
+            }
             let before = daemon.chain.rules.clients.swap(Arc::new(clients));
             daemon.connections.tell_list_modes(&before);
             apply(&daemon.host, &daemon.agents, &registry);
@@ -58,7 +72,10 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<Vec<(String, String)>> {
                 agents = registry.agents.len(),
                 "registry reloaded"
             );
-            Ok(blocked(daemon))
+            Ok(ReloadOutcome {
+                blocked: blocked(daemon),
+                limits_wait,
+            })
         }
         Err(error) => Err(error.context("nothing was taken over")),
     };

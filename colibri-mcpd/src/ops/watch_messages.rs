@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{WatchedServer, Watching};
+use colibri_api::{WatchSubscribed, WatchedServer};
 
 use super::frames::{Describer, SHORT};
 use super::method::{MethodCall, check_operator};
@@ -35,7 +35,7 @@ pub(super) fn watch(server: &str, full: bool, request: MethodCall) {
         state: server.state(Viewer::Operator(None)).0,
         processes: server.sessions().len() as u64,
     };
-    let begun = Watching {
+    let begun = WatchSubscribed {
         watch: stream.id(),
         server: Some(server),
         task: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{Notice, NoticeNotification, Watching};
+use colibri_api::{Notice, NoticeNotification, WatchSubscribed};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -21,9 +21,9 @@ pub(super) fn watch(request: MethodCall) {
 }
 
 async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
-    let begun = Watching {
+    let begun = WatchSubscribed {
         watch: stream.id(),
-        ..Watching::default()
+        ..WatchSubscribed::default()
     };
     if !stream.send("colibri/watching", &begun) {
         return;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::agent_tools::AgentTools;
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
+use super::limits::DaemonLimits;
 use super::list_mode::{LIST_MODES, ListMode};
 use super::pattern::Pattern;
 use super::usage::CostRule;
@@ -49,6 +50,7 @@ pub struct Clients {
     file: String,
     /// `None`: there is no file, and everybody who can open the socket gets the daemon's gates.
     rules: Option<ClientRules>,
+    limits: DaemonLimits,
     /// Notes for the operator that are no errors.
     notes: Vec<String>,
     /// The daemon's own user is the only one, and approves what waits: nobody else is there.
@@ -177,6 +179,7 @@ impl Clients {
         Clients {
             file,
             rules,
+            limits: DaemonLimits::default(),
             notes,
             alone: false,
             accounts,
@@ -202,7 +205,7 @@ impl Clients {
         accounts: Box<dyn UserDatabase>,
     ) -> Result<Clients, colibri_json::DocumentError> {
         let document = Document::parse(bytes, file)?;
-        let root = document.root().object(&["users", "groups", "others"])?;
+        let root = document.root().object(&["users", "groups", "others", "limits"])?;
         let mut notes = Vec::new();
         let mut entries = |key: &str, look_up: &dyn Fn(&str) -> Option<u32>| {
             let mut found = BTreeMap::new();
@@ -239,12 +242,19 @@ impl Clients {
         let groups = entries("groups", &|name| accounts.gid(name))?;
         let others = root.read("others", rule)?.map(Arc::new);
         let rules = ClientRules { users, groups, others };
-        Ok(Clients::new(file.to_owned(), Some(rules), notes, accounts))
+        let limits = root.read("limits", DaemonLimits::read)?.unwrap_or_default();
+        let clients = Clients::new(file.to_owned(), Some(rules), notes, accounts);
+        Ok(Clients { limits, ..clients })
     }
 
     /// True if there is no file.
     pub fn is_absent(&self) -> bool {
         self.rules.is_none()
+    }
+
+    /// The daemon's limits.
+    pub fn limits(&self) -> &DaemonLimits {
+        &self.limits
     }
 
     /// Notes for the operator that are no errors, a sentence each.

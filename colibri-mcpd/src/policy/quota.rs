@@ -61,24 +61,24 @@ impl UserQuota {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// There are as many as there may be.
-    #[error("{0} clients are connected already (--max-clients)")]
+    #[error("{0} clients are connected already (limits.clients)")]
     All(usize),
     /// All ordinary places are taken; the rest is for operators.
     #[error(
-        "{0} clients are connected already, and the last {1} places are for operators (--max-clients, --keep-clients)"
+        "{0} clients are connected already, and the last {1} places are for operators (limits.clients, limits.clients_for_operators)"
     )]
     KeptBack(usize, usize),
     /// The rest is for users who have none.
-    #[error("{0} clients are connected already, and the last {1} places are for users who have none (--max-clients)")]
+    #[error("{0} clients are connected already, and the last {1} places are for users who have none (limits.clients)")]
     Newcomers(usize, usize),
     /// The user has as many as one user may have.
-    #[error("this user has {0} clients connected already (--max-clients-per-user)")]
+    #[error("this user has {0} clients connected already (limits.clients_per_user)")]
     User(usize),
     /// The agent socket has as many as one may have.
     #[error("this agent's door has {0} connections already, which is the most that one takes")]
     Door(usize),
     /// All agent sockets have as many as they may have together.
-    #[error("agents have {0} connections already, and what is left is for people (--max-clients)")]
+    #[error("agents have {0} connections already, and what is left is for people (limits.clients)")]
     Doors(usize),
 }
 

@@ -53,9 +53,9 @@ impl Results {
     ///
     /// # Errors
     /// The directory cannot be made or read, or is not ours alone.
-    pub fn open(state_dir: &Path, limits: ResultLimits) -> io::Result<Results> {
+    pub fn open(state_dir: &Path, limits: impl Into<ResultLimits>) -> io::Result<Results> {
         let files = ResultFiles::open(state_dir)?;
-        let mut index = Index::new(limits);
+        let mut index = Index::new(limits.into());
         for found in files.scan()? {
             for gone in index.adopt(found) {
                 files.remove(&gone);

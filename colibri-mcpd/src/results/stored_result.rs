@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::policy::DaemonLimits;
 use colibri_text::{hex, unhex_into};
 
 /// The time for which a result is stored.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The limits of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResultLimits {
@@ -16,6 +18,15 @@ pub struct ResultLimits {
     pub per_user: u64,
     /// Bytes in all.
     pub total: u64,
+}
+
+impl From<&DaemonLimits> for ResultLimits {
+    fn from(limits: &DaemonLimits) -> ResultLimits {
+        ResultLimits {
+            per_user: limits.result_bytes_per_user,
+            total: limits.result_bytes,
+        }
+    }
 }
 
 /// The caller: a person, or one instance of an agent that runs for them.

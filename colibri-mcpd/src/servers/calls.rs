@@ -114,7 +114,7 @@ impl HostedServer {
         };
         let message = format!(
             "the call was given up: it was not answered for {} ms (timeout_ms), and another call needed its process \
-             (--max-processes-per-user); call again",
+             (limits.processes_per_user); call again",
             patience.as_millis()
         );
         let failure = Failure::new(Code::AskFailed, message).of_server(&*self.spec.id);

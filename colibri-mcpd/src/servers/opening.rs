@@ -170,13 +170,13 @@ impl HostedServer {
             let (until_then, limit) = match begun.map(|()| share.start()) {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(wait)) => {
-                    let (most, flag) = (limits.starts_per_user, "--max-starts-per-user");
+                    let (most, flag) = (limits.starts_per_user, "limits.starts_per_user");
                     let limit =
                         format!("the calls of this user have started {most} jailed servers in a minute ({flag})");
                     (Instant::now() + wait, limit)
                 }
                 Err(running) => {
-                    let limit = format!("this user has {running} processes of it (--max-processes-per-user)");
+                    let limit = format!("this user has {running} processes of it (limits.processes_per_user)");
                     (until, limit)
                 }
             };

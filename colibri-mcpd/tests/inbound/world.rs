@@ -272,7 +272,8 @@ impl World {
         .resolve()
         .unwrap();
         let clients = Clients::parse(clients.as_bytes(), "clients.json", Box::new(SystemAccounts)).unwrap();
-        let results = colibri_mcpd::results::Results::open(path, config.results).unwrap();
+        let results = colibri_mcpd::results::Results::open(path, clients.limits()).unwrap();
+        let limits = *clients.limits();
         let budget = Arc::new(ByteBudget::new(1 << 30));
         let store = Arc::new(Database::open(path).unwrap());
         let spawner = Arc::new(InMemory);
@@ -325,7 +326,7 @@ impl World {
             registry: "registry".to_owned(),
             call_timeout: Duration::from_secs(300),
             pins: None,
-            shares: Arc::new(UserQuotas::new(config.shares)),
+            shares: Arc::new(UserQuotas::new(limits.quota(None))),
         });
         let entries = parse(registry.as_bytes(), "registry").unwrap().servers;
         let entry = |(id, entry)| {

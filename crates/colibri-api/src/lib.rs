@@ -48,4 +48,6 @@ pub use tasks::{
     CreatedTask, NewTask, NextTask, OneTask, PERSON, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill,
     SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, Timing,
 };
-pub use watch::{Direction, StreamEnded, TapClient, TapFrame, WatchLagged, WatchRequest, WatchedServer, Watching};
+pub use watch::{
+    Direction, StreamEnded, TapClient, TapFrame, WatchLagged, WatchRequest, WatchSubscribed, WatchedServer,
+};

@@ -76,6 +76,9 @@ pub struct ReloadResponse {
     pub reloaded: bool,
     /// The servers that are blocked now.
     pub blocked: Vec<BlockedServer>,
+    /// True if the client policy has other limits than those that hold: they hold from the daemon's next start.
+    #[serde(default)]
+    pub limits_wait: bool,
 }
 
 /// The parameters of `colibri/restart`.

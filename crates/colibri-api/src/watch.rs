@@ -31,7 +31,7 @@ pub enum WatchRequest {
 
 /// `colibri/watching`, the first notification of a watch.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Watching {
+pub struct WatchSubscribed {
     /// The id of the request, as it stands in every notification of it.
     pub watch: Box<RawValue>,
     /// The one task that is watched, as it is now.

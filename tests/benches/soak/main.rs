@@ -126,8 +126,8 @@ fn main() -> ExitCode {
 fn soak(seconds: u64, clients: u64, servers: u64) {
     let place = Place::with_daemon(std::env::current_exe().unwrap());
     let counts = place.path("counts.sock").display().to_string();
-    let most = (4 * clients).to_string();
-    let flags = ["--external-call", "--log-level", "warn", "--max-clients", &most];
+    place.limits(json!({ "clients": 4 * clients, "clients_per_user": 4 * clients }));
+    let flags = ["--external-call", "--log-level", "warn"];
     let daemon = place.start_in(&[(COUNTS, &counts)], &flags);
     let soak = Arc::new(Soak {
         socket: place.socket(),

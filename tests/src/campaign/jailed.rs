@@ -78,6 +78,7 @@ impl Jailed {
         });
         let server = json!({ "command": at("fixture-server"), "args": ["--dir", at("server"), "--as", "fix"] });
         system.write_registry(&json!({ "servers": { "fix": server }, "agents": agents }).to_string());
+        system.write_open_clients();
         Jailed {
             system,
             directory,
@@ -116,7 +117,7 @@ impl Ground for Jailed {
         let log = File::options().create(true).append(true).open(self.path("log"));
         command
             .args(FLAGS)
-            .args(["--max-starts-per-user", "0"])
+            .args(["--clients", &format!("{CONFIG}/clients.json")])
             .arg("--external-config")
             .arg(Path::new(CONFIG).join("external-mcp.json"))
             .arg("--socket")

@@ -164,6 +164,13 @@ impl Installed {
         self.write("jail-policy.json", text.as_bytes(), 0o644);
     }
 
+    /// A client policy by which everybody may do everything, and start as many jailed servers as they will.
+    pub fn write_open_clients(&self) {
+        let text = r#"{"limits":{"starts_per_user":0},
+            "others":{"gates":["write","external-call"],"servers":{"*":["*"]},"operator":true}}"#;
+        self.write("clients.json", text.as_bytes(), 0o644);
+    }
+
     pub fn write_registry(&self, text: &str) {
         self.write("external-mcp.json", text.as_bytes(), 0o640);
     }

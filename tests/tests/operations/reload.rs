@@ -207,3 +207,27 @@ fn no_thread_keeps_an_arena_of_memory_that_others_freed() {
     daemon.assert_serves("fix__count");
     assert_eq!(arenas(&daemon), 0);
 }
+
+#[test]
+fn other_limits_hold_from_the_next_start_which_a_reload_says() {
+    let place = Place::new();
+    place.limits(json!({ "calls_per_client": 9 }));
+    let daemon = place.start(&[]);
+    let reloaded = || String::from_utf8(place.colibri_mcp(&["reload"]).output().unwrap().stdout).unwrap();
+    assert_eq!(reloaded(), "Reloaded.\n");
+    place.limits(json!({ "calls_per_client": 8 }));
+    // As often as it is asked, until they hold.
+    for _ in 0..2 {
+        assert!(reloaded().contains("hold from the daemon's next start"));
+    }
+    daemon.wait_for_log("others than those that hold");
+    place.limits(json!({ "calls_per_client": 0 }));
+    let refused = place.colibri_mcp(&["reload"]).output().unwrap();
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        refused.contains("limits.calls_per_client: must be from 1 to"),
+        "{refused}"
+    );
+    assert_eq!(place.refused(&["--check"]).0, Some(78));
+    daemon.stop();
+}

@@ -91,7 +91,7 @@ fn check_tells_a_good_configuration_from_a_bad_one() {
     );
     // A daemon does not start with it either.
     assert_eq!(place.refused(root_flag()).0, Some(78));
-    assert_eq!(place.refused(&["--max-clients", "0"]).0, Some(64));
+    assert_eq!(place.refused(&["--timeout", "0"]).0, Some(64));
     assert!(!place.socket().exists());
 }
 

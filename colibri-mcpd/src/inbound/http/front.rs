@@ -195,7 +195,7 @@ where
     let too_long = |length: u64| {
         HttpRefusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body has {length} bytes or more, the limit is {limit} (--max-frame)"),
+            format!("the body has {length} bytes or more, the limit is {limit} (limits.message_bytes)"),
         )
     };
     let known = body.size_hint().exact();

@@ -51,7 +51,7 @@ impl ElicitationTarget {
 
 /// The refusal for a server where the wrong person could be asked.
 const AMBIGUOUS: &str = "nothing says which of several calls in flight this is about, so nobody is asked. Calls get \
-                         processes of their own from now on, as many as --max-processes-per-user allows: those that wait for \
+                         processes of their own from now on, as many as limits.processes_per_user allows: those that wait for \
                          a person have to be answered first";
 
 impl ServerSession {

@@ -123,7 +123,11 @@ pub(crate) fn reload(context: &CommandContext) -> Result<(), CommandError> {
             let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
             format!("\n{server} is blocked: {reason}")
         });
-        format!("Reloaded.{}", blocked.collect::<String>())
+        let waits = match reloaded.limits_wait {
+            true => "\nThe limits in clients.json have changed: they hold from the daemon's next start.",
+            false => "",
+        };
+        format!("Reloaded.{}{waits}", blocked.collect::<String>())
     })
 }
 

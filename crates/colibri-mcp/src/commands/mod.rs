@@ -69,7 +69,7 @@ pub(crate) enum ClientCommand {
     /// Lists servers' resources, or reads one
     Resources(definition_tables::Resources),
     /// Shows the daemon and its servers: version, gates, states, processes, limits, metrics
-    Status(status::StatusArguments),
+    Status(status::ShowStatusArguments),
     /// Shows agents, calls, servers and jails on a screen that goes on, or writes a page of a day
     Glasspane(glasspane::GlasspaneArguments),
     /// Shows notices, changes of tasks, or the messages of a server, as they happen

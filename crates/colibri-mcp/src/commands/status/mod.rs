@@ -16,7 +16,7 @@ use colibri_text::counted;
 
 /// The form of the answer.
 #[derive(Debug, clap::Args)]
-pub(crate) struct StatusArguments {
+pub(crate) struct ShowStatusArguments {
     /// Shows the daemon's metrics instead, as Prometheus reads them
     #[arg(long)]
     metrics: bool,
@@ -26,7 +26,7 @@ pub(crate) struct StatusArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &StatusArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &ShowStatusArguments, context: &CommandContext) -> Result<(), CommandError> {
     if arguments.metrics {
         return metrics::print(arguments.metrics_socket.clone(), context);
     }

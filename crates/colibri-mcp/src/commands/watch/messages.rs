@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use colibri_api::{Direction, StreamEnded, TapFrame, WatchRequest, WatchedServer, Watching};
+use colibri_api::{Direction, StreamEnded, TapFrame, WatchRequest, WatchSubscribed, WatchedServer};
 use nix::sys::signal::Signal;
 use serde_json::value::RawValue;
 
-use super::{lagged, print};
+use super::print::{lagged, print};
 use crate::commands::context::CommandContext;
 use crate::commands::signals::on_signals;
 use crate::connection::{RequestError, read};
@@ -94,7 +94,7 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
             print(params, &text, json)
         }
         "colibri/watching" => {
-            let Watching { server, .. } = read(name, params)?;
+            let WatchSubscribed { server, .. } = read(name, params)?;
             let Some(WatchedServer { id, state, processes }) = server else {
                 return Ok(());
             };

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use colibri_api::{NoticeNotification, WatchRequest};
 use serde_json::value::RawValue;
 
-use super::{explain_end, lagged, print};
+use super::print::{explain_end, lagged, print};
 use crate::commands::context::CommandContext;
 use crate::connection::read;
 use crate::failure::CommandError;

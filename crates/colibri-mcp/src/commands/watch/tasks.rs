@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use colibri_api::{Task, TaskChanged, TaskStatus, WatchRequest, Watching};
+use colibri_api::{Task, TaskChanged, TaskStatus, WatchRequest, WatchSubscribed};
 use serde_json::value::RawValue;
 
-use super::{explain_end, lagged, print};
+use super::print::{explain_end, lagged, print};
 use crate::commands::context::CommandContext;
 use crate::commands::tasks::shown::{line, note};
 use crate::connection::read;
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &WatchTasksArguments, context: &CommandContext) -> 
 fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>, CommandError> {
     let (text, status) = match name {
         "colibri/watching" => {
-            let Watching { task, .. } = read(name, params)?;
+            let WatchSubscribed { task, .. } = read(name, params)?;
             let Some(task) = task else { return Ok(None) };
             (shown(None, &task), Some(task.said.status))
         }
