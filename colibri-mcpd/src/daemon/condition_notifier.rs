@@ -2,12 +2,13 @@
 //! them.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
 use super::Daemon;
 use crate::board::TaskChange;
@@ -17,8 +18,10 @@ use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;
 use colibri_trail::reserve::{Reserve, Use};
 
-/// The interval of the checks.
+/// The interval of the checks while calls are in flight, or agents run.
 const EVERY: Duration = Duration::from_secs(1);
+/// The interval while nothing happens.
+const IDLE_EVERY: Duration = Duration::from_secs(10);
 /// The interval at which the free space of the disk is checked.
 const DISK_EVERY: Duration = Duration::from_secs(30);
 /// Characters of the reason of an error.
@@ -45,9 +48,8 @@ impl Daemon {
 
     async fn look_always(self: &Arc<Daemon>) {
         let mut tasks = self.board.watch();
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = self.seen_at_first();
+        let mut next = pin!(sleep(Duration::ZERO));
         loop {
             tokio::select! {
                 change = tasks.recv() => match change {
@@ -56,7 +58,11 @@ impl Daemon {
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 },
-                _ = ticks.tick() => self.look(&mut seen),
+                () = &mut next => {
+                    self.look(&mut seen);
+                    let is_idle = self.connections.load().in_flight == 0 && self.agents.count() == 0;
+                    next.set(sleep(if is_idle { IDLE_EVERY } else { EVERY }));
+                }
             }
         }
     }

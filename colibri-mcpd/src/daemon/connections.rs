@@ -21,8 +21,10 @@ use colibri_protocol::{AnswerBody, Feature, Features, Method};
 
 /// The time for which a client may be over its byte budget.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The interval at which the budgets are checked.
+/// The interval at which the budgets are checked while a client is over its own.
 const ROUND: Duration = Duration::from_millis(500);
+/// The interval while none is: shorter than the time that a client may be over its budget.
+const IDLE_ROUND: Duration = Duration::from_secs(5);
 /// The time for which changes are gathered before clients are notified.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The longest time for calls in flight when the daemon is to end.
@@ -271,16 +273,21 @@ impl Connections {
 
     /// Closes the connections of clients that do not read.
     async fn watch_budgets(connections: Weak<Connections>) {
+        let mut is_any_over = false;
         loop {
-            sleep(ROUND).await;
+            sleep(if is_any_over { ROUND } else { IDLE_ROUND }).await;
             let Some(connections) = connections.upgrade() else {
                 return;
             };
+            let all = connections.all();
+            is_any_over = all
+                .iter()
+                .any(|connection| connection.client.outbox.over_since().is_some());
             let behind = |connection: &Arc<Connection>| {
                 let since = connection.client.outbox.over_since();
                 since.is_some_and(|since| since.elapsed() >= PATIENCE)
             };
-            for connection in connections.all().into_iter().filter(behind) {
+            for connection in all.into_iter().filter(behind) {
                 let client = &connection.client;
                 warn!(
                     connection = client.connection,

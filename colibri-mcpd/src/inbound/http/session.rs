@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
@@ -210,6 +211,8 @@ fn client(daemon: &Arc<Daemon>, caller: Caller, session: Arc<ClientSession>) -> 
 pub(super) struct Sessions {
     daemon: Arc<Daemon>,
     inner: Mutex<HttpSessionTable>,
+    /// A session has begun.
+    begun: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -225,8 +228,9 @@ impl Sessions {
         let sessions = Arc::new(Sessions {
             daemon,
             inner: Mutex::default(),
+            begun: Arc::default(),
         });
-        tokio::spawn(Sessions::watch(Arc::downgrade(&sessions)));
+        tokio::spawn(Sessions::watch(Arc::downgrade(&sessions), sessions.begun.clone()));
         sessions
     }
 
@@ -291,6 +295,7 @@ impl Sessions {
         inner.by_id.insert(session.id.clone(), session.clone());
         drop(inner);
         session.inner().begun = true;
+        self.begun.notify_one();
         if let Some(oldest) = goes {
             info!(
                 uid,
@@ -313,11 +318,17 @@ impl Sessions {
         session.end();
     }
 
-    async fn watch(sessions: Weak<Sessions>) {
+    async fn watch(sessions: Weak<Sessions>, begun: Arc<Notify>) {
         loop {
             sleep(ROUND).await;
+            let all: Vec<_> = match sessions.upgrade() {
+                Some(sessions) => sessions.inner().by_id.values().cloned().collect(),
+                None => return,
+            };
+            if all.is_empty() {
+                begun.notified().await;
+            }
             let Some(sessions) = sessions.upgrade() else { return };
-            let all: Vec<_> = sessions.inner().by_id.values().cloned().collect();
             for session in all {
                 if session.idle().is_some_and(|since| since.elapsed() > IDLE) {
                     sessions.end(&session);
