@@ -2,7 +2,6 @@
 //! what to do where it does not.
 
 mod accounts;
-mod elf;
 mod entries;
 mod examine;
 mod fact;
