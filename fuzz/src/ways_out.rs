@@ -11,11 +11,7 @@ use serde_json::Value;
 use tables::{INTERFACES, Interface};
 
 /// The things that requests with a body ask for.
-const ASKS: [ModelRequestKind; 3] = [
-    ModelRequestKind::Generate,
-    ModelRequestKind::Count,
-    ModelRequestKind::Batch,
-];
+const ASKS: [ModelRequestKind; 2] = [ModelRequestKind::Generate, ModelRequestKind::Count];
 
 /// Addresses in spellings that some reader takes for one.
 const ADDRESSES: [&str; 9] = [
@@ -61,9 +57,6 @@ impl Interface {
             (ModelRequestKind::Count, ModelApi::Gemini) => Some(format!(
                 r#"{{"contents":[{{"parts":[{{"text":"x"}}]}}],"generateContentRequest":{body}}}"#
             )),
-            (ModelRequestKind::Batch, ModelApi::Anthropic) => {
-                Some(format!(r#"{{"requests":[{{"custom_id":"1","params":{body}}}]}}"#))
-            }
             _ => None,
         }
     }
@@ -364,16 +357,9 @@ pub fn bodies(api: ModelApi, asks: ModelRequestKind) -> Vec<Value> {
 }
 
 /// The ways out in a body of an interface.
-fn ways_out(interface: &Interface, asks: ModelRequestKind, body: &Value) -> Vec<String> {
+fn ways_out(interface: &Interface, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    match (asks, body.get("requests")) {
-        (ModelRequestKind::Batch, Some(Value::Array(requests))) => {
-            for request in requests {
-                look(interface, &request["params"], &mut Vec::new(), &mut found);
-            }
-        }
-        _ => look(interface, body, &mut Vec::new(), &mut found),
-    }
+    look(interface, body, &mut Vec::new(), &mut found);
     found
 }
 
@@ -563,7 +549,7 @@ fn passes(interface: &Interface, asks: ModelRequestKind, body: &[u8]) -> bool {
     };
     assert!(passes(&all), "what needs nothing passes where all is allowed");
     let value: Value = serde_json::from_slice(body).expect("what passes is JSON");
-    let found = ways_out(interface, asks, &value);
+    let found = ways_out(interface, &value);
     assert!(found.is_empty(), "{found:#?} in {value}");
     true
 }

@@ -429,7 +429,7 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
         ("GET /v1/models/..%2f..%2fadmin HTTP/1.1", "localhost", "", 404, "path"),
         ("POST /v1/complete HTTP/1.1", "localhost", "", 404, "path"),
         ("GET /v1/files/x/content HTTP/1.1", "localhost", "", 404, "path"),
-        ("POST /v1/messages/batches HTTP/1.1", "localhost", "", 403, "batches"),
+        ("POST /v1/messages/batches HTTP/1.1", "localhost", "", 404, "path"),
         // Other methods.
         ("DELETE /v1/messages HTTP/1.1", "localhost", "", 405, "method"),
         ("GET /v1/messages HTTP/1.1", "localhost", "", 405, "method"),

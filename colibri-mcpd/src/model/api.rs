@@ -16,8 +16,6 @@ pub enum ModelRequestKind {
     Count,
     /// Lists the models.
     List,
-    /// Answers that come later.
-    Batch,
 }
 
 /// A request that passes: method, path and what it asks for. `{}` is one name.
@@ -25,14 +23,11 @@ pub(super) type ModelRoute = (Method, &'static str, ModelRequestKind);
 
 /// The requests that pass.
 pub(super) fn routes(api: Api) -> &'static [ModelRoute] {
-    use ModelRequestKind::{Batch, Count, Generate, List};
+    use ModelRequestKind::{Count, Generate, List};
     match api {
         Api::Anthropic => &[
             (Method::POST, "/v1/messages", Generate),
             (Method::POST, "/v1/messages/count_tokens", Count),
-            (Method::POST, "/v1/messages/batches", Batch),
-            (Method::GET, "/v1/messages/batches/{}", Batch),
-            (Method::GET, "/v1/messages/batches/{}/results", Batch),
             (Method::GET, "/v1/models", List),
             (Method::GET, "/v1/models/{}", List),
         ],
@@ -163,7 +158,6 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
     ),
     ("anthropic-beta", &["files-api-*"], Some(Allow::Files)),
     ("anthropic-beta", &["mcp-*"], Some(Allow::RemoteMcp)),
-    ("anthropic-beta", &["message-batches-*"], Some(Allow::Batches)),
     ("anthropic-beta", &["message-threads-*"], Some(Allow::Stored)),
     ("anthropic-beta", &["web-fetch-*"], Some(Allow::WebFetch)),
     ("anthropic-beta", &["web-search-*"], Some(Allow::WebSearch)),

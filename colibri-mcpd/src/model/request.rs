@@ -12,7 +12,7 @@ use super::refusal::ModelRefusal;
 use super::usage::TokenCounts;
 use super::walk::BodyFacts;
 use super::wire::ModelRequest;
-use crate::registry::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
+use crate::registry::{ModelApi, ModelPermissions, ModelSpec};
 
 /// The most tokens that a provider adds of its own: its words about tools.
 const ADDED_TOKENS: u64 = 4096;
@@ -80,7 +80,7 @@ pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingR
             return Err(ModelRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
         let facts = judge(model.api, asks, &model.permits, &body)?;
-        if matches!(asks, ModelRequestKind::Generate | ModelRequestKind::Batch) {
+        if asks == ModelRequestKind::Generate {
             cost = TokenCounts {
                 read: most_read(model, &facts, body.len() as u64),
                 written: most_written(model, &facts),
@@ -101,27 +101,23 @@ pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingR
     })
 }
 
-/// The most tokens that a body of so many bytes is to the model. No tokenizer makes more tokens of a text than it has
-/// bytes; pictures have a most of their own; of a document a few bytes may be many pages. No request of a batch is more
-/// than the model reads at most.
+/// The most tokens that a body of so many bytes is to the model, which reads no more than its context. No tokenizer makes
+/// more tokens of a text than it has bytes; pictures have a most of their own; of a document a few bytes may be many pages.
 fn most_read(model: &ModelSpec, facts: &BodyFacts, bytes: u64) -> u64 {
-    let documents = facts.with_documents.saturating_mul(model.context_tokens);
-    let others = facts.requests.saturating_sub(facts.with_documents);
+    if facts.has_documents {
+        return model.context_tokens;
+    }
     let pictures = facts.pictures.saturating_mul(grammar(model.api).picture_tokens);
     let text = bytes.saturating_sub(facts.inline);
     text.saturating_add(pictures)
-        .saturating_add(others.saturating_mul(ADDED_TOKENS))
-        .min(others.saturating_mul(model.context_tokens))
-        .saturating_add(documents)
+        .saturating_add(ADDED_TOKENS)
+        .min(model.context_tokens)
 }
 
 /// The most tokens that the model writes in answer to a body.
 fn most_written(model: &ModelSpec, facts: &BodyFacts) -> u64 {
-    let unlimited = facts.unlimited.saturating_mul(model.max_tokens_default);
-    facts
-        .maximum
-        .saturating_add(unlimited)
-        .saturating_mul(facts.copies.max(1))
+    let one = facts.maximum.unwrap_or(model.max_tokens_default);
+    one.saturating_mul(facts.copies.max(1))
 }
 
 /// True if a `Host` names this machine: what the forwarder inside listens on.
@@ -156,12 +152,6 @@ fn route<'p>(
         let why = format!("this method is none of those of {api} that are passed on for this path");
         return Err(ModelRefusal::new(StatusCode::METHOD_NOT_ALLOWED, why));
     };
-    if *asks == ModelRequestKind::Batch && !model.permits.allow.contains(&ModelAllow::Batches) {
-        return Err(forbidden(
-            "answers that come later are not counted: the agent's entry does not allow them (\"allow\" of its \
-             \"model\": batches)",
-        ));
-    }
     Ok((method.clone(), *asks, name))
 }
 

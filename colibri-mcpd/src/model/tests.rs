@@ -76,10 +76,7 @@ fn what_agents_send_passes() {
             body.as_bytes(),
         );
         let facts = facts.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.message));
-        assert!(
-            facts.splices.is_empty() && facts.with_documents == 0,
-            "{name}: {facts:?}"
-        );
+        assert!(facts.splices.is_empty() && !facts.has_documents, "{name}: {facts:?}");
     }
     // As their entries are shipped.
     for (id, sample, names) in [
@@ -184,7 +181,7 @@ impl Reach {
     fn walk(&mut self, shape: BodyShape, name: &str, at: &str, values: &[&Value]) {
         match shape {
             BodyShape::OneOf(shapes) => shapes.iter().for_each(|shape| self.walk(*shape, name, at, values)),
-            BodyShape::Must(shape) | BodyShape::Request(shape) => self.walk(*shape, name, at, values),
+            BodyShape::Must(shape) => self.walk(*shape, name, at, values),
             BodyShape::List(shape) => {
                 let elements: Vec<&Value> = values.iter().filter_map(|value| value.as_array()).flatten().collect();
                 self.walk(*shape, name, at, &elements);
@@ -225,18 +222,13 @@ impl Reach {
 #[test]
 fn bodies_reach_each_object_of_each_table() {
     for api in ModelApi::ALL {
-        for (number, asks) in (0_u8..).zip([
-            ModelRequestKind::Generate,
-            ModelRequestKind::Count,
-            ModelRequestKind::Batch,
-        ]) {
+        for (number, asks) in (0_u8..).zip([ModelRequestKind::Generate, ModelRequestKind::Count]) {
             if routes(api).iter().all(|(_, _, routed)| *routed != asks) {
                 continue;
             }
             let grammar = grammar(api);
             let shape = match asks {
                 ModelRequestKind::Count => grammar.count,
-                ModelRequestKind::Batch => grammar.batch,
                 _ => grammar.answer,
             };
             let bodies = ways_out::bodies(api, asks);
@@ -566,37 +558,6 @@ fn what_is_reserved_is_never_less_than_what_the_model_reads() {
 }
 
 #[test]
-fn a_batch_costs_what_its_requests_cost_together() {
-    let model = model("anthropic", json!({ "context_tokens": 100_000, "allow": ["batches"] }));
-    let cost = |requests: &[Value]| {
-        let requests = requests
-            .iter()
-            .map(|params| json!({ "custom_id": "1", "params": params }));
-        let body = json!({ "requests": requests.collect::<Vec<_>>() }).to_string();
-        let cost = pass(&model, request("/v1/messages/batches", body)).unwrap().cost;
-        (cost.read, cost.written)
-    };
-    let with = |content: Value| json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] });
-    let source = json!({ "type": "base64", "media_type": "application/pdf", "data": "AA==" });
-    let document = with(json!([{ "type": "document", "source": source }]));
-    assert_eq!(cost(std::slice::from_ref(&document)), (100_000, 10));
-    assert_eq!(cost(&[document.clone(), document.clone()]), (200_000, 20));
-    // Each of them reads as much as the model reads at most, and no more.
-    let text = with(json!("x".repeat(200_000)));
-    assert_eq!(cost(&[text.clone(), text.clone(), text]), (300_000, 30));
-    let few = with(json!("x"));
-    let (read, _) = cost(&[few.clone(), few.clone()]);
-    assert!((8_192..10_000).contains(&read), "{read}");
-    let (read, written) = cost(&[document, few.clone()]);
-    assert!((104_096..200_000).contains(&read) && written == 20, "{read} {written}");
-    // One that names no maximum writes as much as one that comes alone.
-    let mut unlimited = few;
-    unlimited["max_tokens"].take();
-    assert_eq!(cost(&[unlimited.clone(), unlimited]).1, 2 * model.max_tokens_default);
-    assert_eq!(cost(&[]), (0, 0));
-}
-
-#[test]
 fn a_maximum_of_none_is_no_maximum() {
     let facts = read(
         ModelApi::OpenAiChat,
@@ -604,7 +565,7 @@ fn a_maximum_of_none_is_no_maximum() {
         &json!({ "max_tokens": 0 }),
     )
     .unwrap();
-    assert_eq!((facts.maximum, facts.unlimited), (0, 1));
+    assert_eq!(facts.maximum, None);
     for wrong in [
         json!({ "stream": "true" }),
         json!({ "stream": 1 }),

@@ -27,15 +27,11 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// The facts about a body that the relay has to know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BodyFacts {
-    /// The requests in it: itself, or those of a batch.
-    pub requests: u64,
-    /// Those of them that hold documents, sound or films, of which a few bytes may be many tokens.
-    pub with_documents: u64,
-    /// Those of them that do not limit their answers.
-    pub unlimited: u64,
-    /// The most tokens of the answers to the others, together.
-    pub maximum: u64,
-    /// The number of answers to each.
+    /// True if it holds documents, sound or films, of which a few bytes may be many tokens.
+    pub has_documents: bool,
+    /// The most tokens of an answer, if the request says so.
+    pub maximum: Option<u64>,
+    /// The number of answers.
     pub copies: u64,
     /// The pictures in the body.
     pub pictures: u64,
@@ -69,10 +65,6 @@ pub(super) struct Judge<'t> {
     asks: ModelRequestKind,
     path: Vec<WalkStep<'t>>,
     values: usize,
-    /// The most tokens of an answer, as the request that is read says.
-    maximum: Option<u64>,
-    /// True if the request that is read holds documents.
-    has_documents: bool,
     pub(super) facts: BodyFacts,
     pub(super) top: TopMembers,
 }
@@ -91,8 +83,6 @@ impl<'t> Judge<'t> {
             asks,
             path: Vec::new(),
             values: 0,
-            maximum: None,
-            has_documents: false,
             facts: BodyFacts {
                 copies: 1,
                 ..BodyFacts::default()
@@ -107,9 +97,8 @@ impl<'t> Judge<'t> {
     /// Why it stopped; [`Judge::place`] says where.
     pub(super) fn body(&mut self) -> Result<(), BodyRefusal> {
         let shape = match self.asks {
-            ModelRequestKind::Count => BodyShape::Request(&self.grammar.count),
-            ModelRequestKind::Batch => self.grammar.batch,
-            ModelRequestKind::Generate | ModelRequestKind::List => BodyShape::Request(&self.grammar.answer),
+            ModelRequestKind::Count => self.grammar.count,
+            ModelRequestKind::Generate | ModelRequestKind::List => self.grammar.answer,
         };
         if self.reader.kind()? != ValueKind::Object {
             return wrong("must be an object");
@@ -172,11 +161,6 @@ impl<'t> Judge<'t> {
                 "without it this names something that the provider keeps",
             )),
             (BodyShape::Must(shape), _) => self.shaped(kind, *shape),
-            (BodyShape::Request(shape), _) => {
-                self.shaped(kind, *shape)?;
-                self.request_is_over();
-                Ok(())
-            }
             (BodyShape::Needs(needed, shape), _) => match self.has_one_of(needed) {
                 true => self.shaped(kind, *shape),
                 false => self.nothing(kind, needed),
@@ -225,17 +209,6 @@ impl<'t> Judge<'t> {
             (BodyShape::Tagged(variants), ValueKind::Object) => self.tagged(variants),
             (BodyShape::Map(shape), ValueKind::Object) => self.map(|judge, _| judge.value(*shape)),
             _ => wrong(shape.expected()),
-        }
-    }
-
-    /// Adds the request that was read to the facts.
-    fn request_is_over(&mut self) {
-        let facts = &mut self.facts;
-        facts.requests += 1;
-        facts.with_documents += u64::from(std::mem::take(&mut self.has_documents));
-        match self.maximum.take() {
-            Some(maximum) => facts.maximum = facts.maximum.saturating_add(maximum),
-            None => facts.unlimited += 1,
         }
     }
 
@@ -391,7 +364,7 @@ impl<'t> Judge<'t> {
             BodyShape::Model => judge_model(text, self.permits).or_else(refused),
             BodyShape::MediaType => match inline::MediaType::of(text) {
                 Some(media) => {
-                    self.has_documents |= media == inline::MediaType::Document;
+                    self.facts.has_documents |= media == inline::MediaType::Document;
                     Ok(())
                 }
                 None => refused("this relay does not know the media type, and so does not pass it"),
@@ -402,13 +375,13 @@ impl<'t> Judge<'t> {
                     Ok(())
                 }
                 Some(inline::MediaType::Document) => {
-                    self.has_documents = true;
+                    self.facts.has_documents = true;
                     self.data(bytes);
                     Ok(())
                 }
                 None if matches!(shape, BodyShape::Inline) && inline::is_base64(text) => {
                     // The kind of data is nowhere said.
-                    self.has_documents = true;
+                    self.facts.has_documents = true;
                     self.data(bytes);
                     Ok(())
                 }
@@ -457,7 +430,8 @@ impl<'t> Judge<'t> {
 
     fn maximum(&mut self) -> Result<(), BodyRefusal> {
         // 0 is none at all, for some.
-        self.maximum = self.maximum.max(Some(self.number()?).filter(|number| *number > 0));
+        let maximum = Some(self.number()?).filter(|number| *number > 0);
+        self.facts.maximum = self.facts.maximum.max(maximum);
         Ok(())
     }
 

@@ -102,8 +102,6 @@ pub enum ModelAllow {
     Files,
     /// The request has the provider keep it, or continues what it kept.
     Stored,
-    /// Requests that are answered later.
-    Batches,
     /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and models, pictures and
     /// sound made.
     ExtraCost,
@@ -111,7 +109,7 @@ pub enum ModelAllow {
 
 impl ModelAllow {
     /// All of them.
-    pub const ALL: [ModelAllow; 9] = [
+    pub const ALL: [ModelAllow; 8] = [
         ModelAllow::WebSearch,
         ModelAllow::WebFetch,
         ModelAllow::CodeExecution,
@@ -119,7 +117,6 @@ impl ModelAllow {
         ModelAllow::Urls,
         ModelAllow::Files,
         ModelAllow::Stored,
-        ModelAllow::Batches,
         ModelAllow::ExtraCost,
     ];
 
@@ -133,7 +130,6 @@ impl ModelAllow {
             ModelAllow::Urls => "urls",
             ModelAllow::Files => "files",
             ModelAllow::Stored => "stored",
-            ModelAllow::Batches => "batches",
             ModelAllow::ExtraCost => "extra-cost",
         }
     }

@@ -7,10 +7,6 @@ use crate::registry::ModelAllow as Allow;
 pub(super) static GRAMMAR: Grammar = Grammar {
     answer: BODY,
     count: BODY,
-    batch: Object(&[(
-        "requests",
-        List(&Object(&[("custom_id", Text), ("params", Request(&BODY))])),
-    )]),
     has_camel_case: false,
     picture_tokens: 5_000,
 };

@@ -7,7 +7,6 @@ use crate::registry::ModelAllow as Allow;
 pub(super) static GRAMMAR: Grammar = Grammar {
     answer: BODY,
     count: BODY,
-    batch: Object(&[]),
     has_camel_case: false,
     picture_tokens: 16_384,
 };

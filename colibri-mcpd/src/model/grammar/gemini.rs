@@ -7,7 +7,6 @@ use crate::registry::ModelAllow as Allow;
 pub(super) static GRAMMAR: Grammar = Grammar {
     answer: BODY,
     count: Object(&[("contents", List(&CONTENT)), ("generate_content_request", BODY)]),
-    batch: Object(&[]),
     has_camel_case: true,
     picture_tokens: 16_384,
 };

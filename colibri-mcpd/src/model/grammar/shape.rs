@@ -42,8 +42,6 @@ pub(in crate::model) enum BodyShape {
     Needs(&'static [Allow], &'static BodyShape),
     /// A member that must be there, since its object would otherwise name something that the provider keeps.
     Must(&'static BodyShape),
-    /// One of the requests of a body that has many.
-    Request(&'static BodyShape),
     /// The name of a model.
     Model,
     /// The most tokens of an answer.
@@ -63,7 +61,7 @@ impl BodyShape {
     pub(in crate::model) fn can_be(self, kind: ValueKind) -> bool {
         match self {
             BodyShape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
-            BodyShape::Must(shape) | BodyShape::Needs(_, shape) | BodyShape::Request(shape) => shape.can_be(kind),
+            BodyShape::Must(shape) | BodyShape::Needs(_, shape) => shape.can_be(kind),
             BodyShape::Json | BodyShape::Schema => true,
             _ => kind == ValueKind::Null || self.kind().0 == kind,
         }
@@ -78,7 +76,7 @@ impl BodyShape {
             BodyShape::Object(_) | BodyShape::Tagged(_) | BodyShape::Map(_) | BodyShape::StreamOptions(_) => {
                 (ValueKind::Object, "an object")
             }
-            BodyShape::Must(shape) | BodyShape::Needs(_, shape) | BodyShape::Request(shape) => shape.kind(),
+            BodyShape::Must(shape) | BodyShape::Needs(_, shape) => shape.kind(),
             _ => (ValueKind::String, "text"),
         }
     }
@@ -106,8 +104,6 @@ pub(in crate::model) struct Grammar {
     pub(in crate::model) answer: BodyShape,
     /// The body of a request for a count of tokens.
     pub(in crate::model) count: BodyShape,
-    /// The body of a request for answers that come later.
-    pub(in crate::model) batch: BodyShape,
     /// True if a key `some_key` may also be written `someKey`, as the JSON of Protocol Buffers has it.
     pub(in crate::model) has_camel_case: bool,
     /// The most tokens that one picture is to the model.
