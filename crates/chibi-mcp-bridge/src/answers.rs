@@ -48,10 +48,10 @@ impl AnswerSources {
         std::thread::spawn(move || match own.sources.tools(Instant::now() + BEGIN_LIMIT) {
             Ok(listing) => {
                 let count = listing.tools.len() as u64;
-                say(&format!("{} offered", colibri_text::counted(count, "tool")));
+                say(&format!("{} at the start", colibri_text::counted(count, "tool")));
                 own.describe(&listing.tools);
             }
-            Err(why) => say(&format!("no tools are offered: {why:#}")),
+            Err(why) => say(&format!("no tools at the start: {why:#}")),
         });
     }
 

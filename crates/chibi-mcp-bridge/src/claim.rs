@@ -29,7 +29,7 @@ pub(crate) enum ClaimError {
     #[error("another bridge runs for this home: process {}, listening on {}", .0.pid, .0.address)]
     Another(LockFile),
     /// It was ours, and is not any more.
-    #[error("{}: the lock is no longer this bridge's, so it ends", .0.display())]
+    #[error("{}: another bridge has replaced this bridge's lock", .0.display())]
     Lost(PathBuf),
     /// The system refuses.
     #[error("{}: {error}", path.display())]
@@ -129,7 +129,10 @@ fn guard(home: &Path) -> Result<File, ClaimError> {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(PAUSE),
-            Err(TryLockError::WouldBlock) => return Err(failed(&path)(io::ErrorKind::TimedOut.into())),
+            Err(TryLockError::WouldBlock) => {
+                let why = format!("another process has held its lock for {} s", LIMIT.as_secs());
+                return Err(failed(&path)(io::Error::other(why)));
+            }
             Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
         }
     }

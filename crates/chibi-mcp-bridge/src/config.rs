@@ -78,6 +78,9 @@ struct Wrong {
     why: String,
 }
 
+/// The consequence of a file that cannot be read.
+const IGNORED: &str = "the file is ignored: no servers of it run, and the settings are the defaults";
+
 impl BridgeConfig {
     /// Reads the file of a home. Without one, or with one that cannot be read, these are the defaults; in the latter
     /// case it says why on standard error.
@@ -87,7 +90,7 @@ impl BridgeConfig {
             Ok(Some(text)) => text,
             Ok(None) => return BridgeConfig::default(),
             Err(why) => {
-                say(&format!("config parse error: {why:#}"));
+                say(&format!("config parse error: {why:#}; {IGNORED}"));
                 return BridgeConfig::default();
             }
         };
@@ -98,7 +101,7 @@ impl BridgeConfig {
             }
             Err(wrong) => {
                 say(&format!(
-                    "config parse error: {}: {}",
+                    "config parse error: {}: {}; {IGNORED}",
                     path.display(),
                     wrong.in_text(&text)
                 ));
@@ -166,12 +169,12 @@ fn read(text: &str, path: &[PathBuf]) -> Result<(BridgeConfig, Vec<String>), Wro
                                 .ok_or_else(|| Wrong::at(item, "enabled must be true or false"))?
                         }
                         "model" => config.model = string(item, key)?,
-                        _ => notes.push(format!("summary: {key} is not known, and left out")),
+                        _ => notes.push(format!("{FILE}: summary: unknown key {key}, ignored")),
                     }
                 }
             }
             "servers" => config.servers = servers(table(item, key)?, path, &mut notes)?,
-            _ => notes.push(format!("{key} is not known, and left out")),
+            _ => notes.push(format!("{FILE}: unknown key {key}, ignored")),
         }
     }
     if config.limit != LIMIT {
@@ -265,7 +268,7 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
             }
             "env" => env = strings(item, key)?,
             "headers" => headers = strings(item, key)?,
-            _ => notes.push(format!("servers.{name}: {key} is not known, and left out")),
+            _ => notes.push(format!("{FILE}: servers.{name}: unknown key {key}, ignored")),
         }
     }
     match (command, url) {
@@ -324,7 +327,7 @@ fn program(command: &str, path: &[PathBuf]) -> anyhow::Result<String> {
         return match command.starts_with('/') {
             true => Ok(command.to_owned()),
             false => Err(anyhow!(
-                "{command} is a relative path: where it is meant from is not known"
+                "{command} is a relative path: write an absolute one, or the name of a program on PATH"
             )),
         };
     }

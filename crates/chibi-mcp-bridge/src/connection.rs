@@ -107,11 +107,11 @@ impl ChibiBridge {
         };
         let watched = self.clone();
         let watch = std::thread::Builder::new().spawn(move || watched.watch(idle));
-        watch.context("no thread can be started")?;
+        watch.context("cannot start a thread")?;
         let (give, unknown) = mpsc::sync_channel(MAX_UNKNOWN);
         let looking = self.clone();
         let looks = std::thread::Builder::new().spawn(move || looking.look_up(&unknown, address));
-        looks.context("no thread can be started")?;
+        looks.context("cannot start a thread")?;
         let mut faults = Seldom(None);
         loop {
             match listener.accept() {
@@ -191,7 +191,7 @@ impl ChibiBridge {
         }
         let served = std::thread::Builder::new().spawn(move || counted.serve(stream, until));
         if let Err(error) = served {
-            faults.say(|| format!("no thread can be started: {error}"));
+            faults.say(|| format!("cannot start a thread: {error}"));
         }
     }
 
@@ -205,14 +205,17 @@ impl ChibiBridge {
             let is_idle = self.open.load(Ordering::SeqCst) == 0;
             if is_idle && quiet >= idle {
                 let _nobody_renews_it = self.claim.give_up();
-                say("nobody has connected for a while: this is the end");
+                say(&format!(
+                    "no connection for {} s (idle_timeout_minutes): the bridge ends",
+                    idle.as_secs()
+                ));
                 std::process::exit(0);
             }
             if renewed.elapsed() >= heartbeat {
                 renewed = Instant::now();
                 if let Err(error) = self.claim.renew() {
                     let _nobody_renews_it = self.claim.give_up();
-                    say(&error.to_string());
+                    say(&format!("the lock cannot be renewed, so the bridge ends: {error}"));
                     std::process::exit(1);
                 }
             }
@@ -238,7 +241,7 @@ impl CountedConnection {
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 let why = format!(
-                    "no request came within {} s: it ends with a line end",
+                    "no request came within {} s: a request is a JSON object and a line end",
                     REQUEST_LIMIT.as_secs()
                 );
                 let _ = finish(&stream, &failure(&why), true);
@@ -263,11 +266,11 @@ impl CountedConnection {
         });
         let answer = match worker {
             Ok(_) => take.recv_timeout(until.saturating_duration_since(Instant::now())),
-            Err(_) => Ok(failure("no thread can be started: try again")),
+            Err(_) => Ok(failure("cannot start a thread: try again")),
         };
         let answer = answer.unwrap_or_else(|_| {
             failure(&format!(
-                "there is no answer yet after {limit} s: timeout_seconds of mcp-bridge.toml is how long one may take"
+                "no answer yet after {limit} s (timeout_seconds of mcp-bridge.toml); the call may still be carried out"
             ))
         });
         // A client that is gone misses nothing.

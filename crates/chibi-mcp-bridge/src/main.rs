@@ -50,12 +50,16 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<()> {
-    // Before there is another thread, so that none has one of them end the process.
-    let signals = ending::block().context("signals cannot be blocked")?;
+    // Before any thread starts: threads inherit the mask, so that only the one that waits for signals gets them.
+    let signals = ending::block().context("cannot block signals")?;
     let home = home()?;
     let config = BridgeConfig::load(&home);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("127.0.0.1")?;
-    let address = loopback(listener.local_addr().context("127.0.0.1")?)?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+    let address = loopback(
+        listener
+            .local_addr()
+            .context("cannot read the address of the listener")?,
+    )?;
     let claim = Arc::new(BridgeLock::take(&home, address, config.limit)?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
@@ -74,7 +78,7 @@ fn loopback(address: SocketAddr) -> anyhow::Result<SocketAddrV4> {
     match address {
         SocketAddr::V4(address) if address.ip().is_loopback() => Ok(address),
         other => Err(anyhow!(
-            "127.0.0.1 is {} here, which others reach: this jail needs a loopback address of its own",
+            "127.0.0.1 is {} in this jail, which other hosts can reach: give the jail a loopback address (ip4.addr in jail(8))",
             other.ip()
         )),
     }

@@ -73,11 +73,11 @@ impl OwnServers {
         // One starts it, and the others wait.
         let mut is_ready = self.is_ready.lock();
         if Instant::now() >= until {
-            // Would each who waited try what took so long, the next would wait for all of them.
-            bail!("the daemon of the file's servers did not start in time");
+            // Another request was starting it meanwhile. Not tried again here: those that wait would queue up.
+            bail!("the private daemon of mcp-bridge.toml's servers did not start in time");
         }
         let directory = self.place.join("colibri");
-        // Who listens there is whoever could make the socket.
+        // Whoever can write to this directory can put a socket there.
         paths::check_place(&directory).map_err(anyhow::Error::msg)?;
         if !*is_ready {
             self.write(&directory)?;
@@ -92,7 +92,7 @@ impl OwnServers {
             other => other?,
         };
         if !*is_ready {
-            // It runs since another bridge, and may know an older file.
+            // An earlier bridge started it, so its registry may be older than the file.
             daemon.request("colibri/reload", "{}")?;
         }
         *is_ready = true;
@@ -155,7 +155,14 @@ impl OwnServers {
         let started = command.output().with_context(|| program.display().to_string())?;
         match started.status.success() {
             true => Ok(()),
-            false => Err(anyhow!(String::from_utf8_lossy(&started.stdout).trim_end().to_owned())),
+            false => {
+                let said = String::from_utf8_lossy(&started.stdout);
+                let why = match said.trim_end() {
+                    "" => started.status.to_string(),
+                    said => said.to_owned(),
+                };
+                Err(anyhow!("the private daemon cannot be started: {why}"))
+            }
         }
     }
 }

@@ -201,12 +201,12 @@ fn absence(server: &ServerFacts, option: &str) -> Option<String> {
     let reason = server.reason.as_deref().filter(|reason| !reason.is_empty());
     let why = match server.state {
         _ if server.tools_blocked > 0 => format!(
-            "{} blocked, since what it says of them is not as approved, as after an upgrade: `colibri-mcp{option} pin \
-             diff {id}` shows what changed, and the command that accepts it",
+            "{} blocked: the definitions differ from the approved ones, as after an upgrade. `colibri-mcp{option} pin \
+             diff {id}` shows the changes and the command that accepts them",
             counted(server.tools_blocked, "tool")
         ),
         ServerState::Blocked | ServerState::Failed | ServerState::BackingOff => {
-            format!("it is {}: {}", server.state, reason.unwrap_or("no reason is known"))
+            format!("it is {}: {}", server.state, reason.unwrap_or("no reason was given"))
         }
         _ => reason?.to_owned(),
     };

@@ -213,7 +213,7 @@ impl SummaryWriter {
                 match self.summarise(tool) {
                     Ok(is_made) => made += u64::from(is_made),
                     Err(why) => {
-                        say(&format!("no more summaries for now: {why:#}"));
+                        say(&format!("no more summaries until the next list_tools: {why:#}"));
                         break;
                     }
                 }
