@@ -262,7 +262,7 @@ fn a_killed_daemon_leaves_no_agent_and_its_next_one_says_so() {
             seen["reason"]
                 .as_str()
                 .unwrap()
-                .contains("the daemon ended while it ran"),
+                .contains("the daemon was killed or crashed while it ran"),
             "{seen}"
         );
         let (status, out, _) = run(&place, &["agent", "log", session]);
@@ -280,7 +280,7 @@ fn a_killed_daemon_leaves_no_agent_and_its_next_one_says_so() {
     assert_eq!(of, began);
     for ended in &ended {
         assert_eq!(
-            ended["reason"], "the daemon ended while it ran, and ended it",
+            ended["reason"], "the daemon was killed or crashed while it ran, and it ended with it",
             "{ended}"
         );
     }
@@ -338,7 +338,10 @@ fn an_agent_that_forks_and_floods_is_ended_with_all_it_started() {
 
     let (status, out, err) = run(&place, &["agent", "run", "quick", "--follow"]);
     assert_eq!(status, Some(1), "{out}{err}");
-    assert!(err.contains("it ended with exit status 3; it wrote: broken"), "{err}");
+    assert!(
+        err.contains("it ended with exit status 3; on standard error: broken"),
+        "{err}"
+    );
     let (status, _, err) = run(&place, &["agent", "run", "gone"]);
     assert_eq!(status, Some(65));
     assert!(
@@ -347,7 +350,7 @@ fn an_agent_that_forks_and_floods_is_ended_with_all_it_started() {
     );
     let (status, out, err) = run(&place, &["agent", "run", "few", "--follow"]);
     assert_eq!(status, Some(1), "{err}");
-    assert!(err.contains("its budget of 100 events is spent"), "{err}");
+    assert!(err.contains("its budget of 100 events is used up"), "{err}");
     assert_eq!(out.matches(" turn.started  ").count(), 100);
     daemon.stop();
 }
@@ -602,7 +605,7 @@ mod jailed {
         let (mut daemon, _) = start(&ground);
         let (_, list, _) = run(&ground, &["agent", "list"]);
         assert!(
-            list.contains("in a jail") && list.contains("the daemon ended while it ran"),
+            list.contains("in a jail") && list.contains("the daemon was killed or crashed while it ran"),
             "{list}"
         );
         kill(Pid::from_raw(daemon.id() as i32), Signal::SIGTERM).unwrap();

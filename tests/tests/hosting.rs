@@ -519,7 +519,10 @@ fn listing_needs_no_gate() {
             .contains("does not want to start"),
         "{listed}"
     );
-    assert!(text_of(&listed).contains("bad: its tools are not known"), "{listed}");
+    assert!(
+        text_of(&listed).contains("bad (failed): its tools are not known"),
+        "{listed}"
+    );
     assert!(client.tools().iter().all(|tool| tool.starts_with("colibri_")));
     let refused = client.call("good__count", json!({}));
     assert_eq!(code_of(&refused), Some("GATE_CLOSED"), "{refused}");

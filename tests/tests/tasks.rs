@@ -137,7 +137,7 @@ fn every_command_of_a_person_works() {
     let place = Place::new();
     let daemon = place.start(&["--write"]);
     assert!(shown(&place, &["intake", "please\nlook"]).starts_with("Took in task 1 [intake] please"));
-    assert_eq!(shown(&place, &["next"]).trim(), "There is no task to be had.");
+    assert_eq!(shown(&place, &["next"]).trim(), "No task can be claimed now.");
     assert!(shown(&place, &["release", "1"]).starts_with("Task 1 [queued]"));
     assert!(shown(&place, &["next", "--capabilities", "rust"]).starts_with("Claim 1 of task 1 [claimed]"));
     assert!(shown(&place, &["start", "1", "1"]).starts_with("Task 1 [started]"));
@@ -519,7 +519,7 @@ fn a_task_of_another_user_is_neither_claimed_nor_shown_nor_told_of() {
     assert!(shown(&place, &["list"]).contains("hers"));
     assert_eq!(
         shown(&place, &["next"]).trim(),
-        "There is no task to be had.",
+        "No task can be claimed now.",
         "nor is an operator handed hers"
     );
     assert_eq!(ok(&mut alice, "colibri_next_task", json!({}))["task"]["id"], 2);
@@ -559,7 +559,7 @@ fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creat
 
     // Unasked it is handed to nobody, and whose it is stands in the text that a model reads.
     assert_eq!(ok(&mut alice, "colibri_next_task", json!({}))["task"], Value::Null);
-    assert_eq!(shown(&place, &["next"]).trim(), "There is no task to be had.");
+    assert_eq!(shown(&place, &["next"]).trim(), "No task can be claimed now.");
     let listed = alice.call("colibri_list_tasks", json!({}));
     assert!(
         text_of(&listed).contains("(from uid 54322, shared with all)"),

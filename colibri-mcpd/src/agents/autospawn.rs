@@ -39,7 +39,7 @@ impl AgentStarter for TaskAgents {
         let (agents, doors, agent) = (self.agents.clone(), self.doors.clone(), agent.to_owned());
         tokio::spawn(async move {
             if let Err(why) = agents.start(begun, &*doors).await {
-                warn!(agent, task, "an agent was not started for a task: {why:#}");
+                warn!(agent, task, "autospawn: {why:#}");
             }
         });
         Ok(())

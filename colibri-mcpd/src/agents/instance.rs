@@ -73,9 +73,9 @@ impl Ending {
     pub(super) fn reason(&self) -> String {
         match self {
             Ending::Stopped(by) => format!("stopped by uid {by}"),
-            Ending::Spent(which) => format!("stopped: its budget of {which} is spent"),
+            Ending::Spent(which) => format!("stopped: its budget of {which} is used up"),
             Ending::Done => "it was done".to_owned(),
-            Ending::Daemon => "stopped: the daemon ended".to_owned(),
+            Ending::Daemon => "stopped: the daemon was shut down".to_owned(),
         }
     }
 }
@@ -170,7 +170,7 @@ impl Instance {
             None if exit == ServerExit::Status(0) && said != AgentState::Error => (AgentState::Done, None),
             None if exit == ServerExit::Status(0) => (AgentState::Error, None),
             None => {
-                let wrote = wrote.map(|wrote| format!("; it wrote: {}", brief_end(&wrote, 500)));
+                let wrote = wrote.map(|wrote| format!("; on standard error: {}", brief_end(&wrote, 500)));
                 let ended = match exit {
                     ServerExit::Status(_) => format!("it ended with {exit}"),
                     _ => exit.to_string(),
@@ -187,7 +187,7 @@ impl Instance {
         }
         if let Some(reason) = reason {
             known.reason = Some(match known.told.reason.take() {
-                Some(said) => format!("{reason}; it said: {said}"),
+                Some(said) => format!("{reason}; its last error: {said}"),
                 None => reason,
             });
         }
@@ -210,15 +210,15 @@ impl Instance {
         let mut reasons: Vec<String> = known.reason.iter().chain(&known.told.reason).cloned().collect();
         if runs {
             if waiting > 0 {
-                reasons.push("a call of it waits for a person: colibri-mcp approvals".to_owned());
+                reasons.push("a call waits for approval: colibri-mcp approvals shows it".to_owned());
             }
             if let Some(why) = self.ending() {
                 reasons.push(format!("it is being ended ({})", why.reason()));
             }
             match entry {
-                None => reasons.push("its entry is gone from the registry; it goes on under the old one".to_owned()),
+                None => reasons.push("its entry was removed from the registry; this instance keeps running with the entry it was started with".to_owned()),
                 Some(entry) if entry.digest != self.entry.digest => {
-                    reasons.push("its entry has changed; it goes on under the old one".to_owned());
+                    reasons.push("its entry was changed; this instance keeps running with the entry it was started with".to_owned());
                 }
                 Some(_) => {}
             }

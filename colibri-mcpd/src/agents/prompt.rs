@@ -20,10 +20,13 @@ const NEXT: &str = "Call colibri_next_task, do what it says, and end with colibr
 pub(super) fn task_of(prompt: &str, uid: u32) -> anyhow::Result<NewTask> {
     let first = prompt.trim().lines().next().unwrap_or_default();
     let length = prompt.chars().count();
-    if first.is_empty() || length > MAX_DESCRIPTION {
+    if first.is_empty() {
+        bail!("the prompt is empty");
+    }
+    if length > MAX_DESCRIPTION {
         bail!(
-            "a prompt must have 1 to {MAX_DESCRIPTION} characters, and it has {length}: put more into a file that the \
-             agent can read, and say where it is"
+            "the prompt has {length} characters, of which {MAX_DESCRIPTION} are allowed: put the long text into a file \
+             that the agent can read, and name that file in the prompt"
         );
     }
     Ok(NewTask {

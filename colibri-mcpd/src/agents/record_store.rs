@@ -61,6 +61,7 @@ impl AgentRecordStore {
         let file = options.write(true).create_new(true).mode(0o600);
         Ok(EventFileWriter {
             file: Some(file.open(self.events(session))?),
+            session: session.to_owned(),
             length: 0,
             directory: self.directory.clone(),
             reserve: self.reserve.clone(),
@@ -95,7 +96,9 @@ impl AgentRecordStore {
     pub(super) fn forget(&self, session: &str) {
         for path in [self.events(session), self.facts(session)] {
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => warn!("{}: {error}", path.display()),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    warn!("cannot delete a record of agents: {}: {error}", path.display());
+                }
                 _ => {}
             }
         }
@@ -128,7 +131,7 @@ impl AgentRecordStore {
             (all, count) = (all - length, count - 1);
             missing = missing.saturating_sub(length);
             if let Err(error) = fs::remove_file(&path) {
-                warn!("{}: {error}", path.display());
+                warn!("cannot delete a record of agents: {}: {error}", path.display());
             }
         }
     }
@@ -138,26 +141,31 @@ impl AgentRecordStore {
 #[derive(Debug)]
 pub(super) struct EventFileWriter {
     file: Option<File>,
+    session: String,
     length: u64,
     directory: PathBuf,
     reserve: Reserve,
 }
 
 impl EventFileWriter {
-    /// Adds lines. Whether they are kept: beyond [`MAX_FILE`], and once the disk has no room for them beside what is
-    /// reserved for the trail, no more are.
+    /// Appends lines. Returns false if they were not stored: the file would be longer than [`MAX_FILE`], or what is left on
+    /// the disk is reserved for the trail. Nothing is stored after that.
     pub(super) fn add(&mut self, lines: &[u8]) -> bool {
         let more = lines.len() as u64;
         let length = self.length + more;
-        let Some(file) = self.file.as_mut().filter(|_| length <= MAX_FILE) else {
+        let Some(file) = self.file.as_mut() else {
             return false;
         };
         let written = match self.reserve.missing(&self.directory, more, Use::Stored) {
+            _ if length > MAX_FILE => Err(io::Error::other(format!("there are {} MiB of them", MAX_FILE >> 20))),
             0 => file.write_all(lines),
             _ => Err(io::Error::other("what is left on the disk is reserved for the trail")),
         };
         if let Err(error) = written {
-            warn!("events of an agent are not kept any more: {error}");
+            warn!(
+                session = self.session,
+                "the events of this instance are not stored any more, and it goes on: {error}"
+            );
             self.file = None;
             return false;
         }

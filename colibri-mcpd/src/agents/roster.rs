@@ -153,7 +153,7 @@ impl AgentRoster {
     pub fn load(&self, loaded: &LoadedRegistry) {
         for (id, agent) in &loaded.agents {
             if let Some(why) = &agent.refusal {
-                warn!(agent = id, "blocked: {why}");
+                warn!(agent = id, "this agent is refused and cannot be started: {why}");
             }
         }
         self.entries.store(Arc::new(loaded.agents.clone()));
@@ -286,8 +286,8 @@ impl AgentRoster {
         let jailed = agent.entry.command.jail.is_some();
         (jailed && !is_where_jails_look(&self.parts.socket)).then(|| {
             format!(
-                "an agent in a jail needs the daemon's socket in {JAILS_SOCKETS}, where the helper looks for its door; it \
-                 is {}",
+                "a jailed agent needs the daemon's socket in {JAILS_SOCKETS}, where the helper looks for the agent socket; \
+                 the daemon's is {}: start colibri-mcpd with a --socket there",
                 self.parts.socket.display()
             )
         })
@@ -307,7 +307,7 @@ impl AgentRoster {
         let running = instances.running.values().filter(|slot| *slot.agent == *id).count();
         if running >= entry.max as usize {
             bail!(
-                "{id} is not started: {} of it run already, and its entry allows {} (max): stop one, or wait until one ends",
+                "{id} is not started: {} of it run already, and \"max\" of its entry is {}: stop one, or wait until one ends",
                 running,
                 entry.max
             );
@@ -346,7 +346,10 @@ impl AgentRoster {
             person: seen.uid,
             by,
         }) {
-            error!("a stop was not recorded: {error}");
+            error!(
+                session,
+                "this stop is not in the trail, and the instance is stopped all the same: {error}"
+            );
         }
         instance.end(Ending::Stopped(by));
         Ok(self.view(&instance))
@@ -390,7 +393,7 @@ impl AgentRoster {
 
 /// An instance that an earlier daemon left running when it was killed, and that went with it: it is recorded, and noted.
 fn left(instance: &mut AgentInstance, recorder: &Recorder, shelf: &AgentRecordStore) {
-    let reason = "the daemon ended while it ran, and ended it";
+    let reason = "the daemon was killed or crashed while it ran, and it ended with it";
     instance.ended_at = Some(instance.last_event_at.unwrap_or(instance.started_at));
     instance.state = AgentState::Error;
     instance.attention = true;
@@ -410,12 +413,15 @@ fn left(instance: &mut AgentInstance, recorder: &Recorder, shelf: &AgentRecordSt
         tokens_out: None,
     }) {
         // Not noted either: the next start records it.
-        return error!("the end of an agent was not recorded: {error}");
+        return error!(
+            session = instance.id,
+            "the end of an instance is not in the trail: {error}"
+        );
     }
     if let Err(error) = shelf.note(instance) {
         warn!(
             session = instance.id,
-            "what became of an instance could not be noted: {error}"
+            "the record of an instance could not be saved: {error}"
         );
     }
 }

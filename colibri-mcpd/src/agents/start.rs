@@ -77,10 +77,11 @@ impl AgentRoster {
         work: AgentWork,
         doors: &dyn Doors,
     ) -> anyhow::Result<Arc<Instance>> {
-        let (agents, id) = (self.clone(), id.to_owned());
+        let (agents, agent) = (self.clone(), id.to_owned());
         // The board waits for the disk: not on a thread that serves clients.
-        let begun = tokio::task::spawn_blocking(move || agents.begin(&id, order, work)).await;
-        let begun = begun.context("the start broke off")??;
+        let begun = tokio::task::spawn_blocking(move || agents.begin(&agent, order, work)).await;
+        let begun =
+            begun.with_context(|| format!("{id} is not started: the start broke off, or the daemon ends"))??;
         self.clone().start(begun, doors).await
     }
 
@@ -107,7 +108,8 @@ impl AgentRoster {
             AgentWork::Prompt(prompt) => Some(task_of(prompt, person.uid)?),
             _ => None,
         };
-        let session = session_id().context("no session id")?;
+        let session = session_id()
+            .with_context(|| format!("{id} is not started: the system has no random number for its session"))?;
         let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
         let board = &self.board;
         let groups = agent
@@ -154,11 +156,17 @@ impl AgentRoster {
             let undone = tokio::task::spawn_blocking(move || {
                 let board = &agents.board;
                 if let Err(error) = board.start_failed(&session) {
-                    warn!("a task stays reserved for an agent that did not start: {error}");
+                    warn!(
+                        session = &*session,
+                        "the task reserved for an instance that did not start stays so until the daemon's next start: {error}"
+                    );
                 }
                 let cancelled = made.map(|task| board.cancel(doer(order), task, &why));
                 if let Some(Err(error)) = cancelled {
-                    warn!("the task of an agent that did not start stays on the board: {error}");
+                    warn!(
+                        session = &*session,
+                        "the task of an instance that did not start could not be cancelled: {error}"
+                    );
                 }
             });
             let _ = undone.await;
@@ -203,7 +211,11 @@ impl AgentRoster {
             .inspect_err(|_| self.shelf.forget(&session))?;
         // Before it runs: whatever becomes of this daemon, the next one knows of it.
         if let Err(error) = self.shelf.note(&self.view(&instance)) {
-            warn!(agent = &*id, "the start of an instance could not be noted: {error}");
+            warn!(
+                agent = &*id,
+                session = &*session,
+                "the record of an instance could not be saved: {error}"
+            );
         }
         let started = timeout(START, self.parts.spawner.spawn(spec)).await;
         let spawned = match started {
@@ -211,7 +223,7 @@ impl AgentRoster {
             other => {
                 let why = match other {
                     Ok(Err(error)) => error.to_string(),
-                    _ => format!("its process was not there after {} s", START.as_secs()),
+                    _ => format!("its process did not start within {} s", START.as_secs()),
                 };
                 let why = self.parts.secrets.redactor().redact(&why).into_owned();
                 self.record_end(&instance, &why, "");
@@ -270,7 +282,10 @@ impl AgentRoster {
             ended.known().task_status = seen.task_status;
             agents.record_end(&ended, &reason, &sha256);
             if let Err(error) = agents.shelf.note(&seen) {
-                warn!(session = seen.id, "the end of an instance could not be noted: {error}");
+                warn!(
+                    session = seen.id,
+                    "the record of an instance could not be saved: {error}"
+                );
             }
             agents.shelf.tidy(|session| agents.instance(session).is_some());
             info!(
@@ -289,7 +304,7 @@ impl AgentRoster {
     fn status_of(&self, task: u64) -> Option<TaskStatus> {
         let status = self.board.status_of(task);
         status
-            .inspect_err(|error| warn!("where task {task} stands is not known: {error}"))
+            .inspect_err(|error| warn!(task, "the status of a task cannot be read: {error}"))
             .ok()
     }
 
@@ -303,14 +318,16 @@ impl AgentRoster {
     ) -> anyhow::Result<InstanceListeners> {
         let id = &door.agent;
         let made = doors.open(door.clone(), person);
-        let (directory, open) = made.with_context(|| format!("{id} is not started: its door cannot be made"))?;
+        let (directory, open) =
+            made.with_context(|| format!("{id} is not started: its agent socket cannot be made"))?;
         let mut opened = vec![open];
         if entry.model.is_some() {
             let relay = self
                 .parts
                 .models
                 .open(&directory.join("model.sock"), entry, door.clone(), person);
-            opened.push(relay.with_context(|| format!("{id} is not started: its model cannot be reached"))?);
+            opened
+                .push(relay.with_context(|| format!("{id} is not started: the relay to its model cannot be opened"))?);
         }
         Ok((directory, opened))
     }
@@ -327,7 +344,8 @@ impl AgentRoster {
         }
         let resolved = self.parts.secrets.resolve(&command.env);
         let mut environment = resolved.with_context(|| format!("{} is not started", door.agent))?;
-        let directory = std::path::absolute(directory)?;
+        let directory = std::path::absolute(directory)
+            .with_context(|| format!("{} is not started: {}", door.agent, directory.display()))?;
         let mut name = |variable: &str, socket: &str| {
             let path = directory.join(socket).display().to_string();
             environment
@@ -376,7 +394,7 @@ impl AgentRoster {
             tokens_in: Some(seen.tokens_in),
             tokens_out: Some(seen.tokens_out),
         }) {
-            error!("the end of an agent was not recorded: {error}");
+            error!(session = seen.id, "the end of an instance is not in the trail: {error}");
         }
         // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.
         let results = self.parts.results.clone();

@@ -242,14 +242,14 @@ async fn the_exit_of_the_process_decides_last() {
             DONE,
             3,
             AgentState::Error,
-            Some("it ended with exit status 3; it wrote: words"),
+            Some("it ended with exit status 3; on standard error: words"),
         ),
         (failed, 0, AgentState::Error, Some("no key")),
         (
             failed,
             1,
             AgentState::Error,
-            Some("it ended with exit status 1; it wrote: words; it said: no key"),
+            Some("it ended with exit status 1; on standard error: words; its last error: no key"),
         ),
     ] {
         let seen = world.wrote(wrote.as_bytes(), ServerExit::Status(exit)).await;
@@ -379,7 +379,10 @@ async fn budgets_of_events_and_minutes_end_an_instance() {
     });
     let seen = world.ended(&session.await.unwrap()).await;
     assert_eq!((seen.events, seen.state), (3, AgentState::Error));
-    assert_eq!(seen.reason.as_deref(), Some("stopped: its budget of 3 events is spent"));
+    assert_eq!(
+        seen.reason.as_deref(),
+        Some("stopped: its budget of 3 events is used up")
+    );
     assert_eq!(world.kept(&seen.id).len(), 3);
 
     let session = world.spawn(AgentWork::Next, async |mut wires: Wires| {
@@ -389,7 +392,7 @@ async fn budgets_of_events_and_minutes_end_an_instance() {
     let seen = world.ended(&session.await.unwrap()).await;
     assert_eq!(
         seen.reason.as_deref(),
-        Some("stopped: its budget of 2 minutes is spent")
+        Some("stopped: its budget of 2 minutes is used up")
     );
     assert!(seen.ended_at.is_some() && seen.state == AgentState::Error);
 }
@@ -463,7 +466,10 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     };
     let session = world.spawn(AgentWork::Next, waits).await.unwrap();
     let full = world.spawn(AgentWork::Next, waits).await.unwrap_err().to_string();
-    assert!(full.contains("1 of it run already") && full.contains("(max)"), "{full}");
+    assert!(
+        full.contains("1 of it run already") && full.contains("\"max\" of its entry is 1"),
+        "{full}"
+    );
     let stranger = AgentOrder {
         person: Caller { uid: 8, ..ORDER.person },
         ..ORDER
@@ -485,13 +491,13 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
     assert!(
         seen.reason
             .unwrap()
-            .contains("its entry has changed; it goes on under the old one")
+            .contains("its entry was changed; this instance keeps running")
     );
     let disabled = world.refused(ORDER, AgentWork::Next).await;
     assert!(disabled.contains("disabled"), "{disabled}");
     world.agents.load(&LoadedRegistry::default());
     let seen = world.agents.one(&session, 7, false).unwrap();
-    assert!(seen.reason.unwrap().contains("gone from the registry"));
+    assert!(seen.reason.unwrap().contains("removed from the registry"));
 
     assert!(world.agents.end(Duration::from_secs(10)).await);
     let seen = world.agents.one(&session, 7, false).unwrap();
@@ -582,7 +588,13 @@ async fn what_ended_with_an_earlier_daemon_is_still_told() {
     assert_eq!(list.len(), 2);
     let killed = later.agents.one(&session, 7, false).unwrap();
     assert_eq!(killed.state, AgentState::Error);
-    assert!(killed.ended_at.is_some() && killed.reason.unwrap().contains("the daemon ended while it ran"));
+    assert!(
+        killed.ended_at.is_some()
+            && killed
+                .reason
+                .unwrap()
+                .contains("the daemon was killed or crashed while it ran")
+    );
     assert_eq!(later.agents.one(&done.id, 7, false).unwrap().state, AgentState::Done);
     assert_eq!(later.kept(&done.id).len(), 1);
 }

@@ -276,7 +276,7 @@ where
         return Ok(text.into());
     }
     Err(D::Error::custom(format!(
-        "has {length} characters, allowed are {MIN} to {MAX}"
+        "has {length} characters, {MIN} to {MAX} are allowed"
     )))
 }
 
@@ -307,7 +307,7 @@ where
 {
     let text: String = name::<_, _, MIN, MAX>(deserializer)?;
     match text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
-        true => Err(D::Error::custom("must be plain text without control characters")),
+        true => Err(D::Error::custom("must have no control characters but tab, LF and CR")),
         false => Ok(text),
     }
 }
@@ -345,7 +345,7 @@ where
     let labels = Vec::<String>::deserialize(deserializer)?;
     if labels.len() > MOST {
         return Err(D::Error::custom(format!(
-            "has {} entries, allowed are {MOST}",
+            "has {} entries, at most {MOST} are allowed",
             labels.len()
         )));
     }
@@ -375,7 +375,9 @@ where
 {
     let value = Box::<RawValue>::deserialize(deserializer)?;
     match value.get().len() {
-        length if length > MAX => Err(D::Error::custom(format!("has {length} bytes, allowed are {MAX}"))),
+        length if length > MAX => Err(D::Error::custom(format!(
+            "has {length} bytes, at most {MAX} are allowed"
+        ))),
         _ => Ok(value),
     }
 }
@@ -516,7 +518,7 @@ mod tests {
         is("null", "must be a string, not null");
         is("{\"a\":1}", "not an object");
         is("[\"a\"]", "must be a string, not an array");
-        is("\"\"", "has 0 characters, allowed are 1 to 3");
+        is("\"\"", "has 0 characters, 1 to 3 are allowed");
         is("\"äöüß\"", "has 4 characters");
         is("\"a\\nb\"", "one line");
         is("\"\\ud800\"", "must be a string, its value cannot be read as one");
@@ -527,7 +529,7 @@ mod tests {
             ("[1]", "holds an entry that is not a string"),
             ("[[\"a\"]]", "holds an entry that is not a string"),
             ("\"a\"", "must be a sequence, not a string"),
-            ("[\"a\",\"b\",\"c\"]", "has 3 entries, allowed are 2"),
+            ("[\"a\",\"b\",\"c\"]", "has 3 entries, at most 2 are allowed"),
             ("[\"a\",\"a\"]", "names a twice"),
             ("[\"a b\"]", "letters, digits or any of"),
         ] {

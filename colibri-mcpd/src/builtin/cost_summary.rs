@@ -1,18 +1,22 @@
 //! The words on a caller's cost mode and its budgets.
 
 use colibri_api::{CostMode, DaemonFacts};
+use colibri_text::counted;
 
 use crate::relay::cost::time_of_today;
 
 /// The mode with its budgets, and the caller's usage of them.
 pub(super) fn cost(daemon: &DaemonFacts) -> String {
     let (mode, spending) = (daemon.cost_mode, &daemon.spending);
-    let mut text = budgets(mode);
+    let mut text = match spending.left_bytes {
+        Some(_) => budgets(mode),
+        None => "none acts, so nothing is held back".to_owned(),
+    };
     if spending.set != mode {
-        text.push_str(&format!("; went up from {}, whose budget is spent", spending.set));
+        text.push_str(&format!("; went up from {}, whose budget is used up", spending.set));
     }
     let today = if spending.until.is_some() { " today (UTC)" } else { "" };
-    text.push_str(&format!("; {} bytes spent{today}", spending.spent_bytes));
+    text.push_str(&format!("; {} used{today}", counted(spending.spent_bytes, "byte")));
     if spending.before_bytes > 0 {
         let at = spending.chosen_at.and_then(time_of_today);
         let at = at.map_or_else(String::new, |at| format!(" at {at} UTC"));
@@ -29,7 +33,7 @@ pub(super) fn cost(daemon: &DaemonFacts) -> String {
             }
         }
         Some(left) => text.push_str(&format!(", {left} left")),
-        None => text.push_str(", and nothing is held back: no mode is set"),
+        None => {}
     }
     text
 }

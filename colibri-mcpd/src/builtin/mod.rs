@@ -27,7 +27,7 @@ use summary::refused;
 
 use crate::relay;
 use crate::results::NotRead;
-use crate::store::StoreError;
+use crate::store::{StoreError, TaskRefusal};
 
 /// Answers a call of a tool. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was checked
 /// before.
@@ -56,7 +56,14 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
-            StoreError::Task(refusal) => Failure::new(Code::TaskRefused, refusal.to_string()),
+            StoreError::Task(refusal) => {
+                let failure = Failure::new(Code::TaskRefused, refusal.to_string());
+                match refusal {
+                    TaskRefusal::Missing(_) => failure.advising("find its number with colibri_list_tasks"),
+                    TaskRefusal::NoSchedule(_) => failure.advising("list your schedules with colibri_schedule_task"),
+                    _ => failure,
+                }
+            }
             StoreError::Timing(why) => ArgumentError(why).into(),
             StoreError::Schedules => {
                 Failure::new(Code::TaskRefused, error.to_string()).advising("delete schedules first")

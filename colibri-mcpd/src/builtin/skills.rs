@@ -193,7 +193,7 @@ fn front_matter(text: &str) -> anyhow::Result<(String, String)> {
     }
     let length = description.chars().count();
     if !(1..=MAX_DESCRIPTION).contains(&length) {
-        bail!("the description has {length} characters, allowed are 1 to {MAX_DESCRIPTION}");
+        bail!("the description has {length} characters, 1 to {MAX_DESCRIPTION} are allowed");
     }
     Ok((name, visible(&description.replace(['\n', '\t'], " ")).into_owned()))
 }
@@ -390,7 +390,7 @@ mod tests {
             ("- a", "a list"),
             ("", "is empty"),
             ("|", "is empty"),
-            ("''", "allowed are 1 to 1024"),
+            ("''", "1 to 1024 are allowed"),
         ] {
             let message = read(&format!("name: x\ndescription: {value}")).unwrap_err().to_string();
             assert!(message.contains(why), "{value}: {message}");

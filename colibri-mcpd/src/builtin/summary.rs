@@ -105,8 +105,7 @@ pub(super) fn daemon_summary(daemon: &DaemonFacts) -> String {
         push_line(
             &mut text,
             &format!(
-                "Registry {} is not loaded as it stands: {}",
-                daemon.registry.path,
+                "The last reload failed, and the registry and client policy before it stay in force: {}",
                 brief(error, MAX_SUMMARY_TEXT)
             ),
         );
@@ -114,14 +113,17 @@ pub(super) fn daemon_summary(daemon: &DaemonFacts) -> String {
     if let Some(error) = &daemon.trail_error {
         push_line(
             &mut text,
-            &format!("Calls are refused: {}", brief(error, MAX_SUMMARY_TEXT)),
+            &format!(
+                "Calls are refused because they cannot be recorded: {}",
+                brief(error, MAX_SUMMARY_TEXT)
+            ),
         );
     }
     if daemon.approvals_waiting > 0 {
         let waiting = counted(daemon.approvals_waiting, "call");
         push_line(
             &mut text,
-            &format!("Waiting for a person: {waiting}; colibri-mcp approvals"),
+            &format!("Waiting for approval: {waiting}. Run: colibri-mcp approvals"),
         );
     }
     push_list(&mut text, &daemon.collisions, |collision| {
@@ -194,7 +196,7 @@ pub(super) fn blocked(server: &ServerFacts) -> Option<String> {
         }
     };
     Some(format!(
-        "{what} blocked, not as approved: colibri-mcp pin diff {}",
+        "{what} blocked: not as approved. Run: colibri-mcp pin diff {}",
         server.id
     ))
 }
@@ -206,7 +208,7 @@ pub(super) fn unseen_line(unseen: &UnseenServer) -> String {
         .as_ref()
         .map(|reason| format!(": {}", brief(reason, MAX_SUMMARY_TEXT)));
     let (server, state, reason) = (&unseen.server, unseen.state.name(), reason.unwrap_or_default());
-    format!("{server}: its tools are not known, it is {state}{reason}")
+    format!("{server} ({state}): its tools are not known yet{reason}")
 }
 
 /// The line of a task.

@@ -368,8 +368,8 @@ fn a_server_cannot_forge_lines_of_a_summary() {
     assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
     assert!(
         text.contains(
-            "github: ready, 2 tools, 1 prompt, 1 process, jail ephemeral, network none, unbounded mount, 1 tool is blocked, \
-             not as approved: colibri-mcp pin diff github"
+            "github: ready, 2 tools, 1 prompt, 1 process, jail ephemeral, network none, unbounded mount, 1 tool is blocked: \
+             not as approved. Run: colibri-mcp pin diff github"
         ),
         "{text}"
     );
@@ -382,7 +382,7 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
     let wanted = r#""input_schema":{"type":"object", "maximum":18446744073709551616, "x":1e400}"#;
     assert!(String::from_utf8(raw).unwrap().contains(wanted));
     let (listed, text) = bench.ok("colibri_external_mcp_list_tools", json!({}));
-    assert_eq!(listed["left_out"], 1, "the definition that is no JSON");
+    assert_eq!((&listed["left_out"], &listed["unlistable"]), (&json!(0), &json!(1)));
     assert_eq!(listed["tools"][0]["title"], "Search");
     assert_eq!(
         listed["tools"][1],
@@ -391,7 +391,7 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
     assert!(text.contains("- github__search: Finds\\u{202e}"), "{text}");
     assert_eq!(listed["not_seen"][0]["server"], "docs");
     assert!(
-        text.contains("docs: its tools are not known, it is failed: cannot run \\u{1b}x"),
+        text.contains("docs (failed): its tools are not known yet: cannot run \\u{1b}x"),
         "{text}"
     );
 
@@ -429,7 +429,7 @@ fn what_is_found_is_a_line_each_whatever_servers_say() {
         "{text}"
     );
     assert!(
-        text.contains("1 more fit") && text.contains("last 2 words") && text.contains("it is failed"),
+        text.contains("1 more fit") && text.contains("last 2 words") && text.contains("(failed)"),
         "{text}"
     );
     assert!(
@@ -575,7 +575,7 @@ fn a_task_is_claimed_started_finished_and_its_result_read() {
     let (none, text) = bench.ok("colibri_next_task", json!({"capabilities": ["cobol"]}));
     assert_eq!(
         (&none, text.as_str()),
-        (&json!({"task": null}), "There is no task to be had now.")
+        (&json!({"task": null}), "No task can be claimed now.")
     );
     let (next, text) = bench.ok("colibri_next_task", json!({}));
     assert!(
@@ -644,7 +644,9 @@ fn a_result_is_bounded_and_a_number_out_of_range_is_named() {
         let (error, text) = bench.refused("colibri_finish_task", finish(length).as_bytes());
         assert_eq!(error["code"], "SCHEMA_INVALID");
         assert!(
-            text.contains(&format!("argument result has {length} bytes, allowed are 65536")),
+            text.contains(&format!(
+                "argument result has {length} bytes, at most 65536 are allowed"
+            )),
             "{text}"
         );
     }
@@ -696,7 +698,7 @@ fn an_instance_has_nothing_but_the_task_that_it_claimed() {
     bench.ok("colibri_next_task", json!({"task": 3}));
     bench.agent = Some(("coder", "00000000000000aa"));
     let (_, text) = bench.refused("colibri_next_task", b"{\"task\":2}");
-    assert!(text.contains("leave task, capabilities and shared out"), "{text}");
+    assert!(text.contains("must leave out task, capabilities and shared"), "{text}");
     let (next, _) = bench.ok("colibri_next_task", json!({}));
     assert_eq!((&next["task"]["id"], &next["task"]["claim"]), (&json!(1), &json!(1)));
     assert_eq!(bench.ok("colibri_next_task", json!({})).0, next, "the one that it has");
@@ -952,7 +954,7 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
         ),
         (json!({"json_pointer": "/x"}), "there is no"),
         (json!({"block": 1}), "there is no block 1"),
-        (json!({"block": 0, "lines": 1}), "block can only be given alone"),
+        (json!({"block": 0, "lines": 1}), "block cannot be given with"),
         (json!({"length": 0}), "must be from 1"),
         (json!({"offset": -1}), "must be from 0"),
     ] {
@@ -1016,7 +1018,7 @@ fn a_cost_mode_is_set_and_taken_back() {
         (&set["mode"], &set["spending"]["left_bytes"]),
         (&json!("smart"), &json!(1_999_999))
     );
-    assert!(text.contains("1 bytes spent today (UTC), 1999999 left"), "{text}");
+    assert!(text.contains("1 byte used today (UTC), 1999999 left"), "{text}");
     let stands = |before, left, larger| {
         let mut view = view(false, CostMode::Fast).daemon;
         view.spending = CostUsage {
@@ -1030,7 +1032,7 @@ fn a_cost_mode_is_set_and_taken_back() {
         cost_summary::cost(&view)
     };
     let text = stands(3_200_000, 500_000, Some(CostMode::Smart));
-    let says = "3200000 bytes spent today (UTC), 3200000 of them before the mode was chosen at ";
+    let says = "3200000 bytes used today (UTC), 3200000 of them before the mode was chosen at ";
     assert!(
         text.contains(says) && text.ends_with(" UTC, which do not count, 500000 left"),
         "{text}"

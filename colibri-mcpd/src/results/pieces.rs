@@ -91,7 +91,7 @@ impl PieceSelector {
     /// What is wrong with it.
     pub fn matching(pattern: &str) -> anyhow::Result<PieceSelector> {
         if pattern.len() > MAX_PATTERN {
-            bail!("has {} bytes, allowed are {MAX_PATTERN}", pattern.len());
+            bail!("has {} bytes, at most {MAX_PATTERN} are allowed", pattern.len());
         }
         let limits = Regex::config()
             .nfa_size_limit(Some(PATTERN_SIZE))

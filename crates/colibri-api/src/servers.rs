@@ -198,6 +198,9 @@ pub struct ServerTools {
     /// Tools for which the answer had no room: ask for one server at a time.
     #[serde(default)]
     pub left_out: u64,
+    /// Tools whose definitions are no JSON objects.
+    #[serde(default)]
+    pub unlistable: u64,
     /// Servers whose tools are not known.
     #[serde(default)]
     pub not_seen: Vec<UnseenServer>,

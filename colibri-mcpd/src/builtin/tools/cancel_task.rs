@@ -22,7 +22,7 @@ pub(super) struct CancelTask {
 impl BuiltinTool for CancelTask {
     const NAME: &'static str = "colibri_cancel_task";
     const TITLE: &'static str = "Cancel a task";
-    const DESCRIPTION: &'static str = "Ends a task of yours that is not to be done any more, whoever has it. Operators may end \
+    const DESCRIPTION: &'static str = "Cancels a task that you created, even if it is claimed. Operators may end \
     everybody's. Needs the write gate.";
     const ACCESS: Access = Access::Set;
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);

@@ -22,6 +22,7 @@ const MAX_TOOLS_BYTES: usize = 4 << 20;
 struct RawServerTools {
     tools: Vec<Box<RawValue>>,
     left_out: usize,
+    unlistable: usize,
     not_seen: Vec<UnseenServer>,
 }
 
@@ -39,7 +40,7 @@ impl BuiltinTool for ListTools {
     const NAME: &'static str = "colibri_external_mcp_list_tools";
     const TITLE: &'static str = "External MCP tools";
     const DESCRIPTION: &'static str = "Lists the tools of the external MCP servers, of all or of one, with their input \
-    schemas. Starts no server that has been seen before.";
+    schemas. Starts only servers whose tools are not known yet.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::CATALOG.bounded(AnswerBound::Always);
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<ServerTools>);
@@ -57,6 +58,7 @@ impl BuiltinTool for ListTools {
         let mut answer = RawServerTools {
             tools: Vec::new(),
             left_out: 0,
+            unlistable: 0,
             not_seen: offered.unseen,
         };
         answer.not_seen.retain(|unseen| is_asked(&unseen.server));
@@ -68,9 +70,12 @@ impl BuiltinTool for ListTools {
         let mut rooms: BTreeMap<&str, usize> = servers.into_iter().map(|server| (server, each)).collect();
         for tool in asked() {
             let room = rooms.entry(&tool.server).or_default();
-            let listed = listed(tool);
-            match listed.and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line))) {
-                Some((left, entry, line)) => {
+            let Some((entry, line)) = listed(tool) else {
+                answer.unlistable += 1;
+                continue;
+            };
+            match room.checked_sub(entry.get().len() + 1) {
+                Some(left) => {
                     *room = left;
                     answer.tools.push(entry);
                     lines.push(line);
@@ -80,13 +85,18 @@ impl BuiltinTool for ListTools {
         }
         let mut text = format!("{}\n", counted(answer.tools.len() as u64, "external tool"));
         if answer.left_out > 0 {
-            push_line(
-                &mut text,
-                &format!(
-                    "{} left out for want of room: ask for one server at a time",
-                    answer.left_out
-                ),
+            let left_out = format!(
+                "{} not listed: the answer is full; call again with `server`",
+                answer.left_out
             );
+            push_line(&mut text, &left_out);
+        }
+        if answer.unlistable > 0 {
+            let unlistable = format!(
+                "{} not listed: their definitions are no JSON objects",
+                answer.unlistable
+            );
+            push_line(&mut text, &unlistable);
         }
         push_list(&mut text, &lines, String::clone);
         push_list(&mut text, &answer.not_seen, unseen_line);

@@ -49,7 +49,7 @@ impl BuiltinTool for FindTools {
             description => format!("{}: {description}", tool.name),
         });
         if found.tools.is_empty() {
-            push_line(&mut text, "No tool fits. Try other words, or fewer.");
+            push_line(&mut text, "No tool fits. Try other or fewer words.");
         }
         if found.left_out > 0 {
             push_line(&mut text, &format!("{} more fit, not so well.", found.left_out));

@@ -20,7 +20,7 @@ impl BuiltinTool for GetTask {
     const NAME: &'static str = "colibri_get_task";
     const TITLE: &'static str = "Get a task";
     const DESCRIPTION: &'static str =
-        "Shows one task, with its result if it is done. Who has claimed it keeps it longer by asking.";
+        "Shows one task, with its result if it is done. If you hold the claim, this call renews it.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::STORED
         .free_for_agents()

@@ -29,7 +29,7 @@ impl BuiltinTool for IntakeTask {
     const NAME: &'static str = "colibri_intake_task";
     const TITLE: &'static str = "Take in a request";
     const DESCRIPTION: &'static str =
-        "Takes a request in free text in as a task for later triage. Needs the write gate.";
+        "Stores a request in free text as a task of status intake, for later triage. Needs the write gate.";
     const ACCESS: Access = Access::Add;
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<CreatedTask>);
 

@@ -32,11 +32,13 @@ pub(super) struct ReadResult {
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     offset: u64,
-    /// The most bytes of the piece, no more than the cost mode allows. Alone, the piece is one of the result's JSON.
+    /// The most bytes to return, no more than the cost mode allows. Without lines, pattern and json_pointer: bytes of the
+    /// result's JSON, from byte offset on.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     length: Option<u32>,
-    /// Only the value at this JSON pointer, for example /structuredContent/rows/0. offset still counts the bytes of all.
+    /// Only the value at this JSON pointer (RFC 6901), for example /structuredContent/rows/0. offset counts from the start of
+    /// the whole JSON.
     #[serde(default, deserialize_with = "name::<_, _, 0, MAX_SELECTOR>")]
     #[schemars(with = "String", length(max = MAX_SELECTOR))]
     json_pointer: Option<String>,
@@ -53,11 +55,11 @@ pub(super) struct ReadResult {
 
 impl BuiltinTool for ReadResult {
     const NAME: &'static str = "colibri_read_result";
-    const TITLE: &'static str = "Read a kept result";
-    const DESCRIPTION: &'static str = "Reads on in a result that was too long to be answered at once, under the handle that its answer \
+    const TITLE: &'static str = "Read a stored result";
+    const DESCRIPTION: &'static str = "Reads more of a stored result, which was too long for its answer, by the handle that the answer \
     names: the lines of its text from line offset on, those that match a pattern, the value at json_pointer, or a block such \
-    as an image; with length alone, and where there is no text, a piece of its JSON from byte offset on. Where more \
-    follows, the last line says at which offset.";
+    as an image; with length alone, and where there is no text, bytes of its JSON from byte offset on. If there is \
+    more, the last line says at which offset.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::READING_RESULTS;
     const ANSWER_SCHEMA: Option<fn() -> Value> = None;
@@ -67,7 +69,10 @@ impl BuiltinTool for ReadResult {
         if let Some(place) = self.block {
             let most = limit.and_then(|limit| limit.whole).unwrap_or(u64::MAX);
             if (self.lines, self.length, &self.json_pointer, &self.pattern) != (None, None, &None, &None) {
-                return Err(ArgumentError("block can only be given alone".to_owned()).into());
+                return Err(ArgumentError(
+                    "block cannot be given with lines, length, json_pointer or pattern".to_owned(),
+                )
+                .into());
             }
             // The block as its server wrote it.
             let block = results.block(context.owner, &self.handle, place as usize, most)?;

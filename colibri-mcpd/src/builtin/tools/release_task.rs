@@ -13,7 +13,7 @@ pub(super) struct ReleaseTask {
     #[serde(deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(range(min = 1, max = u32::MAX))]
     task: u64,
-    /// The number of your claim, as colibri_next_task gave it. Left out, a request that was taken in is queued.
+    /// The number of your claim, as colibri_next_task gave it. Left out, a task of status intake is queued.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 0, max = u32::MAX))]
     claim: Option<u32>,
@@ -26,8 +26,8 @@ pub(super) struct ReleaseTask {
 impl BuiltinTool for ReleaseTask {
     const NAME: &'static str = "colibri_release_task";
     const TITLE: &'static str = "Release a task";
-    const DESCRIPTION: &'static str = "Gives a claimed task back to the queue; the third time it fails. Without a claim, queues a \
-    request that was taken in. Needs the write gate.";
+    const DESCRIPTION: &'static str = "Gives a claimed task back to the queue; the third time, the task fails instead. Without a \
+    claim, queues a task of status intake. Needs the write gate.";
     const ACCESS: Access = Access::Work;
     const RULES: BuiltinRules = BuiltinRules::STORED.free_for_agents();
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);

@@ -40,7 +40,7 @@ pub(super) struct ScheduleTask {
     #[serde(default, deserialize_with = "name::<_, _, 20, 25>")]
     #[schemars(with = "String", length(min = 20, max = 25))]
     at: Option<String>,
-    /// Create a task: what is to be done, in one line.
+    /// The title of the task to create, in one line; either title or tool.
     #[serde(default, deserialize_with = "some_line::<_, 1, MAX_TITLE>")]
     #[schemars(with = "String", length(min = 1, max = MAX_TITLE))]
     title: Option<String>,
@@ -61,7 +61,7 @@ pub(super) struct ScheduleTask {
     #[schemars(length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     required_capabilities: Vec<String>,
-    /// Or call this tool, as you, with all that stands in front of it.
+    /// The name of a tool to call instead of creating a task. It is called with your rights: gates, policy and approvals hold.
     #[serde(default, deserialize_with = "name::<_, _, 1, 128>")]
     #[schemars(with = "String", length(min = 1, max = 128))]
     tool: Option<String>,

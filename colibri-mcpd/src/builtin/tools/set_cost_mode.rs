@@ -8,7 +8,7 @@ use colibri_api::{CostMode, CostModeSet};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetCostMode {
-    /// From small to large budgets; default: whatever the operator gave.
+    /// From small to large budgets; default is the operator's.
     mode: CostChoice,
 }
 
@@ -16,8 +16,8 @@ impl BuiltinTool for SetCostMode {
     const NAME: &'static str = "colibri_set_cost_mode";
     const TITLE: &'static str = "Set the cost mode";
     const DESCRIPTION: &'static str = "Sets your cost mode: fast, smart or max, from small to large budgets of a day (UTC), or \
-    default for what the operator gave. From then on a result over the mode's limit is held back, and calls are answered \
-    with what to do once the day's budget is spent. None above the operator's. It persists. Needs the write gate.";
+    default for the operator's. A result over the mode's limit is stored, and its beginning is returned. Once the day's \
+    budget is used up, tools of servers are refused. No mode above the operator's. It persists. Needs the write gate.";
     const ACCESS: Access = Access::Set;
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<CostModeSet>);
 

@@ -22,7 +22,7 @@ pub(super) struct StartTask {
 impl BuiltinTool for StartTask {
     const NAME: &'static str = "colibri_start_task";
     const TITLE: &'static str = "Start a task";
-    const DESCRIPTION: &'static str = "Says that work on a claimed task begins, or goes on, which keeps a person's claim. Needs the \
+    const DESCRIPTION: &'static str = "Marks a claimed task as started, or says that work on it goes on; renews a person's claim. Needs the \
     write gate.";
     const ACCESS: Access = Access::Work;
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);

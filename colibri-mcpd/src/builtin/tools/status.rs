@@ -13,7 +13,7 @@ pub(super) struct StatusArguments {}
 impl BuiltinTool for StatusArguments {
     const NAME: &'static str = "colibri_status";
     const TITLE: &'static str = "Colibri status";
-    const DESCRIPTION: &'static str = "How the Colibri daemon is: version, uptime, gates, clients, cost mode and its budgets, how many \
+    const DESCRIPTION: &'static str = "Status of the Colibri daemon: version, uptime, gates, clients, cost mode and its budgets, how many \
     external MCP servers are in which state, and what is wrong with the registry.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::STORED.free_for_agents().unrecorded();

@@ -262,7 +262,7 @@ fn introduce(id: &str, context: &CommandContext, until: Instant) -> Result<Strin
 /// The tools that a server offers, or why it offers none. `None`: it still starts, and may.
 fn introduction(answer: &ServerTools, is_late: bool) -> Option<Result<String, CommandError>> {
     let Some(unseen) = answer.not_seen.first() else {
-        let tools = answer.tools.len() as u64 + answer.left_out;
+        let tools = answer.tools.len() as u64 + answer.left_out + answer.unlistable;
         return Some(Ok(format!("offers {}.", counted(tools, "tool"))));
     };
     let why = match unseen.state {

@@ -276,7 +276,7 @@ fn show(answer: &Tasks) -> String {
 
 fn show_next(answer: &NextTask) -> String {
     let Some(task) = &answer.task else {
-        return "There is no task to be had.".to_owned();
+        return "No task can be claimed now.".to_owned();
     };
     let mut text = format!("Claim {} of task {}", task.claim, line(task));
     if let Some(origin) = origin(task) {
@@ -362,6 +362,6 @@ mod tests {
             text.ends_with("Result:\n{\"n\":\"\\u001b\"}") && text.contains("instance 00000000000000aa"),
             "{text}"
         );
-        assert_eq!(show_next(&NextTask { task: None }), "There is no task to be had.");
+        assert_eq!(show_next(&NextTask { task: None }), "No task can be claimed now.");
     }
 }
