@@ -309,7 +309,7 @@ fn an_ending_daemon_ends_its_agents() {
     let ended = events(&place, "agent-ended");
     assert_eq!(ended.len(), 3);
     for ended in ended {
-        assert_eq!(ended["reason"], "stopped: the daemon ended", "{ended}");
+        assert_eq!(ended["reason"], "stopped: the daemon was shut down", "{ended}");
     }
 }
 
@@ -378,7 +378,7 @@ fn agents_are_started_while_the_write_gate_is_open_and_go_on_under_their_entry()
         seen["reason"]
             .as_str()
             .unwrap()
-            .contains("its entry has changed; it goes on"),
+            .contains("its entry was changed; this instance keeps running"),
         "{seen}"
     );
     // The new entry holds for the next one.

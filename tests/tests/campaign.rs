@@ -46,7 +46,7 @@ fn an_agent_that_cannot_be_started_costs_no_task() {
     for _ in 0..3 {
         create();
     }
-    daemon.wait_for_log("was not started for a task");
+    daemon.wait_for_log("autospawn: ");
     // Each of these is a reason to look at the board again.
     for _ in 0..20 {
         create();

@@ -520,7 +520,7 @@ fn listing_needs_no_gate() {
         "{listed}"
     );
     assert!(
-        text_of(&listed).contains("bad (failed): its tools are not known"),
+        text_of(&listed).contains("bad (backing off): its tools are not known"),
         "{listed}"
     );
     assert!(client.tools().iter().all(|tool| tool.starts_with("colibri_")));

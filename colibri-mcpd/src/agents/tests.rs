@@ -501,7 +501,7 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
 
     assert!(world.agents.end(Duration::from_secs(10)).await);
     let seen = world.agents.one(&session, 7, false).unwrap();
-    assert_eq!(seen.reason.as_deref(), Some("stopped: the daemon ended"));
+    assert_eq!(seen.reason.as_deref(), Some("stopped: the daemon was shut down"));
     world.agents.load(&registry(""));
     let late = world.spawn(AgentWork::Next, waits).await.unwrap_err().to_string();
     assert!(late.contains("daemon is ending"), "{late}");
