@@ -89,6 +89,8 @@ impl Daemon {
     /// One that has answered its first message.
     pub(crate) fn unused(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
         let socket = directory.join(format!("{name}.sock"));
+        let state_dir = directory.join(format!("state-{name}"));
+        std::fs::create_dir(&state_dir).expect("a state directory");
         let child = Command::new(&command[0])
             .args(&command[1..])
             .arg("--socket")
@@ -96,7 +98,7 @@ impl Daemon {
             .arg("--external-config")
             .arg(directory.join("registry.json"))
             .arg("--state-dir")
-            .arg(directory.join(format!("state-{name}")))
+            .arg(state_dir)
             .args(["--external-call", "--allow-root", "--log-level", "error"])
             .args(more)
             .spawn()

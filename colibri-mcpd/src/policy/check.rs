@@ -21,7 +21,7 @@ pub enum SchemaCheck {
     Contract,
 }
 
-/// The checks of one tool of one server, compiled when its definition is learned.
+/// The checks of one tool of one server, compiled at its first call.
 #[derive(Debug)]
 pub struct ToolCheck {
     server: Box<str>,
