@@ -19,6 +19,8 @@ use syn::visit::{self, Visit};
 const PRODUCT_LINES: usize = 85_500;
 /// The most lines of code of one file's product part.
 const FILE_LINES: usize = 500;
+/// The most words of `docs/` and the README, as wc(1) counts them.
+const DOCUMENT_WORDS: usize = 60_000;
 /// The most type names that are defined in more than one file.
 const SHARED_NAMES: usize = 4;
 /// The most doc comments of a hundred that open with a question word.
@@ -469,6 +471,21 @@ impl Figure {
     }
 }
 
+fn words_in(page: &Path) -> usize {
+    fs::read_to_string(page).unwrap().split_whitespace().count()
+}
+
+/// The words of the Markdown pages in a directory and below it.
+fn document_words(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let words = |path: PathBuf| match path.extension().is_some_and(|extension| extension == "md") {
+        true => words_in(&path),
+        false if path.is_dir() => document_words(&path),
+        false => 0,
+    };
+    entries.map(words).sum()
+}
+
 fn show((file, line): &Place) -> String {
     format!("{file}:{line}")
 }
@@ -569,6 +586,12 @@ fn figures(census: &Census) -> Vec<Figure> {
             0,
             opened_by_words.map(show_named).collect(),
         ),
+        Figure {
+            name: "words of docs/ and the README",
+            count: document_words(&repository().join("docs")) + words_in(&repository().join("README.md")),
+            limit: DOCUMENT_WORDS,
+            places: Vec::new(),
+        },
         Figure::of(
             "functions with a string as their error",
             STRING_ERRORS,
