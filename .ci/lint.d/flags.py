@@ -17,18 +17,22 @@ def flags_of(text):
     return set(re.findall(r"^\s+(?:-\w, )?--([a-z][a-z-]*)", text, re.M))
 
 
+# Commands that programs start, which the help does not show and the pages describe all the same.
+HIDDEN = {"ssh-gate", "door", "integration", "completions"}
+
+
 def commands_of(text):
-    section = text.split("Commands:\n", 1)
-    if len(section) < 2:
-        return set()
-    return set(re.findall(r"^  ([a-z][a-z-]*)", section[1].split("\n\n")[0], re.M))
+    """The commands of a help text, whose groups of them end where the options begin."""
+    groups = text.split("\nOptions:", 1)[0].split("Usage:", 1)[-1]
+    return set(re.findall(r"^  ([a-z][a-z-]*)  ", groups, re.M))
 
 
 def subcommands(program, path=()):
     """Every command and command of a command, with its help."""
     text = help_text(program, *path)
     yield path, text
-    for name in sorted(commands_of(text) - {"help"}):
+    hidden = HIDDEN if program.endswith("/colibri-mcp") and not path else set()
+    for name in sorted((commands_of(text) | hidden) - {"help"}):
         yield from subcommands(program, (*path, name))
 
 
@@ -80,7 +84,7 @@ def main():
     policy = pathlib.Path("colibri-jail-helper/src/policy.rs").read_text()
     found = re.search(r"root\.object\(&\[(.*?)\]\)", policy, re.S).group(1)
     problems += missing_keys("jail-policy.json.5", re.findall(r'"([a-z_]+)"', found))
-    for page, files in (("clients.json.5", ["clients"]), ("colibri-contract.5", ["contract", "answer_contract"])):
+    for page, files in (("clients.json.5", ["clients", "limits"]), ("colibri-contract.5", ["contract", "answer_contract"])):
         text = "".join(pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text() for file in files)
         found = re.findall(r"(?:KEYS|TERM): [^=]*= &?\[(.*?)\];|(?:root\(\)|value)\.object\(&\[(.*?)\]\)", text, re.S)
         problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(one + other for one, other in found)))

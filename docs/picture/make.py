@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/picture/colibri.svg: what a terminal shows of a call, of a refusal, and of top.
+"""Draws docs/picture/colibri.svg: what a terminal shows of a call, of a refusal, and of the servers.
 
 usage: docs/picture/make.py BINDIR [FILE]
 
@@ -40,9 +40,9 @@ CONTRACT = {
 COMMANDS = [
     ["call", "notes", "write_note", "name=draft-move", "text=Move the backup on Monday."],
     ["call", "notes", "write_note", "name=agreed", "text=The agent says: move it now."],
-    ["top", "--once"],
+    ["glasspane", "--servers", "--once"],
 ]
-# Of top what stands above the end of the trail: that is long.
+# Of the servers what stands above the end of the trail: that is long.
 UNTIL = re.compile(r"^TRAIL")
 
 
@@ -162,7 +162,7 @@ def draw(lines):
     width, height = COLUMNS * WIDTH + 2 * MARGIN, BAR + 2 * MARGIN + row * HEIGHT
     dots = "".join(f'<circle cx="{20 + 18 * at}" cy="17" r="5" fill="#3a3f4a"/>' for at in range(3))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" \
-aria-label="A terminal: a call, a refusal, and colibri-mcp top">
+aria-label="A terminal: a call, a refusal, and colibri-mcp glasspane">
 <rect width="100%" height="100%" rx="9" fill="{GROUND}"/>
 {dots}
 <g font-family="ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace" font-size="14" xml:space="preserve">
