@@ -1,11 +1,8 @@
 use std::sync::mpsc::Receiver;
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::style::Color;
 use serde_json::{Value, json};
 
-use super::super::screen::as_text;
+use super::super::screen::{as_text, buffer_of, is_coloured};
 use super::*;
 
 /// A hostile text, as an agent or a server can make names and texts of.
@@ -94,12 +91,8 @@ fn pane(count: usize) -> (GlasspaneScreen, Receiver<FeedOrder>) {
 }
 
 fn screen(pane: &mut GlasspaneScreen, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal
-        .draw(|frame| pane.draw(frame.area(), frame.buffer_mut()))
-        .unwrap();
-    let buffer = terminal.backend().buffer();
-    let text = as_text(buffer, buffer.area);
+    let buffer = buffer_of(width, height, |area, buffer| pane.draw(area, buffer));
+    let text = as_text(&buffer, buffer.area);
     assert!(
         !text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'),
         "{text}"
@@ -338,14 +331,8 @@ fn without_colour_states_are_words_and_cells_have_none() {
     for colour in [false, true] {
         let (mut pane, _orders) = pane(5);
         pane.view = GlasspaneView::new(colour, true);
-        let area = Rect::new(0, 0, 80, 24);
-        let mut buffer = Buffer::empty(area);
-        pane.draw(area, &mut buffer);
-        let coloured = buffer
-            .content
-            .iter()
-            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
-        assert_eq!(coloured, colour);
+        let buffer = buffer_of(80, 24, |area, buffer| pane.draw(area, buffer));
+        assert_eq!(is_coloured(&buffer), colour);
     }
 }
 

@@ -10,7 +10,7 @@ use ratatui::style::{Modifier, Style};
 
 use super::super::agent_event::describe_event;
 use super::super::screen::{
-    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, indented, said, text, to_the_right,
+    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, buffer_of, indented, said, text, to_the_right,
 };
 use super::key_help::help;
 use super::model::GlasspaneModel;
@@ -109,10 +109,9 @@ pub(super) fn plain(model: &GlasspaneModel, width: u16) -> String {
         + model.now.servers.len()
         + model.records(None).count()
         + 8;
-    let area = Rect::new(0, 0, width, u16::try_from(lines).unwrap_or(u16::MAX));
-    let mut buffer = Buffer::empty(area);
-    draw(model, &mut view, area, &mut buffer);
-    as_text(&buffer, area)
+    let height = u16::try_from(lines).unwrap_or(u16::MAX);
+    let buffer = buffer_of(width, height, |area, buffer| draw(model, &mut view, area, buffer));
+    as_text(&buffer, buffer.area)
 }
 
 fn put(lines: &[StyledLine], area: Rect, y: u16, buffer: &mut Buffer) {

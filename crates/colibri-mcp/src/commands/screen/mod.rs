@@ -220,6 +220,24 @@ fn pressed(key: KeyEvent, screen: &mut impl Screen) -> ControlFlow<()> {
     }
 }
 
+/// The content of a screen of this size on which this is drawn.
+pub(crate) fn buffer_of(width: u16, height: u16, draw: impl FnOnce(Rect, &mut Buffer)) -> Buffer {
+    let area = Rect::new(0, 0, width, height);
+    let mut buffer = Buffer::empty(area);
+    draw(area, &mut buffer);
+    buffer
+}
+
+/// True if a cell has a colour.
+#[cfg(test)]
+pub(crate) fn is_coloured(buffer: &Buffer) -> bool {
+    use ratatui::style::Color;
+    let cells = buffer.content.iter();
+    cells
+        .map(|cell| (cell.fg, cell.bg))
+        .any(|colours| colours != (Color::Reset, Color::Reset))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

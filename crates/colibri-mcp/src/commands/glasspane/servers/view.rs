@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::model::{Latency, ServerLine, ServersModel, Sort};
 use crate::commands::screen::{
-    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, indented, said, text, to_the_right,
+    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, buffer_of, indented, said, text, to_the_right,
 };
 use crate::terminal::{bytes, duration};
 use colibri_api::{ServerState, others};
@@ -131,10 +131,9 @@ pub(super) fn plain(model: &ServersModel, width: u16) -> String {
         + spenders(model, &view, usize::MAX).len()
         + records
         + 8;
-    let area = Rect::new(0, 0, width, u16::try_from(height).unwrap_or(u16::MAX));
-    let mut buffer = Buffer::empty(area);
-    draw(model, &mut view, area, &mut buffer);
-    as_text(&buffer, area)
+    let height = u16::try_from(height).unwrap_or(u16::MAX);
+    let buffer = buffer_of(width, height, |area, buffer| draw(model, &mut view, area, buffer));
+    as_text(&buffer, buffer.area)
 }
 
 fn head(model: &ServersModel, view: &ServersView, width: u16) -> Vec<StyledLine> {
@@ -452,9 +451,8 @@ fn keys(view: &ServersView) -> StyledLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::screen::is_coloured;
     use colibri_api::Overview;
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
     use ratatui::text::Span;
     use serde_json::{Value, json};
 
@@ -515,12 +513,8 @@ mod tests {
     }
 
     fn screen(model: &ServersModel, view: &mut ServersView, width: u16, height: u16) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal
-            .draw(|frame| draw(model, view, frame.area(), frame.buffer_mut()))
-            .unwrap();
-        let buffer = terminal.backend().buffer();
-        as_text(buffer, buffer.area).lines().map(str::to_owned).collect()
+        let buffer = buffer_of(width, height, |area, buffer| draw(model, view, area, buffer));
+        as_text(&buffer, buffer.area).lines().map(str::to_owned).collect()
     }
 
     #[test]
@@ -636,14 +630,8 @@ mod tests {
     fn without_colour_states_are_words_and_cells_have_none() {
         for colour in [false, true] {
             let mut view = ServersView::new(colour, true);
-            let area = Rect::new(0, 0, 80, 24);
-            let mut buffer = Buffer::empty(area);
-            draw(&model(3, 1), &mut view, area, &mut buffer);
-            let coloured = buffer
-                .content
-                .iter()
-                .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
-            assert_eq!(coloured, colour);
+            let buffer = buffer_of(80, 24, |area, buffer| draw(&model(3, 1), &mut view, area, buffer));
+            assert_eq!(is_coloured(&buffer), colour);
         }
     }
 
