@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::WatchLagged;
+use colibri_api::{Task, WatchLagged, WatchSubscribed, WatchedServer};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::time::sleep;
@@ -70,14 +70,20 @@ impl AnswerStream {
         self.client.outbox.push(message)
     }
 
+    /// Says that the watch has begun, and how what is watched is now. `false`: the client is gone.
+    pub(super) fn tell_subscribed(&self, task: Option<Task>, server: Option<WatchedServer>) -> bool {
+        let watch = self.id();
+        self.send("colibri/watching", &WatchSubscribed { watch, task, server })
+    }
+
     /// Says that so many notifications were left out. `false`: the client is gone.
     pub(super) fn tell_dropped(&self, dropped: Option<u64>) -> bool {
         let watch = self.id();
         self.send("colibri/dropped", &WatchLagged { watch, dropped })
     }
 
-    /// Ends the stream if its client is no operator any more: the right can be taken away. `true`: it has.
-    pub(super) fn ends_for_operators_alone(&self) -> bool {
+    /// Ends the stream unless its client is an operator still: the right can be taken away. `true`: it has ended.
+    pub(super) fn end_unless_operator(&self) -> bool {
         let is_refused = check_operator(&self.daemon, &self.client).is_err();
         if is_refused {
             self.end("you are no operator any more");

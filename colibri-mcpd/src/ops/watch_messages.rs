@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{WatchSubscribed, WatchedServer};
+use colibri_api::WatchedServer;
 
 use super::frames::{Describer, SHORT};
 use super::method::{MethodCall, check_operator};
@@ -35,12 +35,7 @@ pub(super) fn watch(server: &str, full: bool, request: MethodCall) {
         state: server.state(Viewer::Operator(None)).0,
         processes: server.sessions().len() as u64,
     };
-    let begun = WatchSubscribed {
-        watch: stream.id(),
-        server: Some(server),
-        task: None,
-    };
-    if stream.send("colibri/watching", &begun) {
+    if stream.tell_subscribed(None, Some(server)) {
         tokio::spawn(tell(stream, tap, describer));
     }
 }
@@ -90,7 +85,7 @@ async fn tell(stream: AnswerStream, tap: Tap, mut describer: Describer) {
             () = stream.held.over() => return,
             batch = tap.next() => batch,
         };
-        if stream.ends_for_operators_alone() {
+        if stream.end_unless_operator() {
             return;
         }
         let TapBatch { frames, dropped, ended } = batch;

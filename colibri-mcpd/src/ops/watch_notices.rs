@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{Notice, NoticeNotification, WatchSubscribed};
+use colibri_api::{Notice, NoticeNotification};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -21,11 +21,7 @@ pub(super) fn watch(request: MethodCall) {
 }
 
 async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
-    let begun = WatchSubscribed {
-        watch: stream.id(),
-        ..WatchSubscribed::default()
-    };
-    if !stream.send("colibri/watching", &begun) {
+    if !stream.tell_subscribed(None, None) {
         return;
     }
     loop {
@@ -34,7 +30,7 @@ async fn tell(stream: AnswerStream, mut notices: Receiver<Arc<Notice>>) {
             () = stream.held.over() => return,
             told = notices.recv() => told,
         };
-        if stream.ends_for_operators_alone() {
+        if stream.end_unless_operator() {
             return;
         }
         if !stream.has_room().await {

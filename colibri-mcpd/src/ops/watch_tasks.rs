@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use colibri_api::{TaskChanged, WatchSubscribed};
+use colibri_api::TaskChanged;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -28,12 +28,7 @@ pub(super) fn watch(wanted: Option<u64>, request: MethodCall) {
         let refused = match read.await {
             Ok(Ok(task)) => {
                 let stream = AnswerStream::begin(request);
-                let begun = WatchSubscribed {
-                    watch: stream.id(),
-                    task,
-                    server: None,
-                };
-                if stream.send("colibri/watching", &begun) {
+                if stream.tell_subscribed(task, None) {
                     tell(stream, changes, wanted).await;
                 }
                 return;

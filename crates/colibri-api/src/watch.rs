@@ -30,7 +30,7 @@ pub enum WatchRequest {
 }
 
 /// `colibri/watching`, the first notification of a watch.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct WatchSubscribed {
     /// The id of the request, as it stands in every notification of it.
     pub watch: Box<RawValue>,
