@@ -279,16 +279,16 @@ impl Connections {
             let Some(connections) = connections.upgrade() else {
                 return;
             };
-            let all = connections.all();
-            is_any_over = all
-                .iter()
-                .any(|connection| connection.client.outbox.over_since().is_some());
-            let behind = |connection: &Arc<Connection>| {
-                let since = connection.client.outbox.over_since();
-                since.is_some_and(|since| since.elapsed() >= PATIENCE)
-            };
-            for connection in all.into_iter().filter(behind) {
+            is_any_over = false;
+            for connection in connections.all() {
                 let client = &connection.client;
+                let Some(since) = client.outbox.over_since() else {
+                    continue;
+                };
+                is_any_over = true;
+                if since.elapsed() < PATIENCE {
+                    continue;
+                }
                 warn!(
                     connection = client.connection,
                     uid = client.caller.uid,

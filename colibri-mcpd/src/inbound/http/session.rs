@@ -320,20 +320,20 @@ impl Sessions {
 
     async fn watch(sessions: Weak<Sessions>, begun: Arc<Notify>) {
         loop {
-            sleep(ROUND).await;
-            let all: Vec<_> = match sessions.upgrade() {
-                Some(sessions) => sessions.inner().by_id.values().cloned().collect(),
-                None => return,
-            };
-            if all.is_empty() {
-                begun.notified().await;
-            }
-            let Some(sessions) = sessions.upgrade() else { return };
-            for session in all {
-                if session.idle().is_some_and(|since| since.elapsed() > IDLE) {
-                    sessions.end(&session);
-                } else {
-                    session.tidy();
+            begun.notified().await;
+            loop {
+                sleep(ROUND).await;
+                let Some(sessions) = sessions.upgrade() else { return };
+                let all: Vec<_> = sessions.inner().by_id.values().cloned().collect();
+                if all.is_empty() {
+                    break;
+                }
+                for session in all {
+                    if session.idle().is_some_and(|since| since.elapsed() > IDLE) {
+                        sessions.end(&session);
+                    } else {
+                        session.tidy();
+                    }
                 }
             }
         }
