@@ -299,7 +299,7 @@ pub async fn run(
         store: store.clone(),
         chain: chain.clone(),
         budget: budget.clone(),
-        max_frame: usize::try_from(limits.message_bytes).unwrap_or(usize::MAX),
+        max_frame: limits.message_bytes,
         secrets: secrets.clone(),
         tokens: Arc::new(oauth::TokenStore::below(&config.state_dir)),
         registry: config.registry.display().to_string(),

@@ -130,7 +130,7 @@ impl Daemon {
     ) -> Arc<Daemon> {
         let limits_in_force = *chain.rules.clients.load().limits();
         let limits = ConnectionLimits {
-            frame: usize::try_from(limits_in_force.message_bytes).unwrap_or(usize::MAX),
+            frame: limits_in_force.message_bytes,
             ahead: 4 * 1024 * 1024,
             in_flight: limits_in_force.calls_per_client as usize,
         };

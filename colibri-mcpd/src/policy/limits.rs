@@ -9,7 +9,7 @@ use super::quota::UserQuota;
 /// The most clients, and the most calls of one.
 const MAX_CLIENTS: u64 = 65_536;
 /// The bounds of the longest message, bytes.
-const MESSAGE: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
+const MESSAGE: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
 
 /// The limits of a daemon, as the file says them, or as they are without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct DaemonLimits {
     /// Calls in flight of one client.
     pub calls_per_client: u32,
     /// The longest message, bytes.
-    pub message_bytes: u64,
+    pub message_bytes: usize,
     /// Bytes of trail that the calls of one user may write in a second; 0: any number.
     pub trail_bytes_per_user: u64,
     /// Jailed servers that the calls of one user may start in a minute; 0: any number.
@@ -126,11 +126,10 @@ fn bytes(keys: &Object<'_>, key: &str, default: u64) -> Result<u64, DocumentErro
     Ok(keys.read(key, read)?.unwrap_or(default))
 }
 
-fn message_bytes(value: &ValueCursor<'_>) -> Result<u64, DocumentError> {
-    let bytes = size(value)?;
-    match MESSAGE.contains(&bytes) {
-        true => Ok(bytes),
-        false => Err(value.error(format!("must be from {} to {} bytes", MESSAGE.start(), MESSAGE.end()))),
+fn message_bytes(value: &ValueCursor<'_>) -> Result<usize, DocumentError> {
+    match usize::try_from(size(value)?) {
+        Ok(bytes) if MESSAGE.contains(&bytes) => Ok(bytes),
+        _ => Err(value.error(format!("must be from {} to {} bytes", MESSAGE.start(), MESSAGE.end()))),
     }
 }
 
