@@ -2,13 +2,14 @@
 
 use std::slice;
 
+use clap::Subcommand;
+
 use super::add::introduced;
 use super::context::CommandContext;
 use super::remove::no_server;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope, RegistryFile};
 use crate::owned_file::agree;
-use clap::Subcommand;
 use colibri_api::{RestartRequest, RestartResponse};
 use colibri_mcp::edit::{FileFormat, Value};
 use colibri_text::{counted, visible};

@@ -5,8 +5,7 @@ mod servers;
 
 use std::path::PathBuf;
 
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::context::CommandContext;
 use crate::failure::CommandError;
@@ -33,13 +32,9 @@ pub(crate) fn run(arguments: &ShowStatusArguments, context: &CommandContext) -> 
     let mut connection = context.connect()?;
     let (status, raw_status) = connection.own_tool::<Status>("colibri_status", &json!({}))?;
     let (hosted, raw_hosted) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
-    let together = |(status, hosted): (&str, &str)| -> serde_json::Result<Box<RawValue>> {
-        let (status, hosted): (Value, Value) = (serde_json::from_str(status)?, serde_json::from_str(hosted)?);
-        to_raw_value(&json!({ "status": status, "servers": hosted["servers"] }))
-    };
-    let raw = together((raw_status.get(), raw_hosted.get()));
-    let raw = raw.map_err(|error| CommandError::Machine(error.to_string()))?;
-    context.print(&raw, || format!("{}\n\n{}", show(&status), servers::show(&hosted)))
+    let mut facts = json!({ "status": raw_status, "servers": raw_hosted });
+    facts["servers"] = facts["servers"]["servers"].take();
+    context.answer(&facts, &format!("{}\n\n{}", show(&status), servers::show(&hosted)))
 }
 
 fn show(status: &Status) -> String {
