@@ -78,32 +78,26 @@ struct Wrong {
     why: String,
 }
 
-/// The consequence of a file that cannot be read.
-const IGNORED: &str = "the file is ignored: no servers of it run, and the settings are the defaults";
-
 impl BridgeConfig {
     /// Reads the file of a home. Without one, or with one that cannot be read, these are the defaults; in the latter
     /// case it says why on standard error.
     pub(crate) fn load(home: &Path) -> BridgeConfig {
         let path = home.join(FILE);
-        let text = match text(&path) {
-            Ok(Some(text)) => text,
-            Ok(None) => return BridgeConfig::default(),
-            Err(why) => {
-                say(&format!("config parse error: {why:#}; {IGNORED}"));
-                return BridgeConfig::default();
+        let found = match text(&path) {
+            Ok(Some(text)) => {
+                read(&text, &absolute_path()).map_err(|wrong| anyhow!("{}: {}", path.display(), wrong.in_text(&text)))
             }
+            Ok(None) => return BridgeConfig::default(),
+            Err(why) => Err(why),
         };
-        match read(&text, &absolute_path()) {
+        match found {
             Ok((config, notes)) => {
                 notes.iter().for_each(|note| say(note));
                 config
             }
-            Err(wrong) => {
+            Err(why) => {
                 say(&format!(
-                    "config parse error: {}: {}; {IGNORED}",
-                    path.display(),
-                    wrong.in_text(&text)
+                    "config parse error: {why:#}; the file is ignored: no servers of it run, and the settings are the defaults"
                 ));
                 BridgeConfig::default()
             }
