@@ -61,8 +61,8 @@ fn grown(counts: &[Count]) -> Vec<String> {
     let held: Vec<Count> = HELD.lines().filter_map(read_count).collect();
     let line = |(name, now): &Count| match held.iter().find(|(known, _)| known == name) {
         Some((_, before)) if *now <= before * (1.0 + MOST_GROWTH / 100.0) => None,
-        Some((_, before)) => Some(format!("{name}: {now}, held at {before}")),
-        None => Some(format!("{name}: {now}, not held")),
+        Some((_, before)) => Some(format!("{name}: {now:.2}, held at {before}")),
+        None => Some(format!("{name}: {now:.2}, not held")),
     };
     counts.iter().filter_map(line).collect()
 }
@@ -188,10 +188,9 @@ fn count(what: &[String]) -> Vec<Count> {
         false => median,
     };
     let mut counts = Vec::new();
-    let mut tell = |what: &str, setting: &Setting, number: String| {
-        let line = format!("{what}/call {number} ({})", setting.name());
-        println!("{line}");
-        counts.extend(read_count(&line));
+    let mut tell = |what: &str, setting: &Setting, number: f64, decimals: usize| {
+        println!("{what}/call {number:.decimals$} ({})", setting.name());
+        counts.push((format!("{what}/call ({})", setting.name()), number));
     };
     let runs = std::env::var("COLIBRI_COST_RUNS")
         .ok()
@@ -205,11 +204,11 @@ fn count(what: &[String]) -> Vec<Count> {
                 instructions.push((twice.0 - once.0) / setting.calls as f64);
                 allocations.push((twice.1 - once.1) / setting.calls as f64);
             }
-            tell("instructions", setting, format!("{:.0}", typical(instructions)));
-            tell("allocations", setting, format!("{:.2}", typical(allocations)));
+            tell("instructions", setting, typical(instructions), 0);
+            tell("allocations", setting, typical(allocations), 2);
         }
         if wanted("syscalls") {
-            tell("syscalls", setting, format!("{:.2}", typical(syscalls(setting, runs))));
+            tell("syscalls", setting, typical(syscalls(setting, runs)), 2);
         }
     }
     counts
