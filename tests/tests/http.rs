@@ -1181,14 +1181,12 @@ fn connections_of_a_user_are_bounded_and_told_so() {
     let place = place();
     place.limits(json!({ "clients": 20 }));
     let daemon = place.start(&[]);
-    let mut clients: Vec<_> = (0..30).map(|_| daemon.http()).collect();
+    let mut clients = Vec::new();
     let mut turned_away = 0;
-    // All at once: who is turned away is waited for a short while only.
-    for client in &mut clients {
-        client.ask(json!(1), "server/discover", json!({}));
-    }
-    for client in &mut clients {
-        let response = client.response();
+    // One after another: of more at once than a user may have waiting for it, the rest is only closed.
+    for _ in 0..30 {
+        let mut client = daemon.http();
+        let response = client.asked(json!(1), "server/discover", json!({}));
         match response.status {
             200 => {}
             503 => {
@@ -1198,6 +1196,7 @@ fn connections_of_a_user_are_bounded_and_told_so() {
             }
             other => panic!("{other}"),
         }
+        clients.push(client);
     }
     assert_eq!(turned_away, 10);
     drop(clients);
