@@ -1,5 +1,5 @@
-//! The long form of `tests/tests/campaign.rs`: two agents, a thousand tasks, and whatever runs is killed at random, on
-//! the host and, as root on Linux, in the sandbox.
+//! The long form of `tests/tests/board/campaign.rs`: two agents, a thousand tasks, and whatever runs is killed at
+//! random, on the host and, as root on Linux, in the sandbox.
 //!
 //! `cargo bench -p colibri-tests --bench agents -- [host|sandbox] [TASKS [SEED…]]`; by default both, 1,000 tasks, seeds 1, 2
 //! and 3. It prints

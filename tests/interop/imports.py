@@ -7,7 +7,7 @@ that run here; after `remove` every file of the home is as it was, but for what 
 `connect` and `connect --remove` leave the same files as they were, byte for byte. Exit status 0: so it is.
 
 VS Code, Cursor, Windsurf, Zed and Claude Desktop need a screen, and do not run here: their files are those of
-tests/tests/connect.rs and of the tests in crates/colibri-mcp/src/importers.
+tests/tests/clients/connect.rs and of the tests in crates/colibri-mcp/src/importers.
 """
 
 import argparse

@@ -1,0 +1,12 @@
+//! The board and who works on it: tasks, agents and their sockets, models, and the integrations.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod agents;
+mod campaign;
+mod door;
+mod integrations;
+mod integrations_git;
+mod model;
+mod notes;
+mod tasks;

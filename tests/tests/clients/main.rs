@@ -1,0 +1,15 @@
+//! Clients and the commands of people: the socket, HTTP, bridges, what is set up and seen, and what hostile clients try.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod bridging;
+mod bring;
+mod chibi;
+mod client;
+mod connect;
+mod hostile_clients;
+mod http;
+mod notices;
+mod operations;
+mod private;
+mod seeing;
