@@ -698,6 +698,8 @@ fn a_held_call_of_a_client_over_http_outlives_its_connection() {
     let mut passing = daemon.legacy("2025-06-18");
     passing.request_tool("fix__never", json!({}));
     passing.call("fix__echo", json!({}));
+    let has_come = || !place.received("fix", "\"never\"").is_empty();
+    wait_for("the call at the server", || has_come().then_some(()));
     drop(passing);
     let cancelled = || place.received("fix", "notifications/cancelled").len();
     wait_for("the end of all connections", || (cancelled() == 1).then_some(()));
