@@ -102,6 +102,17 @@ impl Place {
         self.registry_text(&json!({ "servers": servers }).to_string());
     }
 
+    /// Adds a server `brief`, whose process ends once it was idle for a second, to the registry.
+    ///
+    /// # Panics
+    /// If there is no registry.
+    pub fn add_brief(&self) {
+        let text = fs::read(self.path("external-mcp.json")).expect("the registry");
+        let mut registry: Value = serde_json::from_slice(&text).expect("the registry");
+        registry["servers"]["brief"] = self.fixture("brief", &[], json!({ "idle_timeout_s": 1 }));
+        self.registry_text(&registry.to_string());
+    }
+
     /// Writes the registry as it stands here.
     ///
     /// # Panics
@@ -554,6 +565,17 @@ impl Daemon<'_> {
     pub fn assert_serves(&self, tool: &str) {
         let result = self.legacy(crate::LEGACY).call(tool, json!({}));
         assert_ne!(result["isError"], true, "{tool}: {result}");
+    }
+
+    /// Waits as long as it takes for a process of `brief` to have been called and to be ended as idle: whatever was idle
+    /// for as long before is over as well.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn outlast_brief(&self) {
+        self.assert_serves("brief__count");
+        let has_ended = || self.place.record("brief").iter().any(|(_, kind, _)| kind == "eof");
+        crate::wait_for("brief to end", || has_ended().then_some(()));
     }
 
     /// What `colibri_external_mcp_servers` says of a server.

@@ -2,7 +2,6 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
-use std::time::Duration;
 
 use colibri_tests::http::{Event, Http, meta, request};
 use colibri_tests::{Daemon, LEGACY, MODERN, Place, copy_program, program, text_of, wait_for};
@@ -330,7 +329,7 @@ fn pipelined_requests_are_answered_in_order_and_a_closed_side_gets_its_answers()
     client.ask(json!(1), "tools/call", call("wait", json!({ "until": "later" })));
     client.half_close();
     wait_for_call(&place, "wait");
-    std::thread::sleep(Duration::from_millis(600));
+    assert_serves(&daemon);
     place.release("later");
     assert_eq!(text_of(&client.response().json()["result"]), "later");
     daemon.stop();

@@ -361,10 +361,11 @@ fn what_a_server_cannot_tell_of_is_refused_with_a_reason() {
 fn a_process_that_comes_after_another_is_subscribed_again() {
     for version in [LEGACY, MODERN] {
         let place = place(&["--speak", version], json!({ "idle_timeout_s": 1 }));
+        place.add_brief();
         let daemon = place.start(&[]);
         let mut clients = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
         // It is not idle while somebody is subscribed.
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        daemon.outlast_brief();
         let before = place.started("fix").len();
         let mut caller = daemon.legacy(LEGACY);
         caller.call("fix__exit", json!({}));
