@@ -30,13 +30,24 @@ META = {"io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprot
         "io.modelcontextprotocol/clientInfo": {"name": "search", "version": "1"}}
 SIZES = 10, 50, 100, 200, 300
 SEED = 12
-# Among the first so many, in at least this part of all tasks, where there are as many tools as the last of SIZES says.
-GOALS = {5: 0.80, 10: 0.90}
+# The first places that the table of all sizes shows.
+PLACES = 5, 10
+# With all tools, of the tasks that nobody tuned for: in whose words, among the first so many, in at least this part. A
+# tool's own name as the query is asked for each tool.
+UNTUNED = "held", "unseen"
+GOALS = {("model", 1): 0.88, ("model", 5): 0.95, ("person", 5): 0.60}
+OWN_NAME_FIRST = 0.95
+# The most milliseconds that ten words take, measured at the client: the middle of a hundred searches.
+TEN_WORDS_MS = 2
 # Bytes that a task of three tools is shown, as a part of those of listing all tools.
 SHOWN = 0.05
 AT_LEAST_SERVERS, AT_LEAST_TOOLS, AT_LEAST_TASKS = 15, 300, 150
 # Where a server would call home, nobody answers.
 NOWHERE = "http://127.0.0.1:9"
+
+
+# The words of a task: a person's, and those that a model searches with for it.
+WORDS = {"person": "task", "model": "query"}
 
 
 class Connection:
@@ -170,11 +181,11 @@ def replayed(directory, tools, names):
     return entries
 
 
-def ranks(connection, wanted):
+def ranks(connection, wanted, whose="person"):
     """For each task the rank, from 1, of the first tool found that it accepts; None: not among the first ten."""
     ranked = []
     for task in wanted:
-        found, _ = connection.find(task["task"], limit=max(GOALS))
+        found, _ = connection.find(task[WORDS[whose]], limit=max(PLACES))
         ranked.append((task, next((rank for rank, one in enumerate(found, 1) if one in task["tools"]), None), found))
     return ranked
 
@@ -187,14 +198,30 @@ def shown(connection, wanted, dice):
     return sum(sums) / len(sums)
 
 
-def recall(ranked, first, half=None):
-    """The part of the tasks (of one half) of which a tool is among the first so many."""
-    hits = [rank is not None and rank <= first for task, rank, _ in ranked if half in (None, task["half"])]
+def recall(ranked, first, *halves):
+    """The part of the tasks (of some halves) of which a tool is among the first so many."""
+    hits = [rank is not None and rank <= first for task, rank, _ in ranked if not halves or task["half"] in halves]
     return sum(hits) / len(hits)
 
 
+def names_first(connection, tools):
+    """The part of the tools that their own name, as the query, puts first."""
+    return sum(connection.find(own.partition("/")[2], limit=1)[0] == [own] for own in tools) / len(tools)
+
+
+def ten_words(connection, wanted):
+    """The milliseconds that a search for ten words takes, the middle of a hundred."""
+    words = [word for task in wanted for word in task["task"].split()]
+    took = []
+    for start in range(0, 1000, 10):
+        began = time.perf_counter()
+        connection.find(" ".join(words[start:start + 10]))
+        took.append(time.perf_counter() - began)
+    return sorted(took)[len(took) // 2] * 1000
+
+
 def row(name, ranked, bytes_shown, bytes_all):
-    cells = [f"{recall(ranked, first, half):.2f}" for first in GOALS for half in (None, "dev", "held")]
+    cells = [f"{recall(ranked, first, *half):.2f}" for first in PLACES for half in ((), ("dev",), ("held",))]
     return [str(name), *cells, f"{bytes_shown:,.0f}", f"{bytes_all:,.0f}", f"{bytes_shown / bytes_all:.1%}"]
 
 
@@ -226,11 +253,13 @@ def main():
             sys.exit(f"tasks accept tools that no server lists: {sorted(unknown)}")
         if len(entries) < AT_LEAST_SERVERS or len(tools) < AT_LEAST_TOOLS or len(every) < AT_LEAST_TASKS:
             sys.exit("too few servers, tools or tasks")
-        ranked, ranked_unseen = ranks(connection, every), ranks(connection, unseen)
+        by_words = {whose: ranks(connection, every + unseen, whose) for whose in WORDS}
+        ranked = [one for one in by_words["person"] if one[0]["half"] != "unseen"]
+        own_names, took_ms = names_first(connection, tools), ten_words(connection, every)
         bytes_shown = shown(connection, every, random.Random(SEED))
     (work / "found.json").write_text(json.dumps([{**task, "rank": rank, "found": found} for task, rank, found in ranked],
                                                 indent=1, ensure_ascii=False))
-    rows, judged, part = [], ranked, bytes_shown / bytes_all
+    rows, part = [], bytes_shown / bytes_all
     for size in () if wanted.all_tools_only else SIZES:
         dice = random.Random(SEED)
         of_size, listing, showing = [], [], []
@@ -247,28 +276,35 @@ def main():
                 if len(group_tasks) >= 3:
                     showing.append(shown(connection, group_tasks, dice))
         rows.append(row(size, of_size, sum(showing) / len(showing), sum(listing) / len(listing)))
-        judged, part = of_size, sum(showing) / len(showing) / (sum(listing) / len(listing))
+        part = sum(showing) / len(showing) / (sum(listing) / len(listing))
         print(f"{size} tools: {number + 1} parts", flush=True)
     rows.append(row(f"all {len(tools)}", ranked, bytes_shown, bytes_all))
 
     heads = ["tools", *(f"{what}, {half}" for what in ("first 5", "first 10") for half in ("all", "dev", "held")),
              "bytes shown", "bytes of all", "part"]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---:"] * len(heads), *rows))
+    table = [heads, ["---:"] * len(heads), *rows, [], ["all tools, words of", "first", "in five", "in ten"], ["---"] * 4]
+    for whose, found in by_words.items():
+        for halves in (("dev",), ("held",), ("unseen",), UNTUNED):
+            table.append([f"a {whose}, {' and '.join(halves)}", *(f"{recall(found, first, *halves):.2f}" for first in (1, *PLACES))])
+    table.append(["a tool's own name", f"{own_names:.2f}", "", ""])
+    table = "\n".join(f"| {' | '.join(cells)} |" if cells else "" for cells in table)
     (work / "table.md").write_text(table + "\n")
     print(table)
-    print(f"{len(unseen)} tasks unseen, all tools: " + ", ".join(
-        f"first {first} {recall(ranked_unseen, first):.2f}" for first in GOALS))
+    print(f"ten words take {took_ms:.2f} ms")
     for task, rank, found in ranked:
         if task["half"] == wanted.misses and (rank is None or rank > 5):
             print(f"{task['task']}\n    wanted {' '.join(task['tools'])}\n    found  {' '.join(found)}")
-    wrong = [f"recall at {first} is {recall(judged, first):.3f}, wanted {goal}" for first, goal in GOALS.items()
-             if recall(judged, first) < goal]
+    got = {(f"a {whose}'s words, first {first}"): (recall(by_words[whose], first, *UNTUNED), goal)
+           for (whose, first), goal in GOALS.items()}
+    got["own name first"] = own_names, OWN_NAME_FIRST
+    wrong = [f"{what}: {part_met:.3f}, wanted {goal}" for what, (part_met, goal) in got.items() if part_met < goal]
+    wrong += [f"ten words take {took_ms:.2f} ms, wanted {TEN_WORDS_MS}"] if took_ms > TEN_WORDS_MS else []
     wrong += [f"shown are {part:.2%} of all bytes, wanted {SHOWN:.0%}"] if part > SHOWN else []
     left = harness.leftovers()
     wrong += [f"left: {left}"] if left else []
     for line in wrong:
         print(f"WRONG: {line}", file=sys.stderr)
-    print(f"search: {len(GOALS) + 1 - len(wrong)} of {len(GOALS) + 1} goals met" if not left else "search: something is left")
+    print(f"search: {len(got) + 2 - len(wrong)} of {len(got) + 2} goals met" if not left else "search: something is left")
     return 1 if wrong else 0
 
 

@@ -16,6 +16,7 @@ use crate::policy::{GateState, LookAlike, Rights};
 use crate::registry::EntryTransport;
 use crate::relay::cost::{self, BudgetStatus};
 use crate::relay::{COLIBRI, Client, Recorder};
+use crate::search::best_of_several;
 use crate::servers::{Catalogue, HostedServer, Viewer};
 use colibri_api::{
     CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerFacts,
@@ -166,11 +167,17 @@ impl CallerFacts {
         let is_asked = |id: &str| server.is_none_or(|server| server == id);
         let summaries = &self.daemon.summaries;
         let found = self.daemon.search.find(&self.table, summaries, query)?;
-        let mut usable = found
+        let usable: Vec<&Arc<Item>> = found
             .tools
             .iter()
-            .filter(|item| is_asked(&item.server.spec.id) && self.is_usable(item));
-        let tools = usable.by_ref().take(limit).map(|item| FoundTool {
+            .filter(|item| is_asked(&item.server.spec.id) && self.is_usable(item))
+            .collect();
+        let shown = match server {
+            Some(_) => usable.iter().copied().take(limit).collect(),
+            None => best_of_several(&usable, limit, |item| &*item.server.spec.id),
+        };
+        let left_out = (usable.len() - shown.len()) as u64;
+        let tools = shown.into_iter().map(|item| FoundTool {
             name: item.exposed.clone(),
             server: item.server.spec.id.to_string(),
             description: match summaries.of(item) {
@@ -182,7 +189,7 @@ impl CallerFacts {
         let not_seen = self.unseen().into_iter().filter(|unseen| is_asked(&unseen.server));
         Ok(FoundTools {
             tools,
-            left_out: usable.count() as u64,
+            left_out,
             words_left_out: found.left_out as u64,
             not_seen: not_seen.collect(),
         })

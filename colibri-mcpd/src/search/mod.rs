@@ -24,6 +24,12 @@ const SEVERAL: f64 = 0.2;
 /// The bonus of a tool that only reads where the query asks, and its penalty where it neither asks nor says to look.
 const LOOKS: f64 = 0.2;
 
+/// The bonus of a tool all of whose name's words the query has; of a part of them, that part of it.
+const NAMED: f64 = 0.15;
+
+/// The most places of one server in an answer while tools of others fit.
+const MAX_PLACES: usize = 2;
+
 /// The tools that can be found.
 #[derive(Default)]
 pub struct Search {
@@ -70,11 +76,14 @@ impl Search {
         // What each tool is worth, and how many words of the query it has.
         let mut scores: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
         for word in &words {
-            let mut worth = index.matching([word.as_str()])?;
-            let instead = words::instead(word);
-            for (number, score) in index.matching(instead.iter().map(String::as_str))? {
-                let known = worth.entry(number).or_default();
-                *known = known.max(INSTEAD * score);
+            // The best of the word and of those that stand for it, never their sum: a tool that says one thing in many
+            // ways fits no better.
+            let mut worth: BTreeMap<i64, f64> = index.matching(word)?.into_iter().collect();
+            for other in words::instead(word) {
+                for (number, score) in index.matching(&other)? {
+                    let known = worth.entry(number).or_default();
+                    *known = known.max(INSTEAD * score);
+                }
             }
             for (number, score) in worth {
                 let (sum, words) = scores.entry(number).or_default();
@@ -87,12 +96,14 @@ impl Search {
             (false, true) => 1.0,
             (false, false) => 1.0 - LOOKS,
         };
+        let forms = words::all_forms(&words);
         let mut found: Vec<(f64, Arc<Item>)> = scores
             .into_iter()
             .filter_map(|(number, (sum, words))| {
                 let item = inner.tools.get(&number)?.0.upgrade()?;
                 let fits = if words::looks(&item.own) { looks } else { 1.0 };
-                Some((sum * (1.0 + SEVERAL * (words - 1.0)) * fits, item))
+                let named = 1.0 + NAMED * words::named(&item.own, &forms);
+                Some((sum * (1.0 + SEVERAL * (words - 1.0)) * fits * named, item))
             })
             .collect();
         // What is worth the same stands in the order of lists.
@@ -102,6 +113,20 @@ impl Search {
             left_out,
         })
     }
+}
+
+/// The first `limit` of these, the best first, of which no server has more than two while others fit: one that offers a
+/// tool for everything keeps nobody else from being found.
+pub(crate) fn best_of_several<'i, T>(ranked: &[&'i T], limit: usize, server: impl Fn(&'i T) -> &'i str) -> Vec<&'i T> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut best, rest): (Vec<_>, Vec<_>) = ranked.iter().copied().partition(|one| {
+        let taken = places.entry(server(one)).or_default();
+        *taken += 1;
+        *taken <= MAX_PLACES
+    });
+    best.extend(rest);
+    best.truncate(limit);
+    best
 }
 
 impl SearchInner {
@@ -145,5 +170,25 @@ impl SearchInner {
             .extend(new.map(|(number, item, summary)| (number, (Arc::downgrade(item), summary))));
         (self.table, self.summaries) = (Arc::downgrade(table), come);
         Ok(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::best_of_several;
+
+    #[test]
+    fn a_server_has_two_places_while_others_fit() {
+        let ranked = ["a1", "a2", "a3", "a4", "b1", "c1", "c2", "c3"];
+        let ranked: Vec<&str> = ranked.to_vec();
+        let all: Vec<&&str> = ranked.iter().collect();
+        let best = |limit| {
+            let best = best_of_several(&all, limit, |name| &name[..1]);
+            best.into_iter().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(best(5), ["a1", "a2", "b1", "c1", "c2"]);
+        assert_eq!(best(8), ["a1", "a2", "b1", "c1", "c2", "a3", "a4", "c3"]);
+        assert_eq!(best(1), ["a1"]);
+        assert_eq!(best(0), [""; 0]);
     }
 }

@@ -1,6 +1,6 @@
 //! The words of a query and of a definition, and their synonyms.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// The most different words of a query that are looked for.
@@ -119,6 +119,18 @@ fn forms(word: &str) -> Vec<String> {
         }
     }
     forms
+}
+
+/// All words of which those of a query may be forms.
+pub(super) fn all_forms(query: &[String]) -> HashSet<String> {
+    query.iter().flat_map(|word| forms(word)).collect()
+}
+
+/// The part of the words of a tool's name, from 0 to 1, that a query has in some form.
+pub(super) fn named(name: &str, query: &HashSet<String>) -> f64 {
+    let (words, _) = asked(name);
+    let has = |word: &&String| forms(word).iter().any(|form| query.contains(form));
+    words.iter().filter(has).count() as f64 / words.len().max(1) as f64
 }
 
 /// True if a query asks to be told something, and not for something to be done.
@@ -396,6 +408,24 @@ mod tests {
         }
         assert_eq!(instead("ab"), [""; 0]);
         assert_eq!(instead("quokka"), ["quokka*"]);
+    }
+
+    #[test]
+    fn a_name_is_in_a_query_whatever_the_forms_of_its_words() {
+        let query = all_forms(&asked("reading several files").0);
+        for (name, part) in [
+            ("read_file", 1.0),
+            ("readFiles", 2.0 / 3.0),
+            ("file_info", 0.5),
+            ("echo", 0.0),
+            ("", 0.0),
+        ] {
+            assert!(
+                (named(name, &query) - part).abs() < 1e-9,
+                "{name}: {}",
+                named(name, &query)
+            );
+        }
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! The full-text index of tools: SQLite's FTS5, in memory. All that is in it can be had from the servers' definitions
 //! again, so that nothing of it is on the disk, and no search waits for one.
 
-use std::collections::BTreeMap;
-
 use rusqlite::{Connection, params};
 
 use super::error::StoreError;
@@ -57,23 +55,16 @@ impl ToolIndex {
         changed.map_err(failed)
     }
 
-    /// The tools that have any of these words, and what each is worth by BM25: the more the better. A word that ends
-    /// with `*` stands for all that begin so. Each is quoted: no word means anything to the query language.
+    /// The tools that have a word, and what each is worth by BM25: the more the better. A word that ends with `*` stands
+    /// for all that begin so. It is quoted: no word means anything to the query language.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn matching<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<BTreeMap<i64, f64>, StoreError> {
-        let mut query = String::new();
-        for word in words {
-            let (word, star) = word.strip_suffix('*').map_or((word, ""), |stem| (stem, "*"));
-            let or = if query.is_empty() { "" } else { " OR " };
-            query.push_str(&format!("{or}\"{}\"{star}", word.replace(['"', '\0'], " ")));
-        }
-        if query.is_empty() {
-            return Ok(BTreeMap::new());
-        }
+    pub fn matching(&self, word: &str) -> Result<Vec<(i64, f64)>, StoreError> {
+        let (word, star) = word.strip_suffix('*').map_or((word, ""), |stem| (stem, "*"));
+        let query = format!("\"{}\"{star}", word.replace(['"', '\0'], " "));
         let sql = format!("SELECT rowid, -bm25(tools, {WEIGHTS}) FROM tools WHERE tools MATCH ?1");
-        let found: rusqlite::Result<BTreeMap<i64, f64>> = (|| {
+        let found: rusqlite::Result<Vec<(i64, f64)>> = (|| {
             let mut select = self.connection.prepare_cached(&sql)?;
             let rows = select.query_map([query], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect()
@@ -97,9 +88,8 @@ mod tests {
         ["git", name, "", description, "", ""].map(str::to_owned)
     }
 
-    fn found(index: &ToolIndex, words: &[&str]) -> Vec<i64> {
-        let found = index.matching(words.iter().copied()).unwrap();
-        let mut found: Vec<_> = found.into_iter().collect();
+    fn found(index: &ToolIndex, word: &str) -> Vec<i64> {
+        let mut found = index.matching(word).unwrap();
         found.sort_by(|a, b| b.1.total_cmp(&a.1));
         found.into_iter().map(|(number, _)| number).collect()
     }
@@ -116,14 +106,14 @@ mod tests {
             (3, fields("push", "Pushes")),
         ];
         index.change(&[], &tools).unwrap();
-        assert_eq!(found(&index, &["reading"]), [1]);
-        assert_eq!(found(&index, &["file"]), [1, 2]);
-        assert_eq!(found(&index, &["repo*"]), [1]);
-        assert_eq!(found(&index, &["branch", "nothing"]), [2]);
-        assert_eq!(found(&index, &[]), [0; 0]);
+        assert_eq!(found(&index, "reading"), [1]);
+        assert_eq!(found(&index, "file"), [1, 2]);
+        assert_eq!(found(&index, "repo*"), [1]);
+        assert_eq!(found(&index, "nothing"), [0; 0]);
+        assert_eq!(found(&index, ""), [0; 0]);
         index.change(&[1], &[(4, fields("file", ""))]).unwrap();
-        assert_eq!(found(&index, &["file"]), [4, 2]);
-        assert_eq!(found(&index, &["read"]), [0; 0]);
+        assert_eq!(found(&index, "file"), [4, 2]);
+        assert_eq!(found(&index, "read"), [0; 0]);
     }
 
     #[test]
@@ -153,12 +143,11 @@ mod tests {
             "日本",
             "\u{10ffff}",
         ] {
-            let _ = found(&index, &[word]);
-            let _ = found(&index, &[word, "near*", word]);
+            let _ = found(&index, word);
         }
         for word in ["AND", "OR", "NOT", "NEAR"] {
-            assert_eq!(found(&index, &[word]), [1], "{word}");
+            assert_eq!(found(&index, word), [1], "{word}");
         }
-        assert_eq!(found(&index, &["near"]), [1], "the table is still there");
+        assert_eq!(found(&index, "near"), [1], "the table is still there");
     }
 }
