@@ -18,7 +18,7 @@ pub use skills::SkillDirectories;
 pub use summary::ToolOutcome;
 pub(crate) use tool::{AnswerBound, ToolSlots};
 pub use tool::{BuiltinDefinition, BuiltinRoute};
-pub(crate) use tools::{create_task, parse_external_call, parse_named_call};
+pub(crate) use tools::{FIND_TOOLS, create_task, parse_external_call, parse_named_call};
 pub use tools::{definition, definitions};
 
 use arguments::quoted;

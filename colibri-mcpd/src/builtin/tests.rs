@@ -8,6 +8,7 @@ use colibri_api::{
     CostMode, CostSetBy, CostUsage, DaemonFacts, FoundTool, FoundTools, NewTask, OpenGates, RegistryFacts, ServerFacts,
     ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTransport, TaskShare, TaskStatus, UnseenServer,
 };
+use colibri_protocol::Version;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -333,6 +334,28 @@ fn the_tools_are_defined_as_the_design_says() {
         }
         assert!(name.len() <= 46 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
     }
+}
+
+#[test]
+fn a_list_for_those_who_find_tools_takes_few_tokens() {
+    let servers: Vec<String> = (0..10)
+        .map(|number| format!(" server{number}: read_file, list_directory."))
+        .collect();
+    let servers = format!(" Servers and some tools:{}", servers.concat());
+    let listed = definitions()
+        .iter()
+        .filter(|definition| definition.rules.always_listed)
+        .map(|definition| {
+            let more = if definition.name == FIND_TOOLS { &*servers } else { "" };
+            definition.listed_briefly(Version::LATEST, more)
+        });
+    let list = listed.collect::<Vec<_>>().join(&b","[..]);
+    let tokens = tiktoken_rs::o200k_base()
+        .unwrap()
+        .encode_ordinary(std::str::from_utf8(&list).unwrap())
+        .len();
+    println!("{tokens} tokens");
+    assert!(tokens <= 900, "{tokens} tokens");
 }
 
 #[test]

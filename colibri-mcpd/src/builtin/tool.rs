@@ -15,6 +15,26 @@ use super::summary::ToolOutcome;
 use crate::policy::Gate;
 use crate::relay::FreeUse;
 
+/// The keywords of a schema that only bound a value.
+const BOUNDS: [&str; 8] = [
+    "additionalProperties",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minLength",
+    "minimum",
+    "pattern",
+    "uniqueItems",
+];
+
+/// The hints that are as a client takes them where they are not given (schema.ts, ToolAnnotations), but for the one that
+/// has it ask.
+const DEFAULT_HINTS: [(&str, bool); 3] = [
+    ("idempotentHint", false),
+    ("openWorldHint", true),
+    ("readOnlyHint", false),
+];
+
 /// A tool that the daemon answers itself. The type holds the arguments of a call.
 pub(super) trait BuiltinTool: DeserializeOwned + JsonSchema {
     /// The tool's name.
@@ -63,6 +83,8 @@ pub struct BuiltinRules {
     pub bound: AnswerBound,
     /// The calls of it that a person has to allow first.
     pub confirm: Option<ConfirmRule>,
+    /// True if it is listed to a client that finds tools instead of being listed them.
+    pub always_listed: bool,
 }
 
 /// The slots among which a call waits for its own: one user does not have all of them.
@@ -107,6 +129,7 @@ impl BuiltinRules {
         },
         bound: AnswerBound::Never,
         confirm: None,
+        always_listed: false,
     };
 
     /// Those of a tool that looks at the tools of all servers.
@@ -135,6 +158,12 @@ impl BuiltinRules {
     /// The same, answered where nothing can be recorded.
     pub(super) const fn unrecorded(mut self) -> BuiltinRules {
         self.free.unrecorded = true;
+        self
+    }
+
+    /// The same, listed to a client that finds tools instead of being listed them.
+    pub(super) const fn always_listed(mut self) -> BuiltinRules {
+        self.always_listed = true;
         self
     }
 
@@ -172,7 +201,7 @@ pub struct BuiltinDefinition {
     /// The entry's raw JSON, on one line.
     pub json: Box<[u8]>,
     /// The same without what is said of the answer.
-    brief: Box<[u8]>,
+    brief: Value,
 }
 
 impl BuiltinDefinition {
@@ -205,7 +234,7 @@ impl BuiltinDefinition {
             "inputSchema": input,
             "annotations": annotations,
         });
-        let brief = json.to_string().into_bytes().into_boxed_slice();
+        let brief = brief(json.clone());
         if let Some(output) = output {
             json["outputSchema"] = output;
         }
@@ -224,13 +253,49 @@ impl BuiltinDefinition {
         }
     }
 
-    /// The entry for a client of this version, `whole` or without what is said of the answer: that is most of it.
-    pub fn listed(&self, version: Version, whole: bool) -> Bytes {
-        let raw = if whole { &self.json } else { &self.brief };
-        let json = Json::part(raw, 0..raw.len());
-        let edits = json.map(|json| definition_edits(Feature::Tool, json, (Version::LATEST, version), None));
-        Bytes::from(edits.unwrap_or_default().apply(raw))
+    /// The entry for a client of this version.
+    pub fn listed(&self, version: Version) -> Bytes {
+        for_version(&self.json, version)
     }
+
+    /// The same without what is said of the answer, which is most of it, and with more in its description.
+    pub fn listed_briefly(&self, version: Version, more: &str) -> Bytes {
+        let mut brief = self.brief.clone();
+        let description = brief["description"].as_str().unwrap_or_default();
+        brief["description"] = json!(format!("{description}{more}"));
+        for_version(brief.to_string().as_bytes(), version)
+    }
+}
+
+/// A definition without what a model can do without: the bounds of arguments, which the error for a value beyond them
+/// names, hints that have their default, and a second name of the tool.
+fn brief(mut definition: Value) -> Value {
+    if let Some(members) = definition.as_object_mut() {
+        members.remove("title");
+    }
+    without_bounds(&mut definition["inputSchema"]);
+    if let Some(hints) = definition["annotations"].as_object_mut() {
+        hints.retain(|hint, value| !DEFAULT_HINTS.contains(&(hint, value == true)));
+    }
+    definition
+}
+
+fn without_bounds(schema: &mut Value) {
+    let Some(words) = schema.as_object_mut() else { return };
+    words.retain(|word, _| !BOUNDS.contains(&word.as_str()));
+    if let Some(items) = words.get_mut("items") {
+        without_bounds(items);
+    }
+    if let Some(properties) = words.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(without_bounds);
+    }
+}
+
+/// A definition in our newest version for a client of this version.
+fn for_version(raw: &[u8], version: Version) -> Bytes {
+    let json = Json::part(raw, 0..raw.len());
+    let edits = json.map(|json| definition_edits(Feature::Tool, json, (Version::LATEST, version), None));
+    Bytes::from(edits.unwrap_or_default().apply(raw))
 }
 
 impl Access {

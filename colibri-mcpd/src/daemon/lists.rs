@@ -1,9 +1,9 @@
 //! The pages of lists: made once for all who ask for the same.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
-use crate::builtin;
+use crate::builtin::{self, BuiltinDefinition};
 use crate::catalog::{CatalogTable, Item};
 use crate::ledger::ListedToolCost;
 use crate::peer::Outbox;
@@ -13,12 +13,16 @@ use crate::servers::State;
 use bytes::Bytes;
 use colibri_protocol::lists::{ListCursor, least_ttl, page};
 use colibri_protocol::{Code, Failure, Feature, Version};
+use colibri_text::counted;
 use parking_lot::Mutex;
 
 /// The most bytes of pages that are kept although nobody is being sent them.
 const MAX_KEPT: usize = 16 * 1024 * 1024;
 /// The most pages.
 const MAX_PAGES: usize = 32;
+/// The most servers that are named to a model that is to find their tools, and tools of each.
+const MAX_NAMED_SERVERS: usize = 24;
+const MAX_NAMED_TOOLS: usize = 2;
 
 /// Everything that a page is made of.
 pub(super) struct ListQuery {
@@ -43,13 +47,11 @@ pub(super) struct ListQuery {
 impl ListQuery {
     /// The page, and the tools in it.
     fn make(&self) -> (Vec<u8>, Vec<ListedToolCost>) {
-        // Who is listed little is not to pay for our own tools either.
-        let whole = self.rights.list == ListMode::All;
         let own = builtin::definitions()
             .iter()
             .filter(|_| self.feature == Feature::Tool && !self.rights.is_narrowed())
             .filter(|definition| definition.at_door.is_some() || !self.rights.is_agents())
-            .map(|definition| (definition.name.to_owned(), definition.listed(self.version, whole), None));
+            .filter_map(|definition| Some((definition.name.to_owned(), self.own_definition(definition)?, None)));
         let mut listed: Vec<(String, Bytes, Option<&Arc<Item>>)> = own.collect();
         if self.external {
             let sees = |item: &&Arc<Item>| {
@@ -88,6 +90,50 @@ impl ListQuery {
             bytes: raw.len() as u64,
         });
         (page, tools.collect())
+    }
+}
+
+impl ListQuery {
+    /// The definition of a tool of ours, if it is listed: who finds tools is not to pay for many of ours either.
+    fn own_definition(&self, definition: &BuiltinDefinition) -> Option<Bytes> {
+        if self.rights.list == ListMode::All {
+            return Some(definition.listed(self.version));
+        }
+        let names_servers = self.external && definition.name == builtin::FIND_TOOLS;
+        let servers = if names_servers {
+            self.named_servers()
+        } else {
+            String::new()
+        };
+        (definition.rules.always_listed).then(|| definition.listed_briefly(self.version, &servers))
+    }
+
+    /// The servers whose tools can be found, each with the names of its first few.
+    fn named_servers(&self) -> String {
+        let mut servers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for item in self.table.offered(Feature::Tool) {
+            let server = &*item.server.spec.id;
+            if self.rights.sees(server, Feature::Tool, &item.own) {
+                let tool = item.exposed.strip_prefix(server).unwrap_or(&item.exposed);
+                servers.entry(server).or_default().push(tool.trim_start_matches('_'));
+            }
+        }
+        let named = servers.iter().take(MAX_NAMED_SERVERS).map(|(server, tools)| {
+            let first = &tools[..tools.len().min(MAX_NAMED_TOOLS)];
+            format!(" {server}: {}.", first.join(", "))
+        });
+        let mut text = match servers.is_empty() {
+            true => String::new(),
+            false => " Servers and some tools:".to_owned(),
+        };
+        text.extend(named);
+        if servers.len() > MAX_NAMED_SERVERS {
+            text += &format!(
+                " And {} more.",
+                counted((servers.len() - MAX_NAMED_SERVERS) as u64, "server")
+            );
+        }
+        text
     }
 }
 

@@ -214,7 +214,7 @@ impl CallerFacts {
     pub(super) fn definition(&self, name: &str, version: Version) -> Option<Bytes> {
         let own = builtin::definition(name).filter(|own| own.at_door.is_some() || !self.rights.is_agents());
         if let Some(own) = own {
-            return Some(own.listed(version, true));
+            return Some(own.listed(version));
         }
         let item = self.table.by_name(Feature::Tool, name)?;
         self.is_usable(item)

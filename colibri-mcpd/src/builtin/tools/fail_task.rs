@@ -13,7 +13,7 @@ pub(super) struct FailTask {
     #[serde(deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(range(min = 1, max = u32::MAX))]
     task: u64,
-    /// The number of your claim, as colibri_next_task gave it.
+    /// The claim's number from colibri_next_task.
     #[serde(deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     claim: u64,

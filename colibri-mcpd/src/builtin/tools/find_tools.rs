@@ -7,6 +7,8 @@ use super::prelude::*;
 use colibri_api::FoundTools;
 use colibri_text::counted;
 
+/// The tool's name.
+pub(crate) const FIND_TOOLS: &str = "colibri_find_tools";
 /// The most characters of a query.
 const MAX_QUERY: usize = 4000;
 /// The most tools that are found at once.
@@ -20,7 +22,7 @@ pub(super) struct FindTools {
     #[serde(deserialize_with = "name::<_, _, 1, MAX_QUERY>")]
     #[schemars(length(min = 1, max = MAX_QUERY))]
     query: String,
-    /// The most tools to name.
+    /// The most tools.
     #[serde(default = "found", deserialize_with = "whole::<_, _, 1, MAX_FOUND>")]
     #[schemars(range(min = 1, max = MAX_FOUND))]
     limit: u32,
@@ -31,14 +33,15 @@ pub(super) struct FindTools {
 }
 
 impl BuiltinTool for FindTools {
-    const NAME: &'static str = "colibri_find_tools";
+    const NAME: &'static str = FIND_TOOLS;
     const TITLE: &'static str = "Find tools";
-    const DESCRIPTION: &'static str = "Finds tools of all servers by what is to be done, the best first, listed or not. Say in a few words \
-    what the tool does and to what; colibri_tool_schema then shows the arguments of one.";
+    const DESCRIPTION: &'static str = "Finds tools of all servers, listed or not, the best first. Search in English: what the tool does, and \
+    to what. colibri_tool_schema then shows its arguments.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::CATALOG
         .free_for_agents()
-        .bounded(AnswerBound::WithoutBudget);
+        .bounded(AnswerBound::WithoutBudget)
+        .always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<FoundTools>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {

@@ -17,11 +17,11 @@ pub(super) struct FinishTask {
     #[serde(deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(range(min = 1, max = u32::MAX))]
     task: u64,
-    /// The number of your claim, as colibri_next_task gave it.
+    /// The claim's number from colibri_next_task.
     #[serde(deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     claim: u64,
-    /// What came of it, for who created the task: text, or any JSON, at most 64 KiB of it.
+    /// What came of it: text, or any JSON.
     #[serde(deserialize_with = "bounded::<_, MAX_RESULT>")]
     #[schemars(with = "serde_json::Value")]
     result: Box<RawValue>,
@@ -30,10 +30,10 @@ pub(super) struct FinishTask {
 impl BuiltinTool for FinishTask {
     const NAME: &'static str = "colibri_finish_task";
     const TITLE: &'static str = "Finish a task";
-    const DESCRIPTION: &'static str = "Ends a claimed task with its result, once: text or any JSON of at most 64 KiB. Needs the \
-    write gate.";
+    const DESCRIPTION: &'static str = "Ends a claimed task with its result, of at most 64 KiB; colibri_fail_task ends one that cannot be done. \
+    Needs the write gate.";
     const ACCESS: Access = Access::Work;
-    const RULES: BuiltinRules = BuiltinRules::STORED.free_for_agents();
+    const RULES: BuiltinRules = BuiltinRules::STORED.free_for_agents().always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {

@@ -30,6 +30,7 @@ use super::tool::BuiltinDefinition;
 
 pub(crate) use create_task::create_task;
 pub(crate) use external_call::parse_external_call;
+pub(crate) use find_tools::FIND_TOOLS;
 pub(crate) use named_call::parse_named_call;
 #[cfg(test)]
 pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL};

@@ -12,14 +12,14 @@ use super::prelude::MAX_EXTERNAL_TOOL_NAME;
 
 /// The tool's name.
 pub(in super::super) const CALL_TOOL: &str = "colibri_call_tool";
-const DESCRIPTION: &str = "Calls any tool by its name, listed or not, and returns its result unchanged. What it does is what that \
-    tool does. Needs the external-call gate.";
+const DESCRIPTION: &str =
+    "Calls any tool by its name, listed or not: it does what that tool does. Needs the external-call gate.";
 
 /// The arguments of `colibri_call_tool`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NamedCallArguments<'a> {
-    /// The tool's name, as lists and colibri_find_tools give it.
+    /// The tool's name from colibri_find_tools.
     #[serde(deserialize_with = "name::<_, _, 1, MAX_EXTERNAL_TOOL_NAME>")]
     #[schemars(length(min = 1, max = MAX_EXTERNAL_TOOL_NAME))]
     tool: String,
@@ -33,7 +33,11 @@ struct NamedCallArguments<'a> {
 pub(super) fn definition() -> BuiltinDefinition {
     BuiltinDefinition::new(
         [CALL_TOOL, "Call a tool", DESCRIPTION],
-        (BuiltinRoute::Named, Access::External, BuiltinRules::STORED),
+        (
+            BuiltinRoute::Named,
+            Access::External,
+            BuiltinRules::STORED.always_listed(),
+        ),
         of_arguments::<NamedCallArguments<'static>>(),
         None,
     )

@@ -19,35 +19,31 @@ const AROUND_PIECE: u64 = 256;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadResult {
-    /// The handle, as the answer to the call gave it.
+    /// The handle that the answer gave.
     #[serde(deserialize_with = "name::<_, _, 0, MAX_HANDLE>")]
     #[schemars(length(max = MAX_HANDLE))]
     handle: String,
-    /// So many lines of the text, from line offset on; all of them if nothing else is given. One of over 1000 bytes counts
-    /// as several.
+    /// The most lines of the text.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     lines: Option<u32>,
-    /// The offset to begin at: a line of the text; with length or json_pointer, a byte of the JSON. 0 is the first.
+    /// The first line, or with length or json_pointer the first byte of the JSON.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     offset: u64,
-    /// The most bytes to return, no more than the cost mode allows. Without lines, pattern and json_pointer: bytes of the
-    /// result's JSON, from byte offset on.
+    /// The most bytes. Alone, of the result's JSON instead of its text.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     length: Option<u32>,
-    /// Only the value at this JSON pointer (RFC 6901), for example /structuredContent/rows/0. offset counts from the start of
-    /// the whole JSON.
+    /// Only the value there, for example /structuredContent/rows/0.
     #[serde(default, deserialize_with = "name::<_, _, 0, MAX_SELECTOR>")]
     #[schemars(with = "String", length(max = MAX_SELECTOR))]
     json_pointer: Option<String>,
-    /// Only the lines of the text that this regular expression matches, each after its number.
+    /// Only lines that match this regular expression.
     #[serde(default, deserialize_with = "name::<_, _, 1, MAX_SELECTOR>")]
     #[schemars(with = "String", length(min = 1, max = MAX_SELECTOR))]
     pattern: Option<String>,
-    /// Only the block at this place, as it is: an image, sound, a file. 0 is the first of a tool's content, of a resource's
-    /// contents, or of a prompt's messages.
+    /// Only the block at this place, such as an image, as it is.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 0, max = u32::MAX))]
     block: Option<u32>,
@@ -56,12 +52,10 @@ pub(super) struct ReadResult {
 impl BuiltinTool for ReadResult {
     const NAME: &'static str = "colibri_read_result";
     const TITLE: &'static str = "Read a stored result";
-    const DESCRIPTION: &'static str = "Reads more of a stored result, which was too long for its answer, by the handle that the answer \
-    names: the lines of its text from line offset on, those that match a pattern, the value at json_pointer, or a block such \
-    as an image; with length alone, and where there is no text, bytes of its JSON from byte offset on. If there is \
-    more, the last line says at which offset.";
+    const DESCRIPTION: &'static str = "Reads a result that was too long for its answer: its text from line offset on, or a part of it. The \
+    last line says at which offset it goes on.";
     const ACCESS: Access = Access::Read;
-    const RULES: BuiltinRules = BuiltinRules::READING_RESULTS;
+    const RULES: BuiltinRules = BuiltinRules::READING_RESULTS.always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = None;
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {

@@ -10,7 +10,7 @@ use crate::relay::no_such_tool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolSchema {
-    /// The tool's name, as lists and colibri_find_tools give it.
+    /// The tool's name from colibri_find_tools.
     #[serde(deserialize_with = "name::<_, _, 1, MAX_EXTERNAL_TOOL_NAME>")]
     #[schemars(length(min = 1, max = MAX_EXTERNAL_TOOL_NAME))]
     tool: String,
@@ -19,10 +19,12 @@ pub(super) struct ToolSchema {
 impl BuiltinTool for ToolSchema {
     const NAME: &'static str = "colibri_tool_schema";
     const TITLE: &'static str = "Show a tool's arguments";
-    const DESCRIPTION: &'static str =
-        "Shows the definition of one tool, listed or not: what it does and the schema of its arguments.";
+    const DESCRIPTION: &'static str = "Shows a tool's description and the schema of its arguments.";
     const ACCESS: Access = Access::Read;
-    const RULES: BuiltinRules = BuiltinRules::CATALOG.free_for_agents().bounded(AnswerBound::Always);
+    const RULES: BuiltinRules = BuiltinRules::CATALOG
+        .free_for_agents()
+        .bounded(AnswerBound::Always)
+        .always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = None;
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
