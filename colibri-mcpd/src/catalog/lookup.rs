@@ -11,6 +11,10 @@ use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_s
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, RpcError, Version};
 
+/// The most bytes of an unknown name that is compared with known ones, and the most of these: any client can ask.
+const MAX_NEAR: usize = 64;
+const MAX_COMPARED: usize = 500;
+
 /// The item that a client requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupKey {
@@ -89,15 +93,23 @@ impl LookupKey {
     }
 
     /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
-    /// if there were none: `known` says whether the caller may know the server that is named.
-    fn missing(&self, why: Option<&str>, known: bool, version: Version) -> CallOutcome {
+    /// if there were none: `known` says whether the caller may know the server that is named. `near` is the nearest name
+    /// that the caller may use.
+    fn missing(&self, why: Option<&str>, known: bool, near: Option<String>, version: Version) -> CallOutcome {
+        let near = near.map(|near| format!("did you mean \"{near}\"?"));
         CallOutcome::error(match self {
             LookupKey::Exposed(feature, name)
             | LookupKey::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
-                RpcError::unknown(feature.noun(), name, why)
+                RpcError::unknown(feature.noun(), name, why.or(near.as_deref()))
             }
             LookupKey::Uri(_, uri) | LookupKey::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
-            LookupKey::Origin(server, name) => return CallOutcome::Failed(builtin::no_such_tool(server, name, known)),
+            LookupKey::Origin(server, name) => {
+                let failure = builtin::no_such_tool(server, name, known);
+                return CallOutcome::Failed(match near {
+                    Some(near) => failure.advising(near),
+                    None => failure,
+                });
+            }
             LookupKey::Called(name) => return CallOutcome::Failed(no_such_tool(name)),
         })
     }
@@ -142,9 +154,35 @@ impl ServerHost {
                     LookupKey::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
                     LookupKey::Exposed(..) | LookupKey::Called(_) | LookupKey::Uri(..) | LookupKey::Own(..) => false,
                 };
-                Err(wanted.missing(why, known, version))
+                Err(wanted.missing(why, known, self.nearest(&wanted, rights), version))
             }
         }
+    }
+
+    /// The name nearest to one that nothing has, among those that this client may use: of a tool or prompt, or, where a
+    /// server is named that there is not, of a server.
+    fn nearest(&self, wanted: &LookupKey, rights: &Rights) -> Option<String> {
+        let (feature, name, server) = match wanted {
+            LookupKey::Exposed(feature, name) => (*feature, name, None),
+            LookupKey::Own(feature, id, name) => (*feature, name, Some(&**id)),
+            LookupKey::Origin(id, name) => (Feature::Tool, name, Some(&**id)),
+            LookupKey::Called(_) | LookupKey::Uri(..) => return None,
+        };
+        let servers = self.servers();
+        if let Some(id) = server.filter(|id| !servers.contains_key(*id) || !rights.sees_any(id)) {
+            let ids = servers.keys().filter(|id| rights.sees_any(id));
+            return near(id, ids.map(|id| &**id));
+        }
+        let table = self.table();
+        let sees = |item: &&Arc<super::item::Item>| {
+            let id = &*item.server.spec.id;
+            server.is_none_or(|server| server == id) && rights.sees(id, feature, &item.own)
+        };
+        let seen = table.offered(feature).filter(sees);
+        near(
+            name,
+            seen.map(|item| if server.is_some() { &*item.own } else { &*item.exposed }),
+        )
     }
 
     fn look(&self, wanted: &LookupKey, rights: &Rights) -> Look {
@@ -248,11 +286,23 @@ impl ServerHost {
     }
 }
 
+/// The nearest of these names, of a name that is not too long to be one.
+fn near<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
+    if name.len() > MAX_NEAR {
+        return None;
+    }
+    let known: Vec<&str> = known.take(MAX_COMPARED).collect();
+    colibri_json::nearest(name, &known).map(str::to_owned)
+}
+
 impl DiscoveryLookup {
     /// Goes on with a call once its servers have been asked.
     fn go_on(&self, chain: &Arc<Chain>, call: Box<Call>) {
         let rights = chain.rules.rights(&call.client);
-        let missing = |why| self.wanted.missing(why, true, call.version);
+        let missing = |why| {
+            let near = self.host.nearest(&self.wanted, &rights);
+            self.wanted.missing(why, true, near, call.version)
+        };
         match self.host.look(&self.wanted, &rights) {
             Look::Here(target) => chain.redirect(call, target),
             Look::Seek(_) => {
