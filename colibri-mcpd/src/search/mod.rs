@@ -27,8 +27,9 @@ const LOOKS: f64 = 0.2;
 /// The bonus of a tool all of whose name's words the query has; of a part of them, that part of it.
 const NAMED: f64 = 0.15;
 
-/// The most places of one server in an answer while tools of others fit.
+/// The most places that one server has of so many while tools of others fit.
 const MAX_PLACES: usize = 2;
+const PLACES: usize = 5;
 
 /// The tools that can be found.
 #[derive(Default)]
@@ -115,17 +116,19 @@ impl Search {
     }
 }
 
-/// The first `limit` of these, the best first, of which no server has more than two while others fit: one that offers a
-/// tool for everything keeps nobody else from being found.
+/// The first `limit` of these, the best first, but that of each five places a server has no more than two while tools of
+/// others fit: one that offers a tool for everything keeps nobody else from being found.
 pub(crate) fn best_of_several<'i, T>(ranked: &[&'i T], limit: usize, server: impl Fn(&'i T) -> &'i str) -> Vec<&'i T> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    let (mut best, rest): (Vec<_>, Vec<_>) = ranked.iter().copied().partition(|one| {
-        let taken = places.entry(server(one)).or_default();
-        *taken += 1;
-        *taken <= MAX_PLACES
-    });
-    best.extend(rest);
-    best.truncate(limit);
+    let (mut waiting, mut best) = (ranked.to_vec(), Vec::new());
+    while best.len() < limit && !waiting.is_empty() {
+        let most = MAX_PLACES * (best.len() / PLACES + 1);
+        let has_place = |server| places.get(server).is_none_or(|taken| *taken < most);
+        let next = waiting.iter().position(|item| has_place(server(*item)));
+        let next = waiting.remove(next.unwrap_or(0));
+        *places.entry(server(next)).or_default() += 1;
+        best.push(next);
+    }
     best
 }
 
@@ -187,7 +190,8 @@ mod tests {
             best.into_iter().copied().collect::<Vec<_>>()
         };
         assert_eq!(best(5), ["a1", "a2", "b1", "c1", "c2"]);
-        assert_eq!(best(8), ["a1", "a2", "b1", "c1", "c2", "a3", "a4", "c3"]);
+        assert_eq!(best(7), ["a1", "a2", "b1", "c1", "c2", "a3", "a4"]);
+        assert_eq!(best(9), ["a1", "a2", "b1", "c1", "c2", "a3", "a4", "c3"]);
         assert_eq!(best(1), ["a1"]);
         assert_eq!(best(0), [""; 0]);
     }
