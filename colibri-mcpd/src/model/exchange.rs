@@ -30,8 +30,9 @@ use crate::registry::{ModelApi, ModelSpec};
 use crate::relay::AgentSocket;
 use colibri_api::{CostDay, CostSum};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
-use colibri_text::{brief, hex};
-use colibri_trail::{ContentDigest, TrailEvent};
+use colibri_registry::sha256_hex;
+use colibri_text::brief;
+use colibri_trail::TrailEvent;
 
 /// The longest silence of the model: models think.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -399,7 +400,6 @@ impl Exchange {
         reserved: TokenReservation,
     ) -> Result<Exchange, ModelRefusal> {
         let number = relay.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        let digest = ContentDigest::of(&passed.body);
         let path = passed.target.split('?').next().unwrap_or_default();
         let recorded = (relay.shared.record)(TrailEvent::ModelRequest {
             agent: &relay.door.agent,
@@ -409,8 +409,8 @@ impl Exchange {
             api: relay.api().name(),
             method: passed.method.as_str(),
             path,
-            sha256: &hex(&digest.sha256),
-            length: digest.length,
+            sha256: &sha256_hex(&passed.body),
+            length: passed.body.len() as u64,
             reserved: reserved.tokens.sum(),
         });
         recorded.map_err(|error| {

@@ -14,6 +14,7 @@ use super::recorder::Recorder;
 use crate::policy::{FieldFact, ResultFacts};
 use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
+use colibri_registry::sha256_hex;
 use colibri_text::hex;
 use colibri_trail::{
     Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, Through, TrailError, TrailEvent, TrailRecord,
@@ -361,7 +362,7 @@ impl ClientRequestRecord {
             connection: self.client.connection,
             request: self.request,
             call: self.of_call(),
-            sha256: &hex(&ContentDigest::of(params).sha256),
+            sha256: &sha256_hex(params),
             length: params.len() as u64,
         };
         self.record(recorder, event)
@@ -372,7 +373,7 @@ impl ClientRequestRecord {
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
     pub fn ends(&self, recorder: &Recorder, outcome: &str, answer: Option<&[u8]>) -> Result<(), Failure> {
-        let sha256 = answer.map(|answer| hex(&ContentDigest::of(answer).sha256));
+        let sha256 = answer.map(sha256_hex);
         let event = TrailEvent::Answered {
             server: &self.server,
             method: self.method,

@@ -37,7 +37,9 @@ pub use error::TrailError;
 pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
 pub use prove::{InclusionProof, ProofError, check_proof, prove};
-pub use record::{Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, Through, TrailRecord, Validation};
+pub use record::{
+    Attempt, ContentDigest, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, Through, TrailRecord, Validation,
+};
 pub use report::{Extent, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail, TrailHead,
-    TrailOptions, TrailRecord, Witness,
+    Attempt, ContentDigest, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail,
+    TrailHead, TrailOptions, TrailRecord, Witness,
 };
 
 const DAY: u64 = 86_400_000;
@@ -165,7 +165,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for_uid: uid,
         });
         let mut length = |about: u64| ContentDigest {
-            sha256: [7; 32],
+            algorithm: DigestAlgorithm::Sha256,
+            digest: [7; 32],
             length: about / 2 + dice.roll(about.max(1)),
         };
         let (args, output) = (length(asked), length(answered));
