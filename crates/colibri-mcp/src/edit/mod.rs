@@ -83,6 +83,32 @@ impl FileFormat {
             FileFormat::Toml => toml::remove(text, keys),
         }
     }
+
+    /// True if two texts differ in nothing but layout and the value at the end of `keys`. Text of another kind is like no
+    /// other.
+    pub fn differ_only_at(self, one: &str, other: &str, keys: &[&str]) -> bool {
+        // Setting and removing takes the layout of both to the same.
+        let laid_out = |text: &str| {
+            let set = self.set(text, keys, &Value::Bool(true));
+            set.and_then(|text| self.remove(&text, keys)).ok()
+        };
+        laid_out(one).is_some_and(|one| laid_out(other) == Some(one))
+    }
+}
+
+/// A value that was read, to be written elsewhere.
+pub fn writable(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Bool(*value),
+        serde_json::Value::Number(number) => Value::Number(number.to_string()),
+        serde_json::Value::String(text) => Value::String(text.clone()),
+        serde_json::Value::Array(values) => Value::Array(values.iter().map(writable).collect()),
+        serde_json::Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), writable(value)));
+            Value::Object(members.collect())
+        }
+    }
 }
 
 /// The value, as programs compare it.

@@ -1,6 +1,6 @@
 use jsonc_parser::json;
 
-use super::{FileFormat, Value};
+use super::{FileFormat, Value, writable};
 
 const SETTINGS: &str = "// Mine.\n{\n\t\"theme\": \"One\", // dark\n\t\"context_servers\": {\n\t\t/* kept */\n\t\t\"other\": { \
                         \"command\": \"x\", },\n\t},\n\t\"last\": [1, 2,],\n}\n";
@@ -110,4 +110,25 @@ fn a_text_that_cannot_be_read_is_named_with_its_place() {
     ] {
         assert_eq!(kind.set(text, &keys, &json!(1)).unwrap_err().line, 0, "{text}");
     }
+}
+
+#[test]
+fn texts_that_differ_in_one_place_alone_are_told_from_others() {
+    let keys = ["s", "x"];
+    for (kind, one, other) in [
+        (FileFormat::Json, "{ \"a\": 1 }", "{ \"a\": 2 }"),
+        (FileFormat::Toml, "a = 1\n", "a = 2\n"),
+    ] {
+        let with = |text: &str| kind.set(text, &keys, &json!({ "b": 1 })).unwrap();
+        assert!(kind.differ_only_at(one, &with(one), &keys), "{kind:?}");
+        assert!(!kind.differ_only_at(one, &with(other), &keys), "{kind:?}");
+        assert!(!kind.differ_only_at("[", "[", &keys));
+    }
+}
+
+#[test]
+fn a_value_that_was_read_is_written_as_it_was() {
+    let value = serde_json::json!({ "a": [1, -2.5, true, null, "x\n"], "b": { "c": {} } });
+    let text = FileFormat::Json.set("", &["k"], &writable(&value)).unwrap();
+    assert_eq!(FileFormat::Json.get(&text, &["k"]), Ok(Some(value)));
 }

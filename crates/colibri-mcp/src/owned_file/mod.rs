@@ -1,35 +1,33 @@
 //! A person's file: read, compared, backed up, replaced whole.
 //!
-//! A change is made in three steps: read ([`Owned::read`]), change the text ([`Kind::set`], [`Kind::remove`]), show it,
-//! ask and write (`Change::diff`, [`agree`], `Change::write`).
+//! A change is made in three steps: read ([`OwnedFile::read`]), change the text ([`FileFormat::set`],
+//! [`FileFormat::remove`]), show it, ask and write ([`FileChange::diff`], [`agree`], [`FileChange::write`]).
+
+mod backup;
+mod new_file;
 
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use nix::unistd::Uid;
 use similar::TextDiff;
 
 use crate::failure::CommandError;
 use crate::interrupt;
-use colibri_mcp::edit::{FileFormat, TextError, Value};
+use backup::{BackupFiles, NO_LINKS, ORIGINAL};
+use colibri_mcp::edit::{FileFormat, TextError};
 use colibri_text::visible_lines;
-use colibri_trail::utc;
+use new_file::{FILE_MODE, beside, create, sync_directory_of};
 
-/// Files and directories that are made are the person's alone: keys may come to stand in them.
-const FILE_MODE: u32 = 0o600;
+/// The mode of directories that are made: the person's alone, as the files in them.
 const DIRECTORY_MODE: u32 = 0o700;
-/// The suffix of a backup's name, before the time.
-const BACKUP: &str = ".colibri-backup-";
 /// No settings file is longer.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// Flags that open neither what a symbolic link leads to nor, waiting for its writer, a named pipe.
-const NO_LINKS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 
 /// A file of the person who runs this program, as it was read.
 #[derive(Debug)]
@@ -103,11 +101,12 @@ impl OwnedFile {
         })
     }
 
-    /// The change that makes it say `text`.
-    pub(crate) fn changed_to(self, text: String) -> FileChange {
+    /// The change that makes it say `text`, or takes it away.
+    pub(crate) fn changed_to(self, text: impl Into<Option<String>>) -> FileChange {
         FileChange {
             file: self,
-            after: Some(text),
+            after: text.into(),
+            original: OriginalStep::Leave,
         }
     }
 
@@ -118,7 +117,7 @@ impl OwnedFile {
     /// It is not of this kind.
     pub(crate) fn without(self, kind: FileFormat, keys: &[&str]) -> Result<FileChange, CommandError> {
         let after = self.text_without(kind, keys)?;
-        Ok(FileChange { file: self, after })
+        Ok(self.changed_to(after))
     }
 
     /// The text of the same; `None`: nothing is left.
@@ -127,34 +126,25 @@ impl OwnedFile {
     /// It is not of this kind.
     pub(crate) fn text_without(&self, kind: FileFormat, keys: &[&str]) -> Result<Option<String>, CommandError> {
         let rest = kind.remove(self.text(), keys).map_err(|fault| self.fault(fault))?;
-        // Setting and removing takes the layout of both to the same.
-        let laid_out = |text: &str| {
-            let set = kind.set(text, keys, &Value::Bool(true));
-            set.and_then(|text| kind.remove(&text, keys)).ok()
-        };
-        let same = laid_out(self.text());
-        let is_old = |old: &String| kind.get(old, keys) == Ok(None) && laid_out(old) == same;
-        // What is kept was written here as a regular file: a link is somebody else's.
-        let read = |kept: PathBuf| {
-            let file = OpenOptions::new().read(true).custom_flags(NO_LINKS).open(&kept).ok()?;
-            read_owned(&kept, file).ok()
-        };
-        let old = self.kept().into_iter().filter_map(read).find(is_old);
+        let is_old = |old: &String| kind.get(old, keys) == Ok(None) && kind.differ_only_at(old, self.text(), keys);
+        let backups = BackupFiles::of(&self.real).newest_first();
+        let old = backups.iter().filter_map(|path| read_stored(path)).find(is_old);
         Ok(old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest)))
     }
 
-    /// The backups of it, newest first.
-    fn kept(&self) -> Vec<PathBuf> {
-        let begins = beside(&self.real, BACKUP).into_os_string().into_encoded_bytes();
-        let entries = self.real.parent().and_then(|directory| fs::read_dir(directory).ok());
-        let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut kept: Vec<PathBuf> = paths
-            .filter(|path| path.as_os_str().as_encoded_bytes().starts_with(&begins))
-            .collect();
-        kept.sort();
-        kept.reverse();
-        kept
+    /// The original that a replacement stored beside it. In a project there is none: whoever made the project could have
+    /// put one there.
+    pub(crate) fn original(&self) -> Option<String> {
+        self.project
+            .is_none()
+            .then(|| read_stored(&beside(&self.real, ORIGINAL)))?
     }
+}
+
+/// The text of a file that was stored here: a regular one, since a link is somebody else's.
+fn read_stored(path: &Path) -> Option<String> {
+    let file = OpenOptions::new().read(true).custom_flags(NO_LINKS).open(path).ok()?;
+    read_owned(path, file).ok()
 }
 
 /// The real path of a file. What is behind a symbolic link is replaced there, and the link stays.
@@ -219,15 +209,39 @@ fn failed(path: &Path, source: io::Error) -> CommandError {
     }
 }
 
+/// The fate of the original that a replacement stores, in a change.
+#[derive(Debug)]
+enum OriginalStep {
+    /// It stays as it is.
+    Leave,
+    /// This text is stored as the original, in place of a backup.
+    Store(String),
+    /// It was given back, and becomes a backup.
+    Release,
+}
+
 /// A change to a file that has not been made yet.
 #[derive(Debug)]
 pub(crate) struct FileChange {
     file: OwnedFile,
     /// `None`: the file is to go.
     after: Option<String>,
+    original: OriginalStep,
 }
 
 impl FileChange {
+    /// The same, and this text is stored as the original before it is made.
+    pub(crate) fn storing_original(self, original: String) -> FileChange {
+        let original = OriginalStep::Store(original);
+        FileChange { original, ..self }
+    }
+
+    /// The same, and the original is one no longer once it is made.
+    pub(crate) fn releasing_original(self) -> FileChange {
+        let original = OriginalStep::Release;
+        FileChange { original, ..self }
+    }
+
     /// True if the file is already as it is to be.
     pub(crate) fn is_empty(&self) -> bool {
         self.file.text == self.after
@@ -245,58 +259,83 @@ impl FileChange {
         visible_lines(&unified.to_string()).into_owned()
     }
 
-    /// Makes the change, in one step for whoever reads the file. What was kept of the old file, if there was one.
+    /// Makes the change, in one step for whoever reads the file. The path of the old text, if the file was there. Each
+    /// step is on the disk before the next: first the old text, then the new one beside it, then the exchange.
     ///
     /// # Errors
-    /// It cannot be written, and nothing was.
+    /// It cannot be written, or another program changed the file meanwhile. Then the file is as it was.
     pub(crate) fn write(&self) -> Result<Option<PathBuf>, CommandError> {
         if self.is_empty() {
             return Ok(None);
         }
-        let OwnedFile {
-            path,
-            real,
-            project,
-            text,
-        } = &self.file;
+        let OwnedFile { path, real, text, .. } = &self.file;
         let at = |source| failed(path, source);
-        if OwnedFile::read_below(project.as_deref(), path)?.text != *text {
-            return Err(CommandError::Data(format!(
-                "{} was changed meanwhile by another program; nothing was written: try again",
-                path.display()
-            )));
-        }
+        self.check_unchanged()?;
         let about = match text {
             Some(_) => Some(real.metadata().map_err(at)?),
             None => None,
         };
-        let kept = match (text, &about) {
-            (Some(text), Some(about)) => Some(keep(real, text, about).map_err(at)?),
+        let backups = BackupFiles::of(real);
+        backups.sweep();
+        let kept = match (&self.original, text, &about) {
+            (OriginalStep::Store(original), ..) => Some(backups.store_original(original).map_err(at)?),
+            (_, Some(text), Some(about)) => Some(backups.add(text, about).map_err(at)?),
             _ => None,
         };
-        match &self.after {
-            None => fs::remove_file(real).map_err(at)?,
-            Some(after) => {
-                if let Some(directory) = real.parent() {
-                    let mut make = fs::DirBuilder::new();
-                    make.recursive(true)
-                        .mode(DIRECTORY_MODE)
-                        .create(directory)
-                        .map_err(at)?;
-                }
-                let new = beside(real, &format!(".colibri-{}", std::process::id()));
-                create(&new, after, about.as_ref()).map_err(at)?;
-                if let Err(source) = fs::rename(&new, real) {
-                    let _ = fs::remove_file(&new);
-                    return Err(at(source));
-                }
+        self.exchange(about.as_ref()).inspect_err(|_| {
+            // An original may be an earlier one, which is still needed.
+            if let (Some(kept), OriginalStep::Leave | OriginalStep::Release) = (&kept, &self.original) {
+                let _ = fs::remove_file(kept);
             }
-        }
+        })?;
         // What was renamed is there for every reader; only a power failure now could still undo it.
-        let _ = real
-            .parent()
-            .map(|directory| File::open(directory).and_then(|open| open.sync_all()));
+        let _ = sync_directory_of(real);
+        if matches!(self.original, OriginalStep::Release) {
+            backups.release_original().map_err(at)?;
+        }
+        backups.prune();
         Ok(kept)
+    }
+
+    /// Puts the new text in the old one's place, if that is still the one that was read.
+    fn exchange(&self, about: Option<&Metadata>) -> Result<(), CommandError> {
+        let OwnedFile { path, real, .. } = &self.file;
+        let at = |source| failed(path, source);
+        let Some(after) = &self.after else {
+            self.check_unchanged()?;
+            return fs::remove_file(real).map_err(at);
+        };
+        if let Some(directory) = real.parent() {
+            let mut make = fs::DirBuilder::new();
+            make.recursive(true)
+                .mode(DIRECTORY_MODE)
+                .create(directory)
+                .map_err(at)?;
+        }
+        let new = BackupFiles::of(real).unfinished();
+        let mode = about.map_or(FILE_MODE, |about| about.mode() & 0o7777);
+        create(&new, after, about, mode).map_err(at)?;
+        let checked = self.check_unchanged();
+        checked
+            .and_then(|()| fs::rename(&new, real).map_err(at))
+            .inspect_err(|_| {
+                let _ = fs::remove_file(&new);
+            })
+    }
+
+    /// # Errors
+    /// The file is another than the one that was read.
+    fn check_unchanged(&self) -> Result<(), CommandError> {
+        let OwnedFile {
+            path, project, text, ..
+        } = &self.file;
+        match OwnedFile::read_below(project.as_deref(), path)?.text == *text {
+            true => Ok(()),
+            false => Err(CommandError::Data(format!(
+                "{} was changed meanwhile by another program, and stays as that program left it: try again",
+                path.display()
+            ))),
+        }
     }
 }
 
@@ -320,57 +359,4 @@ pub(crate) fn agree(question: &str, yes: bool) -> Result<(), CommandError> {
     } else {
         Err(CommandError::Declined("nothing was written".to_owned()))
     }
-}
-
-/// Keeps what a file says beside it.
-fn keep(real: &Path, text: &str, about: &Metadata) -> io::Result<PathBuf> {
-    let suffix = format!("{BACKUP}{}", stamp(SystemTime::now()));
-    let mut kept = beside(real, &suffix);
-    let mut more = 0;
-    loop {
-        match create(&kept, text, Some(about)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                more += 1;
-                kept = beside(real, &format!("{suffix}-{more}"));
-            }
-            made => return made.map(|()| kept),
-        }
-    }
-}
-
-/// A path with something after its name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Makes a file, with mode and owner as another has them, and sees that it is on the disk. One that fails leaves none.
-fn create(path: &Path, text: &str, like: Option<&Metadata>) -> io::Result<()> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(FILE_MODE)
-        .open(path)?;
-    fill(file, text, like).inspect_err(|_| {
-        // What made it fail is said.
-        let _ = fs::remove_file(path);
-    })
-}
-
-fn fill(mut file: File, text: &str, like: Option<&Metadata>) -> io::Result<()> {
-    file.write_all(text.as_bytes())?;
-    if let Some(like) = like {
-        let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
-            fchown(&file, Some(like.uid()), Some(like.gid()))?;
-        }
-        file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
-    }
-    file.sync_all()
-}
-
-/// A time as YYYYMMDDHHMMSS, UTC.
-fn stamp(time: SystemTime) -> String {
-    utc(time).strftime("%Y%m%d%H%M%S").to_string()
 }

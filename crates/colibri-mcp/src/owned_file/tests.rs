@@ -4,7 +4,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use jsonc_parser::json;
 
-use super::{FileFormat, OwnedFile, Value, stamp};
+use super::backup::stamp;
+use super::{FileFormat, OwnedFile};
+use colibri_mcp::edit::Value;
 
 fn entry() -> Value {
     json!({ "command": "/bin/colibri-mcp", "args": ["--read-only"], "env": {} })
@@ -111,9 +113,8 @@ fn a_file_is_replaced_behind_its_link_with_its_mode_and_a_backup() {
     assert_eq!(std::fs::read_to_string(&real).unwrap(), "{\"a\": 1}\n");
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), "{}\n");
     assert_eq!(kept.parent(), Some(dotfiles.canonicalize().unwrap().as_path()));
-    for path in [&real, &kept] {
-        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o640);
-    }
+    let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
+    assert_eq!((mode(&real), mode(&kept)), (0o640, 0o600));
     // A second one in the same second has a name of its own.
     let again = OwnedFile::read(&link).unwrap().changed_to("{}".to_owned());
     assert_ne!(again.write().unwrap().unwrap(), kept);
@@ -176,6 +177,74 @@ fn a_file_that_another_program_changed_meanwhile_is_left_alone() {
     assert!(said.contains("changed meanwhile"), "{said}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"theirs\": 1}");
     assert_eq!(backups(directory.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_last_five_backups_stay_whatever_the_clock_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    std::fs::write(&path, "0").unwrap();
+    // Of the future, as after the clock was set back; of others, and open to them; and what somebody else named alike.
+    let beside = |end: &str| directory.path().join(format!("a.json.colibri-backup-{end}"));
+    for (end, text) in [
+        ("29990101000000-9", "old"),
+        ("20200101000000", "older"),
+        ("mine", "keep"),
+    ] {
+        std::fs::write(beside(end), text).unwrap();
+        std::fs::set_permissions(beside(end), std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    for number in 1..=12 {
+        let change = OwnedFile::read(&path).unwrap().changed_to(number.to_string());
+        change.write().unwrap();
+        let mode = beside("29990101000000-9").metadata().map(|about| about.mode() & 0o777);
+        assert!(mode.is_err() || mode.unwrap() == 0o600);
+    }
+    let mut kept: Vec<String> = backups(directory.path())
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    kept.sort();
+    assert_eq!(kept, ["10", "11", "7", "8", "9", "keep"]);
+}
+
+#[test]
+fn what_a_process_left_that_ended_is_swept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    std::fs::write(&path, "{}").unwrap();
+    let mut ended = std::process::Command::new("/bin/true").spawn().unwrap();
+    let ended_pid = ended.id();
+    ended.wait().unwrap();
+    let beside = |end: String| directory.path().join(format!("a.json.colibri-{end}"));
+    // The second is the process that started this one, and lives.
+    let parent = std::os::unix::process::parent_id();
+    for end in [
+        ended_pid.to_string(),
+        parent.to_string(),
+        "0".to_owned(),
+        "-1".to_owned(),
+    ] {
+        std::fs::write(beside(end), "half").unwrap();
+    }
+    OwnedFile::read(&path)
+        .unwrap()
+        .changed_to("[]".to_owned())
+        .write()
+        .unwrap();
+    assert!(!beside(ended_pid.to_string()).exists());
+    assert!(beside(parent.to_string()).exists() && beside("0".to_owned()).exists() && beside("-1".to_owned()).exists());
+}
+
+#[test]
+fn an_original_in_a_project_is_nobodys() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.json"), "{}").unwrap();
+    std::fs::write(directory.path().join("a.json.colibri-original"), "theirs").unwrap();
+    let in_project = OwnedFile::read_in_project(directory.path(), Path::new("a.json")).unwrap();
+    assert_eq!(in_project.original(), None);
+    let own = OwnedFile::read(&directory.path().join("a.json")).unwrap();
+    assert_eq!(own.original().as_deref(), Some("theirs"));
 }
 
 #[test]
