@@ -1,7 +1,8 @@
 //! The writing: packages, secrets, the registry, what the person agreed to; and the daemon is told.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -304,9 +305,21 @@ fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Result<(), Comma
         .mode(mode)
         .create(directory)
         .map_err(failed(directory))?;
-    let path = directory.join(name);
-    let at = failed(&path);
-    let new = directory.join(format!(".{name}-{}", std::process::id()));
+    replace(&directory.join(name), value, |new| match scope.group {
+        Some(group) => own(directory, group, 0o750).and_then(|()| own(new, group, 0o440)),
+        None => Ok(()),
+    })
+}
+
+/// Writes a file of this user's alone in one step, and sees that it is on the disk. The scope is locked: a half-written
+/// one is of a process that has ended.
+fn replace(path: &Path, text: &str, owned: impl Fn(&Path) -> Result<(), CommandError>) -> Result<(), CommandError> {
+    let at = failed(path);
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let _ = fs::remove_file(&new);
     let mut options = OpenOptions::new();
     let mut file = options
         .write(true)
@@ -314,17 +327,16 @@ fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Result<(), Comma
         .mode(0o600)
         .open(&new)
         .map_err(&at)?;
-    let written = file.write_all(value.as_bytes()).and_then(|()| file.sync_all());
-    let owned = written.map_err(&at).and_then(|()| match scope.group {
-        Some(group) => own(directory, group, 0o750).and_then(|()| own(&new, group, 0o440)),
-        None => Ok(()),
-    });
-    if let Err(error) = owned.and_then(|()| fs::rename(&new, &path).map_err(&at)) {
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let owned = written.map_err(&at).and_then(|()| owned(&new));
+    if let Err(error) = owned.and_then(|()| fs::rename(&new, path).map_err(&at)) {
         // What is half written is of no use.
         let _ = fs::remove_file(&new);
         return Err(error);
     }
-    Ok(())
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(failed(directory))
 }
 
 /// Notes that the user agreed to these entries as they stand in the registry now: the private daemon offers no others.
@@ -360,11 +372,7 @@ pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), Command
         .mode(0o700)
         .create(directory)
         .map_err(failed(directory))?;
-    // It has the mode 0600, and comes in the other's place in one step.
-    let mut new = tempfile::NamedTempFile::new_in(directory).map_err(failed(directory))?;
-    new.write_all(text.as_bytes()).map_err(failed(path))?;
-    new.persist(path).map_err(|error| failed(path)(error.error))?;
-    Ok(())
+    replace(path, &text, |_| Ok(()))
 }
 
 /// Takes a server's entry out, if it has one. What was kept of the registry.
