@@ -82,6 +82,12 @@ impl InputAnswers {
                 }
             }
         }
+        // What is written is what is shown: a default too.
+        for (key, want) in &proposal.wants {
+            if let (false, Some(default)) = (known.contains_key(key), &want.default) {
+                known.insert(key.clone(), vec![default.clone()]);
+            }
+        }
         let missing = proposal.missing(&known);
         if !missing.is_empty() {
             let missing: Vec<String> = missing
@@ -157,4 +163,35 @@ fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
     let line = line?;
     let value = line.trim_end_matches(['\r', '\n']);
     Ok(Some(value.to_owned()).filter(|value| !value.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use colibri_mcp::importers::ImportSource;
+
+    #[test]
+    fn a_default_is_an_answer_unless_there_is_another() {
+        let text = r#"{ "name": "a/b", "packages": [{ "registryType": "npm", "identifier": "p", "version": "1.0.0",
+            "environmentVariables": [{ "name": "COLIBRI_TEST_LEVEL", "default": "low", "choices": ["low", "high"] }] }] }"#;
+        let read = || {
+            importers::read(Some(ImportSource::ServerJson), Path::new("server.json"), text)
+                .unwrap()
+                .1
+                .remove(0)
+        };
+        for (set, wanted) in [(None, "low"), (Some("COLIBRI_TEST_LEVEL=high"), "high")] {
+            let set: Vec<String> = set.into_iter().map(str::to_owned).collect();
+            let answers = InputAnswers::new(&set, &[]).unwrap().of(&mut read()).unwrap();
+            assert_eq!(answers["COLIBRI_TEST_LEVEL"], [wanted]);
+        }
+        let other = InputAnswers::new(&["COLIBRI_TEST_LEVEL=odd".to_owned()], &[]).unwrap();
+        assert!(
+            other
+                .of(&mut read())
+                .unwrap_err()
+                .to_string()
+                .contains("one of low, high")
+        );
+    }
 }
