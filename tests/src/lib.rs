@@ -14,6 +14,8 @@ pub mod installed;
 pub mod model;
 mod mounted;
 mod neighbour;
+#[cfg(target_os = "linux")]
+mod power_cut;
 mod processes;
 mod programs;
 pub mod remote;
@@ -24,6 +26,8 @@ pub use client::{Client, Era, LEGACY, MODERN, code_of, kept_of, last_text_of, mo
 pub use daemon::{Daemon, Place, connect_as};
 pub use mounted::Mounted;
 pub use neighbour::{NEIGHBOUR, Neighbour};
+#[cfg(target_os = "linux")]
+pub use power_cut::run_to_change;
 pub use processes::{is_alive, processes_with};
 pub use programs::{copy_program, program};
 pub use trail::{Record, records_in};

@@ -16,14 +16,14 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// A place whose registry is that of a user: `colibri` below the directories of XDG is the place itself.
-fn users_own() -> Place {
+pub(super) fn users_own() -> Place {
     let place = Place::new();
     symlink(".", place.path("colibri")).unwrap();
     place
 }
 
 /// The client, with nobody to ask.
-fn client(place: &Place, args: &[&str]) -> Command {
+pub(super) fn client(place: &Place, args: &[&str]) -> Command {
     let mut command = place.colibri_mcp(args);
     for variable in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"] {
         command.env(variable, place.path(""));
@@ -33,24 +33,24 @@ fn client(place: &Place, args: &[&str]) -> Command {
 }
 
 /// Runs the client: exit status, and all that it said.
-fn run(place: &Place, args: &[&str]) -> (Option<i32>, String) {
+pub(super) fn run(place: &Place, args: &[&str]) -> (Option<i32>, String) {
     let output = client(place, args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-fn good(place: &Place, args: &[&str]) -> String {
+pub(super) fn good(place: &Place, args: &[&str]) -> String {
     let (status, said) = run(place, args);
     assert_eq!(status, Some(0), "{args:?}: {said}");
     said
 }
 
-fn json_of(path: &Path) -> Value {
+pub(super) fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
 /// Every file of the place, with its content, but for what the daemon and the fixtures write.
-fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
     fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -79,7 +79,7 @@ fn backup(said: &str) -> PathBuf {
 }
 
 /// The words of a fixture's command line, for `add`.
-fn words(entry: &Value) -> Vec<String> {
+pub(super) fn words(entry: &Value) -> Vec<String> {
     let args = entry["args"].as_array().unwrap().iter();
     let words = [&entry["command"]].into_iter().chain(args);
     words.map(|word| word.as_str().unwrap().to_owned()).collect()

@@ -12,4 +12,5 @@ mod http;
 mod notices;
 mod operations;
 mod private;
+mod replace;
 mod seeing;

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use serde_json::json;
 
+use super::connect::Replacement;
 use super::context::CommandContext;
 use super::tool_list::OWN;
 use crate::failure::CommandError;
-use crate::install::{self, InputAnswers, InstallOptions, InstallPlan, InstallScope, RegistryFile};
+use crate::install::{self, InputAnswers, InstallOptions, InstallPlan, InstallScope, RegistryFile, WriteOutcome};
 use crate::interrupt;
 use crate::owned_file::agree;
 use colibri_api::{ServerState, ServerTools};
@@ -85,7 +86,7 @@ pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<
         }
     };
     let offers = vec![(name.clone(), proposal, None)];
-    bring_in(offers, &InputAnswers::default(), &arguments.choices, context)
+    bring_in(offers, &InputAnswers::default(), &arguments.choices, None, context)
 }
 
 /// The words of a command: a relative path is one from where the person is.
@@ -122,17 +123,22 @@ fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Comma
     Ok(pairs)
 }
 
+/// The ids of servers that do not work, each with the reason.
+type DeadServers = BTreeMap<String, String>;
+
 /// A server that may come in: its id, what its source says, and the bundle that it comes in.
 pub(crate) type ServerProposal = (String, Proposal, Option<Rc<[u8]>>);
 
-/// Shows what would be written for each, asks, and writes it. One that cannot become an entry says why.
+/// Shows what would be written for each, asks, and writes it. One that cannot become an entry says why. With a
+/// `replacement` they leave the editor's file once they are here and start.
 ///
 /// # Errors
-/// None of them became an entry, the person does not want it, or the registry cannot be written.
+/// None of them became an entry, the person does not want it, or one of the files cannot be written.
 pub(crate) fn bring_in(
     offers: Vec<ServerProposal>,
     answers: &InputAnswers,
     choices: &Choices,
+    replacement: Option<Replacement>,
     context: &CommandContext,
 ) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::find(choices.service)?;
@@ -142,8 +148,10 @@ pub(crate) fn bring_in(
     };
     let known = install::registered(&scope)?.entries;
     let (mut plans, mut refused): (Vec<InstallPlan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    let (mut present, mut keys) = (Vec::new(), BTreeMap::new());
     for (id, mut proposal, mut bundle) in offers {
         let name = proposal.name.clone();
+        keys.insert(id.clone(), proposal.keys.clone());
         if let Ok(Runs::Published(published)) = &proposal.runs {
             (proposal, bundle) = match install::fetch_bundle(published) {
                 Ok((bytes, its_own)) => (proposal.by_bundle(its_own), Some(bytes)),
@@ -156,7 +164,7 @@ pub(crate) fn bring_in(
                 ),
             };
         }
-        let plan = match (&proposal.runs, known.contains_key(&id)) {
+        let plan = match (&proposal.runs, known.contains_key(&id) && replacement.is_none()) {
             _ if id == OWN => Err(anyhow!("{OWN} is what the daemon calls itself: give it another name")),
             (Err(why), _) => Err(anyhow!(why.clone())),
             (_, true) => Err(anyhow!(install::already(&id))),
@@ -164,9 +172,11 @@ pub(crate) fn bring_in(
                 .of(&mut proposal)
                 .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &scope, options)),
         };
-        match plan {
-            Ok(plan) => plans.push(plan),
-            Err(why) => refused.push((name, format!("{why:#}"))),
+        match (plan, known.get(&id)) {
+            (Ok(plan), None) => plans.push(plan),
+            (Ok(plan), Some((_, entry))) if install::is_same(&plan, entry, &scope) => present.push(plan),
+            (Ok(_), Some(_)) => refused.push((name, format!("another one: {}", install::already(&id)))),
+            (Err(why), _) => refused.push((name, format!("{why:#}"))),
         }
     }
     interrupt::check()?;
@@ -179,40 +189,88 @@ pub(crate) fn bring_in(
     for (name, why) in &refused {
         eprintln!("colibri-mcp: {} is refused: {}", visible(name), visible_lines(why));
     }
-    if plans.is_empty() {
+    if plans.is_empty() && present.is_empty() {
         return Err(CommandError::Data(
             "no server can be added; nothing was written".to_owned(),
         ));
     }
     let what = counted(plans.len() as u64, "server");
-    agree(&format!("Write {what} into {}?", scope.registry.display()), choices.yes)?;
-    let written = install::write(&plans, &scope)?;
+    let mut question = format!("Write {what} into {}?", scope.registry.display());
+    if let Some(replacement) = &replacement {
+        let all = || plans.iter().chain(&present);
+        let moved: Vec<_> = all().filter_map(|plan| keys.get(&plan.id).cloned()).collect();
+        let secrets = all().flat_map(|plan| &plan.secrets).map(|(_, _, value)| value.as_str());
+        context.tell(&replacement.announcement(&moved, &refused, &secrets.collect::<Vec<_>>())?)?;
+        question = format!(
+            "Move {} into {}?",
+            counted(moved.len() as u64, "server"),
+            scope.registry.display()
+        );
+    }
+    agree(&question, choices.yes)?;
+    let mut written = match plans.is_empty() {
+        true => WriteOutcome::default(),
+        false => install::write(&plans, &scope)?,
+    };
+    if !present.is_empty() {
+        let _alone = scope.lock()?;
+        let ids: Vec<&str> = present.iter().map(|plan| plan.id.as_str()).collect();
+        install::agree_to(&scope, &ids)?;
+    }
     for (id, why) in &written.failed {
         eprintln!("colibri-mcp: {id} was not written: {}", visible_lines(why));
     }
-    if written.ids.is_empty() {
+    if written.ids.is_empty() && present.is_empty() {
         return Err(CommandError::Data(
             "no server was added; nothing of them stays".to_owned(),
         ));
     }
-    let said = format!("Added {} to {}.", written.ids.join(", "), scope.registry.display());
-    refused.extend(written.failed);
+    let said = match written.ids.is_empty() {
+        true => format!("All of them are in {} already.", scope.registry.display()),
+        false => format!("Added {} to {}.", written.ids.join(", "), scope.registry.display()),
+    };
+    refused.append(&mut written.failed);
     let refused = refused
         .iter()
         .map(|(server, reason)| json!({ "server": server, "reason": reason }));
-    let facts = json!({ "added": written.ids, "refused": refused.collect::<Vec<_>>() });
+    let mut facts = json!({ "added": written.ids, "refused": refused.collect::<Vec<_>>() });
     let told = install::reload(&context.place.socket);
-    told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
-    interrupt::release()?;
     // What is turned off where it comes from stays so.
     let RegistryFile { entries, .. } = install::registered(&scope)?;
-    let is_on = |id: &&String| {
-        entries
-            .get(*id)
-            .is_some_and(|(_, entry)| entry.get("disabled").is_none())
+    let has = |id: &str, key: &str| entries.get(id).is_some_and(|(_, entry)| entry.get(key).is_some());
+    let there: Vec<String> = written
+        .ids
+        .iter()
+        .chain(present.iter().map(|plan| &plan.id))
+        .cloned()
+        .collect();
+    let on: Vec<String> = there.iter().filter(|id| !has(id, "disabled")).cloned().collect();
+    let Some(replacement) = replacement else {
+        told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
+        interrupt::release()?;
+        introduced(&on, context)?;
+        return Ok(ExitCode::SUCCESS);
     };
-    let on: Vec<String> = written.ids.iter().filter(is_on).cloned().collect();
-    introduced(&on, context)?;
+    context.tell(&said)?;
+    interrupt::release()?;
+    let dead = introduce_all(&on, context)?;
+    // A process that does not start here may do so where it is.
+    let stays = |id: &String| dead.contains_key(id) && !has(id, "url");
+    let moved: Vec<&String> = there.iter().filter(|id| !stays(id)).collect();
+    if !moved.is_empty() {
+        let entries: Vec<_> = moved.iter().filter_map(|id| keys.get(*id).cloned()).collect();
+        let outcome = replacement.write(&entries).inspect_err(|_| {
+            eprintln!(
+                "colibri-mcp: they are in {} now, and where they were too",
+                scope.registry.display()
+            );
+        })?;
+        facts["moved"] = json!(moved);
+        facts["file"] = json!(outcome.path);
+        facts["original"] = json!(outcome.original);
+        told.answer(context, &scope, (outcome.text, facts), written.kept.as_deref())?;
+    }
+    dead_servers(dead)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -223,28 +281,41 @@ pub(crate) fn bring_in(
 /// # Errors
 /// One of them does not work: a script that adds it must not go on as if it did.
 pub(crate) fn introduced(ids: &[String], context: &CommandContext) -> Result<(), CommandError> {
+    dead_servers(introduce_all(ids, context)?)
+}
+
+/// The same; those that do not work.
+fn introduce_all(ids: &[String], context: &CommandContext) -> Result<DeadServers, CommandError> {
     let until = Instant::now() + INTRODUCTION;
-    let (mut told, mut dead) = (Vec::new(), Vec::new());
+    let (mut told, mut dead) = (Vec::new(), DeadServers::new());
     for id in ids {
         match introduce(id, context, until) {
             Ok(text) => told.push(format!("{id} {text}")),
-            Err(why) if context.place.private || matches!(why, CommandError::DeadServer(_)) => dead.push(format!(
-                "{id} is there and does not work: {}",
-                visible_lines(&why.to_string())
-            )),
+            Err(why) if context.place.private || matches!(why, CommandError::DeadServer(_)) => {
+                dead.insert(id.clone(), visible_lines(&why.to_string()).into_owned());
+            }
             Err(why) => told.push(format!("{id} was not started: {}", visible_lines(&why.to_string()))),
         }
     }
     if !told.is_empty() {
         context.tell(&told.join("\n"))?;
     }
-    match dead.is_empty() {
-        true => Ok(()),
-        false => Err(CommandError::DeadServer(format!(
-            "{}; what starts then: colibri-mcp status. To take one out: colibri-mcp remove NAME",
-            dead.join("; ")
-        ))),
+    Ok(dead)
+}
+
+/// # Errors
+/// There are servers that do not work.
+fn dead_servers(dead: DeadServers) -> Result<(), CommandError> {
+    if dead.is_empty() {
+        return Ok(());
     }
+    let dead = dead
+        .iter()
+        .map(|(id, why)| format!("{id} is there and does not work: {why}"));
+    Err(CommandError::DeadServer(format!(
+        "{}; what starts then: colibri-mcp status. To take one out: colibri-mcp remove NAME",
+        dead.collect::<Vec<_>>().join("; ")
+    )))
 }
 
 fn introduce(id: &str, context: &CommandContext, until: Instant) -> Result<String, CommandError> {

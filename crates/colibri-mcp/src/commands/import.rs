@@ -12,13 +12,14 @@ use anyhow::anyhow;
 use nix::fcntl::OFlag;
 
 use super::add::{Choices, ServerProposal, bring_in};
+use super::connect::{Editor, Replacement};
 use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::install::InputAnswers;
 use colibri_api::paths;
 use colibri_json::nearest;
 use colibri_mcp::importers::{self, Homes, ImportSource, Proposal, map_names};
-use colibri_text::visible;
+use colibri_text::{counted, visible};
 
 /// From where.
 #[derive(Debug, clap::Args)]
@@ -39,26 +40,47 @@ pub(crate) struct ImportArguments {
     /// The SHA-256 that the file must have
     #[arg(long, value_name = "HEX")]
     sha256: Option<String>,
+    /// Takes them out of the editor's own file once they are here, and puts the bridge there
+    #[arg(long, requires = "from", conflicts_with = "sha256")]
+    replace: bool,
     #[command(flatten)]
     choices: Choices,
 }
 
-/// The content of a file.
-type FileProposals = (Vec<Proposal>, Option<Rc<[u8]>>);
+/// The content of a file: its source unless it is a bundle, its servers, and its bytes if it is one.
+type FileProposals = (Option<ImportSource>, Vec<Proposal>, Option<Rc<[u8]>>);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let answers = InputAnswers::new(&arguments.set, &arguments.set_file)?;
     let mut found: Vec<(Proposal, Option<Rc<[u8]>>)> = Vec::new();
     let files = files(arguments.from.as_deref())?;
-    let alone = files.len() == 1;
-    for (source, path) in files {
-        match read(source, &path, arguments.sha256.as_deref()) {
-            Ok((proposals, bundle)) => {
-                found.extend(proposals.into_iter().map(|proposal| (proposal, bundle.clone())));
+    let replacement = match (arguments.replace, files.first()) {
+        (true, Some((Some(source), _))) => Some(Replacement::open(*source, context)?),
+        (true, _) => {
+            return Err(CommandError::Usage(
+                "--replace is for an editor's own file: name the editor, as `connect` does".to_owned(),
+            ));
+        }
+        (false, _) => None,
+    };
+    let mut sources = Vec::new();
+    if let Some(replacement) = &replacement {
+        for (_, path) in files.iter().filter(|(_, path)| path != replacement.path()) {
+            context.tell(&format!("{} stays as it is", visible(&path.display().to_string())))?;
+        }
+        found.extend(replacement.proposals()?.into_iter().map(|proposal| (proposal, None)));
+    } else {
+        let alone = files.len() == 1;
+        for (source, path) in files {
+            match read(source, &path, arguments.sha256.as_deref()) {
+                Ok((source, proposals, bundle)) => {
+                    sources.extend(SourceFile::of(source, path, &proposals));
+                    found.extend(proposals.into_iter().map(|proposal| (proposal, bundle.clone())));
+                }
+                Err(failure) if alone => return Err(failure),
+                Err(failure) => eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string())),
             }
-            Err(failure) if alone => return Err(failure),
-            Err(failure) => eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string())),
         }
     }
     let names: Vec<String> = found.iter().map(|(proposal, _)| proposal.name.clone()).collect();
@@ -77,7 +99,7 @@ pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Resu
         found.retain(|(proposal, _)| arguments.server.contains(&proposal.name));
     }
     // The bridge that `connect` put there is no server of anybody's.
-    found.retain(|(proposal, _)| !is_our_own(proposal));
+    found.retain(|(proposal, _)| !proposal.is_colibri());
     if found.is_empty() {
         let from = arguments.from.as_deref().map_or_else(
             || "the settings of the editors that are known here".to_owned(),
@@ -96,19 +118,49 @@ pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Resu
         .zip(found)
         .map(|(mapped, (proposal, bundle))| (mapped.id, proposal, bundle))
         .collect();
-    bring_in(offers, &answers, &arguments.choices, context)
+    let outcome = bring_in(offers, &answers, &arguments.choices, replacement, context);
+    if matches!(outcome, Ok(_) | Err(CommandError::DeadServer(_))) {
+        for source in sources {
+            context.tell(&source.warning())?;
+        }
+    }
+    outcome
 }
 
-/// True if it is Colibri itself, as an editor has it.
-fn is_our_own(proposal: &Proposal) -> bool {
-    let Ok(importers::Runs::Process(process)) = &proposal.runs else {
-        return false;
-    };
-    match &process.program {
-        importers::ProposedProgram::Command(command) => command
-            .plain()
-            .is_some_and(|path| path.rsplit('/').next() == Some("colibri-mcp")),
-        _ => false,
+/// A file from which servers were imported, and which has them too.
+struct SourceFile {
+    source: ImportSource,
+    path: PathBuf,
+    /// The number of secrets in it, in plain text.
+    secrets: usize,
+}
+
+impl SourceFile {
+    /// `None`: no program reads this file.
+    fn of(source: Option<ImportSource>, path: PathBuf, proposals: &[Proposal]) -> Option<SourceFile> {
+        let source = source.filter(|source| *source != ImportSource::ServerJson)?;
+        let secrets = proposals.iter().map(Proposal::plain_secrets).sum();
+        let has_others = proposals.iter().any(|proposal| !proposal.is_colibri());
+        has_others.then_some(SourceFile { source, path, secrets })
+    }
+
+    /// Says that servers are in two places now.
+    fn warning(&self) -> String {
+        let path = self.path.display().to_string();
+        let secrets = match self.secrets {
+            0 => String::new(),
+            secrets => format!(", with {} in plain text", counted(secrets as u64, "secret")),
+        };
+        let own = self.source.files(&Homes::find(paths::home()));
+        let is_own = Editor::of(self.source).is_some() && own.contains(&self.path);
+        let way = match is_own {
+            true => format!("colibri-mcp import {} --replace", self.source.name()),
+            false => "take them out of it".to_owned(),
+        };
+        format!(
+            "They are in {} too{secrets}, and what reads that file starts them itself. To have them here alone: {way}",
+            visible(&path)
+        )
     }
 }
 
@@ -188,9 +240,9 @@ fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Resu
     }
     if bytes.starts_with(b"PK") {
         let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
-        return Ok((vec![proposal], Some(bytes.into())));
+        return Ok((None, vec![proposal], Some(bytes.into())));
     }
     let text = String::from_utf8(bytes).map_err(|_| at(anyhow!("it is not UTF-8")))?;
-    let (_, proposals) = importers::read(source, path, &text).map_err(at)?;
-    Ok((proposals, None))
+    let (source, proposals) = importers::read(source, path, &text).map_err(at)?;
+    Ok((Some(source), proposals, None))
 }

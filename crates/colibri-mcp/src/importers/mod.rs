@@ -27,9 +27,9 @@ pub use command_line::{command, url};
 pub use mcpb::{Bundle, bundle};
 pub use names::{NamedId, map_names};
 pub use proposal::{
-    Field, Package, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, PublishedBundle, Runs,
-    Want,
+    EntryKeys, Field, Package, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote,
+    PublishedBundle, Runs, Want,
 };
 pub use secret::{looks_secret, name_says_secret, shown_url};
-pub use source::{Homes, ImportSource, read};
+pub use source::{Homes, ImportSource, entry_keys, read};
 pub use template::{Template, TemplatePart, TemplateValues};

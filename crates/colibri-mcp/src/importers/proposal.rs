@@ -2,13 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use super::secret::{looks_secret, name_says_secret};
 use super::template::{Template, TemplateValues};
+
+/// The keys that lead to an entry of a file, outermost first.
+pub type EntryKeys = Vec<String>;
 
 /// One server of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
     /// Its name, as the source has it.
     pub name: String,
+    /// The keys that lead to its entry in the file; none where there is no such entry.
+    pub keys: EntryKeys,
     /// The way in which it is reached; or the reason for which it cannot become an entry.
     pub runs: Result<Runs, String>,
     /// The values that its templates need, by key.
@@ -31,6 +37,7 @@ impl Proposal {
     pub fn new(name: impl Into<String>, runs: anyhow::Result<Runs>) -> Proposal {
         Proposal {
             name: name.into(),
+            keys: Vec::new(),
             runs: runs.map_err(|error| format!("{error:#}")),
             wants: BTreeMap::new(),
             notes: Vec::new(),
@@ -57,6 +64,31 @@ impl Proposal {
         self.wants.extend(bundle.wants);
         self.notes.extend(bundle.notes);
         self
+    }
+
+    /// True if it is Colibri itself, as an editor has it: no server of anybody's.
+    pub fn is_colibri(&self) -> bool {
+        let Ok(Runs::Process(process)) = &self.runs else {
+            return false;
+        };
+        match &process.program {
+            ProposedProgram::Command(command) => command
+                .plain()
+                .is_some_and(|path| path.rsplit('/').next() == Some("colibri-mcp")),
+            _ => false,
+        }
+    }
+
+    /// The number of secrets that stand in the source itself, in plain text.
+    pub fn plain_secrets(&self) -> usize {
+        let fields = match &self.runs {
+            Ok(Runs::Process(process)) => &process.env,
+            Ok(Runs::Remote(remote)) => &remote.headers,
+            Ok(Runs::Published(_)) | Err(_) => return 0,
+        };
+        let is_secret = |name: &str, text: &str| !text.is_empty() && (name_says_secret(name) || looks_secret(text));
+        let stands = |(name, field): &(&String, &Field)| field.text.plain().is_some_and(|text| is_secret(name, text));
+        fields.iter().filter(stands).count()
     }
 
     /// The required values that have neither an answer nor a default.

@@ -8,7 +8,8 @@ use jsonc_parser::cst::CstRootNode;
 use serde_json::{Map, Value};
 
 use super::editors::{self, CLAUDE_DESKTOP, CURSOR, GEMINI, WINDSURF, mcp_servers};
-use super::proposal::Proposal;
+use super::entry::at;
+use super::proposal::{EntryKeys, Proposal};
 use super::{bridge_toml, codex, opencode, server_json, vscode, zed};
 
 /// The most bytes of a file: Claude Code's grows with its history.
@@ -138,6 +139,40 @@ impl ImportSource {
         }
     }
 
+    /// True if its file is TOML.
+    fn is_toml(self) -> bool {
+        matches!(self, ImportSource::Codex | ImportSource::McpBridge)
+    }
+
+    /// The keys that lead to each entry of its file, in the order in which they are read.
+    fn entries_of(self, file: &Value) -> Vec<EntryKeys> {
+        let own: &[&str] = match self {
+            ImportSource::Zed => &["context_servers"],
+            ImportSource::VsCode if file.get("servers").is_none() => &["mcp", "servers"],
+            ImportSource::VsCode => &["servers"],
+            ImportSource::Codex => &["mcp_servers"],
+            ImportSource::OpenCode => &["mcp"],
+            ImportSource::McpBridge | ImportSource::ServerJson => return Vec::new(),
+            _ => &["mcpServers"],
+        };
+        let mut lists = vec![own.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>()];
+        if self == ImportSource::ClaudeCode {
+            let projects = at(file, &["projects"]).into_iter().flatten();
+            lists.extend(projects.map(|(project, _)| {
+                let keys = ["projects", project, "mcpServers"];
+                keys.map(str::to_owned).to_vec()
+            }));
+        }
+        let mut entries = Vec::new();
+        for list in lists {
+            let keys: Vec<&str> = list.iter().map(String::as_str).collect();
+            for name in at(file, &keys).into_iter().flatten().map(|(name, _)| name) {
+                entries.push([list.clone(), vec![name.clone()]].concat());
+            }
+        }
+        entries
+    }
+
     /// The source of this file, by its name and content.
     fn of(path: &Path, file: &Value) -> Option<ImportSource> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -184,7 +219,7 @@ pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Re
         bail!("it has more than 32 MiB");
     }
     let is_toml = match source {
-        Some(source) => matches!(source, ImportSource::Codex | ImportSource::McpBridge),
+        Some(source) => source.is_toml(),
         None => path.extension().is_some_and(|extension| extension == "toml"),
     };
     let file = if is_toml { toml(text)? } else { json(text)? };
@@ -210,7 +245,20 @@ pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Re
     };
     let is_foreign = source == ImportSource::ServerJson || (!is_named && is_of_project(path));
     found.iter_mut().for_each(|proposal| proposal.is_foreign = is_foreign);
+    for (proposal, keys) in found.iter_mut().zip(source.entries_of(&file)) {
+        proposal.keys = keys;
+    }
     Ok((source, found))
+}
+
+/// The keys that lead to each entry of a source's file, and to what serves entries alone: inputs of VS Code.
+///
+/// # Errors
+/// The file cannot be read as what it is to be.
+pub fn entry_keys(source: ImportSource, text: &str) -> anyhow::Result<(Vec<EntryKeys>, Option<EntryKeys>)> {
+    let file = if source.is_toml() { toml(text)? } else { json(text)? };
+    let inputs = (source == ImportSource::VsCode && file.get("inputs").is_some()).then(|| vec!["inputs".to_owned()]);
+    Ok((source.entries_of(&file), inputs))
 }
 
 /// True if editors look for a file of this path in a project, to which others write. A user's own may have the same path.
@@ -349,6 +397,54 @@ mod tests {
         assert!(!is_foreign(Some(ImportSource::Cursor), "/h/.cursor/mcp.json"));
         let published = r#"{"name":"a/b","remotes":[{"type":"sse","url":"https://h/"}]}"#;
         assert!(read(None, Path::new("/h/server.json"), published).unwrap().1[0].is_foreign);
+    }
+
+    #[test]
+    fn each_server_knows_where_its_entry_is() {
+        let entry = r#"{"command":"x"}"#;
+        for (source, text, wanted) in [
+            (
+                ImportSource::Cursor,
+                format!(r#"{{"mcpServers":{{"b":{entry},"a":{entry}}}}}"#),
+                vec!["mcpServers/a", "mcpServers/b"],
+            ),
+            (
+                ImportSource::Zed,
+                format!(r#"{{"context_servers":{{"a":{entry}}}}}"#),
+                vec!["context_servers/a"],
+            ),
+            (
+                ImportSource::VsCode,
+                format!(r#"{{"mcp":{{"servers":{{"a":{entry}}}}}}}"#),
+                vec!["mcp/servers/a"],
+            ),
+            (
+                ImportSource::OpenCode,
+                format!(r#"{{"mcp":{{"a":{entry}}}}}"#),
+                vec!["mcp/a"],
+            ),
+            (
+                ImportSource::Codex,
+                "[mcp_servers.a]\ncommand = \"x\"".to_owned(),
+                vec!["mcp_servers/a"],
+            ),
+            (
+                ImportSource::ClaudeCode,
+                format!(
+                    r#"{{"projects":{{"p":{{"mcpServers":{{"a":{entry}}}}},"q":{{}}}},"mcpServers":{{"a":{entry}}}}}"#
+                ),
+                vec!["mcpServers/a", "projects/p/mcpServers/a"],
+            ),
+            (
+                ImportSource::McpBridge,
+                "[servers.a]\ncommand = \"x\"".to_owned(),
+                vec![""],
+            ),
+        ] {
+            let (_, found) = read(Some(source), Path::new("x"), &text).unwrap();
+            let keys: Vec<String> = found.iter().map(|proposal| proposal.keys.join("/")).collect();
+            assert_eq!(keys, wanted, "{source:?}");
+        }
     }
 
     #[test]

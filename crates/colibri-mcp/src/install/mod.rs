@@ -3,6 +3,7 @@
 
 mod answers;
 mod bundle;
+mod comparison;
 mod files;
 mod npm;
 mod plan;
@@ -14,10 +15,11 @@ mod write;
 
 pub(crate) use answers::InputAnswers;
 pub(crate) use bundle::fetch as fetch_bundle;
+pub(crate) use comparison::is_same;
 pub(crate) use files::check as check_installed;
 pub(crate) use plan::{InstallOptions, InstallPlan, plan};
 pub(crate) use scope::InstallScope;
 pub(crate) use shown::{show, show_entry};
 pub(crate) use write::{
-    RegistryFile, agree_to, already, belongings, forget, registered, reload, remove, rewrite, write,
+    RegistryFile, WriteOutcome, agree_to, already, belongings, forget, registered, reload, remove, rewrite, write,
 };

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use jsonc_parser::json;
 
-use super::BridgeCommand;
+use super::bridge_command::BridgeCommand;
 use crate::failure::CommandError;
 use colibri_api::paths;
 use colibri_mcp::edit::{FileFormat, Value};
-use colibri_mcp::importers::Homes;
+use colibri_mcp::importers::{Homes, ImportSource};
 
 /// An editor or agent that speaks MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,6 +52,22 @@ impl Editor {
             Editor::Gemini => "Gemini CLI",
             Editor::Opencode => "OpenCode",
         }
+    }
+
+    /// The editor whose file this source is; `None`: it is no editor's.
+    pub(crate) fn of(source: ImportSource) -> Option<Editor> {
+        Editor::value_variants()
+            .iter()
+            .copied()
+            .find(|editor| editor.source() == Some(source))
+    }
+
+    /// Its file as a source of servers.
+    pub(super) fn source(self) -> Option<ImportSource> {
+        let name = self.to_possible_value()?;
+        ImportSource::ALL
+            .into_iter()
+            .find(|source| source.name() == name.get_name())
     }
 
     /// The step for the person once the entry is written.
@@ -221,6 +237,7 @@ mod tests {
             // The place that people are told ends in the same name.
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(editor.place().contains(name), "{editor:?}");
+            assert_eq!(editor.source().and_then(Editor::of), Some(*editor));
         }
         let open = homes.config.join("opencode");
         std::fs::create_dir_all(&open).unwrap();

@@ -1,10 +1,12 @@
 //! `colibri-mcp connect EDITOR`: the entry in an editor's own settings that makes it start the bridge.
 
+mod bridge_command;
 mod editor;
+mod replacement;
 
-use std::path::PathBuf;
-
+pub(crate) use bridge_command::{BridgeCommand, own_path};
 pub(crate) use editor::Editor;
+pub(crate) use replacement::Replacement;
 
 use super::context::CommandContext;
 use crate::failure::CommandError;
@@ -60,7 +62,10 @@ pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Res
     };
     let (kind, keys) = (editor.kind(), editor.keys());
     let change = if arguments.remove {
-        file.without(kind, &keys)?
+        match replacement::original_text(editor, &file)? {
+            Some(text) => file.changed_to(text).releasing_original(),
+            None => file.without(kind, &keys)?,
+        }
     } else {
         let text = kind.set(file.text(), &keys, &editor.entry(&bridge));
         let text = text.map_err(|fault| file.fault(fault))?;
@@ -91,74 +96,6 @@ pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Res
     context.answer(&facts, &text)
 }
 
-/// The command that an editor starts.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct BridgeCommand {
-    command: String,
-    arguments: Vec<String>,
-    environment: Vec<(String, String)>,
-}
-
-impl BridgeCommand {
-    /// This program, without flags.
-    pub(crate) fn here() -> Result<BridgeCommand, CommandError> {
-        Ok(BridgeCommand {
-            command: own_path()?,
-            ..BridgeCommand::default()
-        })
-    }
-
-    /// The bridge that reaches the same daemon with the same gates, from this machine or through ssh from another.
-    fn of(context: &CommandContext, ssh: Option<&str>) -> Result<BridgeCommand, CommandError> {
-        let here = BridgeCommand {
-            arguments: context.flags()?,
-            ..BridgeCommand::here()?
-        };
-        match ssh {
-            Some(host) => here.through(host),
-            None if context.place.private => Ok(BridgeCommand {
-                environment: own_directories(|name| std::env::var(name).ok()),
-                ..here
-            }),
-            None => Ok(here),
-        }
-    }
-
-    fn through(self, host: &str) -> Result<BridgeCommand, CommandError> {
-        if host.starts_with('-') || host.is_empty() {
-            return Err(CommandError::Usage(format!("--ssh {host:?}: this is no host name")));
-        }
-        // ssh joins its arguments with spaces and the other side's shell splits them again.
-        let words = [self.command].into_iter().chain(self.arguments);
-        let words = words.map(|word| shell_word(&word));
-        Ok(BridgeCommand {
-            command: "ssh".to_owned(),
-            arguments: ["-T".to_owned(), host.to_owned()].into_iter().chain(words).collect(),
-            environment: Vec::new(),
-        })
-    }
-}
-
-/// The variables that say where the user's own daemon is. Agents keep from what they start what they do not know.
-fn own_directories(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
-    ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"]
-        .into_iter()
-        .filter_map(|name| Some((name.to_owned(), variable(name)?)))
-        .filter(|(_, path)| PathBuf::from(path).is_absolute())
-        .collect()
-}
-
-/// The absolute path of this program, as it will be started.
-pub(crate) fn own_path() -> Result<String, CommandError> {
-    let path = std::env::current_exe()
-        .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;
-    path.into_os_string().into_string().map_err(|path| {
-        CommandError::Machine(format!(
-            "the path {path:?} is not UTF-8, so no settings file can name it"
-        ))
-    })
-}
-
 /// The settings that make an editor start the bridge, and nothing else.
 pub(crate) fn snippet(editor: Editor, bridge: &BridgeCommand) -> Result<String, CommandError> {
     let text = editor.kind().set("", &editor.keys(), &editor.entry(bridge));
@@ -171,19 +108,9 @@ pub(crate) fn explained(editor: Editor, snippet: &str) -> String {
     format!("{}: add this to {}\n\n{snippet}", editor.name(), editor.place())
 }
 
-/// A word as a POSIX shell reads it back unchanged.
-fn shell_word(word: &str) -> String {
-    if word
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@%".contains(&byte))
-    {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::bridge_command::{own_directories, shell_word};
     use super::*;
     use serde_json::{Value, json};
 
