@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 
 use super::entry::process_of;
+use super::mcp_remote;
 use super::proposal::{Field, Proposal, ProposedRemote, Runs};
 use super::template::Template;
 
@@ -15,7 +16,9 @@ pub fn command(name: &str, words: &[String], env: BTreeMap<String, String>, cwd:
         None => Err(anyhow!("no command is named")),
         Some(command) => process_of(command, words.collect(), fields(env), cwd.map(Template::from)),
     };
-    Proposal::new(name, runs)
+    let mut proposal = Proposal::new(name, runs);
+    mcp_remote::replace(&mut proposal);
+    proposal
 }
 
 /// A server by its address.

@@ -10,6 +10,7 @@ mod codex;
 mod command_line;
 mod editors;
 mod entry;
+mod mcp_remote;
 mod mcpb;
 mod names;
 mod opencode;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::editors::{self, CLAUDE_DESKTOP, CURSOR, GEMINI, WINDSURF, mcp_servers};
 use super::entry::at;
 use super::proposal::{EntryKeys, Proposal};
-use super::{bridge_toml, codex, opencode, server_json, vscode, zed};
+use super::{bridge_toml, codex, mcp_remote, opencode, server_json, vscode, zed};
 
 /// The most bytes of a file: Claude Code's grows with its history.
 const MAX_BYTES: usize = 32 << 20;
@@ -248,6 +248,7 @@ pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Re
     for (proposal, keys) in found.iter_mut().zip(source.entries_of(&file)) {
         proposal.keys = keys;
     }
+    found.iter_mut().for_each(mcp_remote::replace);
     Ok((source, found))
 }
 

@@ -73,6 +73,19 @@ impl Template {
         Template(pieces)
     }
 
+    /// The same with neighbouring texts as one.
+    #[must_use]
+    pub fn joined(self) -> Template {
+        let mut parts: Vec<TemplatePart> = Vec::new();
+        for part in self.0 {
+            match (parts.last_mut(), part) {
+                (Some(TemplatePart::Text(before)), TemplatePart::Text(text)) => before.push_str(&text),
+                (_, part) => parts.push(part),
+            }
+        }
+        Template(parts)
+    }
+
     /// The text before the first gap.
     pub fn beginning(&self) -> &str {
         match self.0.first() {
