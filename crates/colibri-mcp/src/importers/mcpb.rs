@@ -1,4 +1,4 @@
-//! An MCPB bundle: a zip file with a `manifest.json`, of which 0.3 and 0.4 are read.
+//! An MCPB bundle: a zip file with a `manifest.json`, of which 0.1 to 0.4 are read.
 //!
 //! The manifest is that of <https://github.com/modelcontextprotocol/mcpb>, MANIFEST.md.
 
@@ -32,13 +32,14 @@ pub fn bundle<'b>(bytes: &'b [u8], platform: &str) -> anyhow::Result<Bundle<'b>>
     let text = archive.read("manifest.json")?;
     let text = String::from_utf8(text).map_err(|_| anyhow!("manifest.json is not UTF-8"))?;
     let manifest = json(&text).context("manifest.json")?;
-    let version = manifest
-        .get("manifest_version")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if !matches!(version, "0.3" | "0.4") {
+    // Until 0.1 bundles were called DXT.
+    let version = ["manifest_version", "dxt_version"]
+        .iter()
+        .find_map(|key| manifest.get(key));
+    let version = version.and_then(Value::as_str).unwrap_or_default();
+    if !matches!(version, "0.1" | "0.2" | "0.3" | "0.4") {
         let shown = colibri_text::brief(version, 20);
-        bail!("manifest.json: the version {shown:?} is not known here: 0.3 and 0.4 are");
+        bail!("manifest.json: the version {shown:?} is not known here: 0.1 to 0.4 are");
     }
     let name = text_of(&manifest, "name");
     if name.is_empty() {
@@ -342,6 +343,27 @@ mod tests {
     }
 
     #[test]
+    fn manifests_of_all_versions_are_read() {
+        for (manifest_version, dxt_version) in [
+            (None, Some("0.1")),
+            (Some("0.1"), Some("0.1")),
+            (Some("0.1"), None),
+            (Some("0.2"), None),
+            (Some("0.4"), None),
+        ] {
+            let mut manifest = node(json!({}));
+            manifest.as_object_mut().unwrap().remove("manifest_version");
+            for (key, version) in [("manifest_version", manifest_version), ("dxt_version", dxt_version)] {
+                if let Some(version) = version {
+                    manifest[key] = json!(version);
+                }
+            }
+            let proposal = of(&manifest, &[]).unwrap();
+            assert_eq!(process(&proposal).args.len(), 3, "{manifest_version:?} {dxt_version:?}");
+        }
+    }
+
+    #[test]
     fn the_other_types() {
         let binary = json!({ "type": "binary", "entry_point": "run", "mcp_config": { "command": "${__dirname}/run" } });
         assert!(of(&server(binary.clone()), &[]).unwrap().runs.is_ok());
@@ -444,7 +466,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (manifest, why) in [
-            (node(json!({ "manifest_version": "0.1" })), "0.1"),
+            (node(json!({ "manifest_version": "0.5" })), "0.5"),
+            (node(json!({ "manifest_version": "1", "dxt_version": "0.1" })), "\"1\""),
+            (node(json!({ "manifest_version": 0.3 })), "0.1 to 0.4 are"),
             (node(json!({ "name": "" })), "name"),
         ] {
             assert!(of(&manifest, &[]).unwrap_err().to_string().contains(why));
