@@ -17,7 +17,7 @@ mod peek;
 mod restart;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal as _, Read, Write};
 use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -454,6 +454,12 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
 
 /// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
 pub(crate) fn run(place: DaemonAddress, hello: Hello) -> ExitCode {
+    if io::stdin().is_terminal() {
+        eprintln!(
+            "colibri-mcp: this is the bridge, which an editor starts and speaks MCP to; it waits for lines of it here.\n\
+             `colibri-mcp connect EDITOR` has an editor start it, `colibri-mcp --help` shows all commands; Ctrl-D ends it."
+        );
+    }
     match bridge_stdio(place, hello) {
         // A client that closes stdout is gone: there is nobody to tell.
         Ok(BridgeEnd::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,

@@ -38,10 +38,10 @@ pub(crate) struct AddArguments {
     /// The server speaks the HTTP+SSE of 2024-11-05
     #[arg(long, requires = "url")]
     sse: bool,
-    /// A header of each request; KEY alone takes its value from your environment
+    /// A header of each request; KEY alone takes its value from your environment, or asks
     #[arg(long, value_name = "KEY[=VALUE]", requires = "url")]
     header: Vec<String>,
-    /// A variable of its environment; KEY alone takes its value from yours
+    /// A variable of its environment; KEY alone takes its value from yours, or asks
     #[arg(long, value_name = "KEY[=VALUE]")]
     env: Vec<String>,
     /// Its working directory
@@ -108,15 +108,7 @@ fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Comma
     for pair in given {
         let (key, value) = match pair.split_once('=') {
             Some((key, value)) => (key, value.to_owned()),
-            None => match std::env::var(pair) {
-                Ok(value) => (pair.as_str(), value),
-                Err(_) => {
-                    return Err(CommandError::Usage(format!(
-                        "{flag} {}: your environment has no such variable",
-                        visible(pair)
-                    )));
-                }
-            },
+            None => (pair.as_str(), install::value_of(pair, flag)?),
         };
         pairs.insert(key.to_owned(), value);
     }

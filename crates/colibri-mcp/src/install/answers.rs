@@ -140,14 +140,33 @@ fn expanded(file: &str) -> std::path::PathBuf {
     }
 }
 
+/// The value of a variable or header that a person names alone: that of the same variable of this environment, or what
+/// the person types.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn value_of(name: &str, flag: &str) -> Result<String, CommandError> {
+    if let Ok(value) = std::env::var(name) {
+        return Ok(value);
+    }
+    let missing = |why: &str| CommandError::Usage(format!("{flag} {}: {why}", visible(name)));
+    if !io::stdin().is_terminal() {
+        return Err(missing("your environment has no such variable; KEY=VALUE gives it one"));
+    }
+    let want = Want {
+        secret: importers::name_says_secret(name),
+        ..Want::default()
+    };
+    interrupt::hold_back()?;
+    ask(name, &want)?.ok_or_else(|| missing("it has no value"))
+}
+
 /// Prompts for a value. A secret is not shown as it is typed.
 fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
     let choices = match want.choices.is_empty() {
         true => String::new(),
         false => format!(" [{}]", visible(&want.choices.join(", "))),
     };
-    eprint!("  {}{choices}: ", describe(key, want));
-    io::stderr().flush()?;
     let stdin = io::stdin();
     let shown = if want.secret { tcgetattr(&stdin).ok() } else { None };
     if let Some(shown) = &shown {
@@ -155,6 +174,8 @@ fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
         hidden.local_flags.remove(LocalFlags::ECHO);
         tcsetattr(&stdin, SetArg::TCSAFLUSH, &hidden).map_err(io::Error::from)?;
     }
+    eprint!("  {}{choices}: ", describe(key, want));
+    io::stderr().flush()?;
     let line = interrupt::read_line();
     if let Some(shown) = &shown {
         tcsetattr(&stdin, SetArg::TCSAFLUSH, shown).map_err(io::Error::from)?;

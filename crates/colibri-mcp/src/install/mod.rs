@@ -13,7 +13,7 @@ mod shown;
 mod tools;
 mod write;
 
-pub(crate) use answers::InputAnswers;
+pub(crate) use answers::{InputAnswers, value_of};
 pub(crate) use bundle::fetch as fetch_bundle;
 pub(crate) use comparison::is_same;
 pub(crate) use files::check as check_installed;
