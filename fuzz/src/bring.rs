@@ -78,7 +78,7 @@ fn check(proposals: &[Proposal]) {
             ProposedProgram::Command(word) => {
                 let name = word.plain().unwrap_or_default().rsplit(['/', '\\']).next();
                 assert!(
-                    !matches!(name, Some("npx" | "uvx" | "bunx" | "docker")),
+                    !matches!(name, Some("npx" | "uvx" | "bunx" | "mcp-remote")),
                     "a runner is a command"
                 );
             }

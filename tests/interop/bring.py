@@ -74,7 +74,7 @@ SERVERS = [
     ("chrome-devtools", command("npx", "-y", "chrome-devtools-mcp@latest"), RUNS),
     ("notion", command("npx", "-y", "@notionhq/notion-mcp-server", env=["NOTION_TOKEN=ntn_0123456789ab"]), RUNS),
 
-    ("github", command("docker", "run", "-i", "--rm", "ghcr.io/github/github-mcp-server"), "runs no containers"),
+    ("github", command("/nonexistent/docker", "run", "-i", "--rm", "ghcr.io/github/github-mcp-server"), "is not there"),
     ("github-mcp-server", server_json("io.github.github/github-mcp-server", package(
         "oci", "ghcr.io/github/github-mcp-server:1", "1.0.0")), "container image"),
     ("nuget", server_json("com.example/nuget", package("nuget", "NuGet.Mcp.Server", "1.0.0")), ".NET"),

@@ -346,8 +346,8 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let before = files(&place);
     for (args, why, code) in [
         (
-            &["add", "x", "--yes", "--", "docker", "run", "image"][..],
-            "runs no containers",
+            &["add", "x", "--yes", "--", "/nonexistent/docker", "run", "image"][..],
+            "is not there",
             65,
         ),
         (
@@ -434,7 +434,7 @@ fn an_editors_servers_come_in_and_odd_ones_do_not_hinder_them() {
           // Zed's, with comments
           "context_servers": {
             "My Shell": { "source": "custom", "command": "sh", "args": ["-c", "x"], "env": { "SHELL_SECRET": "hide-me-please" } },
-            "boxed": { "command": "docker", "args": ["run", "x"] },
+            "boxed": { "command": "/nonexistent/docker", "args": ["run", "x"] },
             "kept": { "command": "/bin/sh" },
             "my-shell": { "command": "/bin/sh" },
             "remote": { "url": "https://r.example.org/mcp", "headers": { "X-Team": "blue" } },
@@ -447,7 +447,7 @@ fn an_editors_servers_come_in_and_odd_ones_do_not_hinder_them() {
     let said = good(&place, &["import", file.to_str().unwrap(), "--yes"]);
     for part in [
         "My Shell becomes my-shell-2",
-        "boxed is refused: it runs a container",
+        "boxed is refused: /nonexistent/docker is not there",
         "kept is refused: there is a server kept already",
         "extension is refused",
         "Added my-shell-2, my-shell, remote",
@@ -471,6 +471,188 @@ fn an_editors_servers_come_in_and_odd_ones_do_not_hinder_them() {
     assert!(place.path("daemon-secrets/my-shell-2-shell-secret").exists());
     good(&place, &["remove", "other", "--yes"]);
     assert!(!place.path("daemon-secrets/my-shell-2-shell-secret").exists());
+}
+
+#[test]
+fn a_container_is_a_command_like_any_other_and_gets_its_secrets_by_name() {
+    let place = users_own();
+    let _daemon = place.start(&[]);
+    let (docker, seen) = (place.path("docker"), place.path("seen"));
+    let fixture = words(&place.fixture("boxed", &[], json!({})));
+    let script = format!(
+        "#!/bin/sh\necho \"$* $BOX_TOKEN\" >'{}'\nexec '{}'\n",
+        seen.display(),
+        fixture.join("' '")
+    );
+    fs::write(&docker, script).unwrap();
+    fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+    let docker = docker.to_str().unwrap();
+    let add = [
+        "add",
+        "boxed",
+        "--yes",
+        "--",
+        docker,
+        "run",
+        "-i",
+        "--rm",
+        "-e",
+        "BOX_TOKEN=tell-nobody-this",
+        "image",
+    ];
+    let said = good(&place, &add);
+    for part in [
+        "a container that docker starts",
+        "run -i --rm -e BOX_TOKEN image",
+        "BOX_TOKEN [not shown]",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("tell-nobody-this"), "{said}");
+    let registry = fs::read_to_string(place.path("external-mcp.json")).unwrap();
+    assert!(!registry.contains("tell-nobody-this"), "{registry}");
+    good(&place, &["call", "boxed", "echo"]);
+    assert_eq!(
+        fs::read_to_string(seen).unwrap(),
+        "run -i --rm -e BOX_TOKEN image tell-nobody-this\n"
+    );
+}
+
+#[test]
+fn mcp_remote_becomes_the_address_that_it_leads_to() {
+    let place = users_own();
+    let file = place.path("mcp.json");
+    let remote = |args: &[&str]| {
+        let args = [&["-y", "mcp-remote", "https://r.example.org/mcp"][..], args].concat();
+        json!({ "command": "npx", "args": args, "env": { "R_TOKEN": "tell-nobody-this" } })
+    };
+    let servers = json!({ "mcpServers": {
+        "r": remote(&["--header", "Authorization: Bearer ${R_TOKEN}", "--ignore-tool", "delete_*", "--debug"]),
+        "odd": remote(&["--resource", "https://tenant.example.org/"]),
+        "new": remote(&["--never-heard-of", "x"]),
+    } });
+    fs::write(&file, servers.to_string()).unwrap();
+    let said = good(&place, &["import", file.to_str().unwrap(), "--yes"]);
+    for part in [
+        "mcp-remote is left out: the server is reached by its address",
+        "odd is refused: mcp-remote: --resource is not taken over",
+        "new is refused: mcp-remote: the option --never-heard-of is not known here",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("tell-nobody-this"), "{said}");
+    let wanted = json!({ "url": "https://r.example.org/mcp", "headers": { "Authorization": { "secret": "r-authorization" } },
+        "tools": { "deny": ["delete_*"] } });
+    assert_eq!(
+        json_of(&place.path("external-mcp.json"))["servers"],
+        json!({ "r": wanted })
+    );
+    let secret = fs::read_to_string(place.path("daemon-secrets/r-authorization")).unwrap();
+    assert_eq!(secret, "Bearer tell-nobody-this");
+}
+
+/// The client at a terminal, and what it says there: its output, and what is shown of what is typed. Each answer is typed
+/// once its question stands there.
+fn at_terminal(place: &Place, args: &[&str], answers: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let mut command = client(place, args);
+    command
+        .stdin(terminal.slave)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut keyboard = fs::File::from(terminal.master);
+    let (mut said, mut stderr) = (Vec::new(), child.stderr.take().unwrap());
+    for (question, answer) in answers {
+        while !String::from_utf8_lossy(&said).ends_with(question) {
+            let mut byte = [0];
+            assert_eq!(
+                stderr.read(&mut byte).unwrap(),
+                1,
+                "{question}: {}",
+                String::from_utf8_lossy(&said)
+            );
+            said.extend(byte);
+        }
+        keyboard.write_all(answer.as_bytes()).unwrap();
+    }
+    stderr.read_to_end(&mut said).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let mut shown = vec![0; 4096];
+    // What the terminal showed is there at once, or nothing is: nobody has it open any longer.
+    let length = keyboard.read(&mut shown).unwrap_or_default();
+    let all = [output.stdout, said].concat();
+    let shown = String::from_utf8_lossy(&shown[..length]).into_owned();
+    (output.status.code(), String::from_utf8_lossy(&all).into_owned(), shown)
+}
+
+#[test]
+fn a_variable_without_a_value_is_asked_for_and_a_secret_is_not_shown() {
+    let place = users_own();
+    let add = [
+        "add", "fx", "--yes", "--env", "FX_TOKEN", "--env", "LEVEL", "--env", "HOME", "--", "sh",
+    ];
+    let answers = [("FX_TOKEN: ", "tell-nobody-this\n"), ("LEVEL: ", "loud\n")];
+    let (status, said, shown) = at_terminal(&place, &add, &answers);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(shown.contains("loud") && !shown.contains("tell-nobody-this"), "{shown}");
+    assert!(
+        !said.contains("tell-nobody-this") && said.contains("LEVEL=loud"),
+        "{said}"
+    );
+    let secret = fs::read_to_string(place.path("daemon-secrets/fx-fx-token")).unwrap();
+    assert_eq!(secret, "tell-nobody-this");
+    let env = json_of(&place.path("external-mcp.json"))["servers"]["fx"]["env"].clone();
+    assert_eq!(
+        (&env["LEVEL"], &env["HOME"]),
+        (
+            &json!("loud"),
+            &json!(place.path("").to_str().unwrap().trim_end_matches('/'))
+        )
+    );
+    // Nothing typed is no value.
+    let add = ["add", "x", "--yes", "--env", "X_TOKEN", "--", "sh"];
+    let (status, said, _) = at_terminal(&place, &add, &[("X_TOKEN: ", "\n")]);
+    assert!(
+        status == Some(64) && said.contains("--env X_TOKEN: it has no value"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_bridge_at_a_terminal_says_what_it_is() {
+    let place = users_own();
+    let _daemon = place.start(&[]);
+    for args in [&[][..], &["--read-only"]] {
+        let (status, said, _) = at_terminal(&place, args, &[("Ctrl-D ends it.\n", "\u{4}")]);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(
+            said.contains("which an editor starts") && said.contains("--help"),
+            "{said}"
+        );
+    }
+    // An editor is told nothing of that.
+    let output = client(&place, &[]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_default_of_a_published_server_stands_in_the_plan() {
+    let place = users_own();
+    let file = place.path("server.json");
+    let headers = json!([{ "name": "X-Region", "value": "{region}", "variables": { "region": { "default": "eu" } } },
+        { "name": "X-Level", "default": "low" }, { "name": "X-Unset" }]);
+    let remote = json!({ "type": "streamable-http", "url": "https://r.example.org/mcp", "headers": headers });
+    let server = json!({ "name": "com.example/remote", "version": "1.0.0", "remotes": [remote] });
+    fs::write(&file, server.to_string()).unwrap();
+    let said = good(&place, &["import", file.to_str().unwrap(), "--yes"]);
+    assert!(
+        said.contains("X-Region=eu") && said.contains("X-Level=low") && !said.contains("X-Unset"),
+        "{said}"
+    );
+    let entry = json_of(&place.path("external-mcp.json"))["servers"]["remote"].clone();
+    assert_eq!(entry["headers"], json!({ "X-Region": "eu", "X-Level": "low" }));
 }
 
 /// A zip file of files that are not compressed (APPNOTE.TXT 4.3), each of which may be executed.
@@ -626,7 +808,7 @@ fn serve(bytes: Vec<u8>) -> String {
 #[test]
 fn a_bundle_of_a_registry_is_fetched_by_its_hash() {
     let place = users_own();
-    let manifest = json!({ "manifest_version": "0.3", "name": "b", "server": { "type": "python", "entry_point": "s.py",
+    let manifest = json!({ "dxt_version": "0.1", "name": "b", "server": { "type": "python", "entry_point": "s.py",
         "mcp_config": { "command": "python3", "args": ["${__dirname}/s.py"], "env": { "A": "1" } } } });
     let bytes = zip_of(&[("manifest.json", manifest.to_string().as_bytes()), ("s.py", b"print()")]);
     let hash = colibri_registry::sha256_hex(&bytes);
@@ -810,7 +992,7 @@ fn commands_that_write_answer_as_json_too() {
     };
     let file = place.path("x.json");
     let x = place.fixture("x", &[], json!({ "env": { "A_KEY": "v" } }));
-    let servers = json!({ "mcpServers": { "x": x, "y": { "command": "docker" } } });
+    let servers = json!({ "mcpServers": { "x": x, "y": { "command": "/nonexistent/docker" } } });
     fs::write(&file, servers.to_string()).unwrap();
     let added = answer(&["import", file.to_str().unwrap(), "--yes"]);
     assert_eq!((&added["added"], &added["registry"]), (&json!(["x"]), &registry));

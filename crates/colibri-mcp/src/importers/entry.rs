@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value};
 
+use super::container::{check_container, container_runner, hide_secrets};
 use super::proposal::{Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Want};
 use super::runner;
 use super::secret::name_says_secret;
@@ -214,6 +215,13 @@ pub(super) fn process_of(
     env: BTreeMap<String, Field>,
     cwd: Option<Template>,
 ) -> anyhow::Result<Runs> {
+    let (args, env) = match command.plain().and_then(container_runner) {
+        Some(runner) => {
+            check_container(runner, cfg!(target_os = "freebsd"))?;
+            hide_secrets(args, env)
+        }
+        None => (args, env),
+    };
     let (program, args) = match runner::package(&command, &args)? {
         Some((package, args)) => (ProposedProgram::Package(package), args),
         None => (ProposedProgram::Command(command), args),

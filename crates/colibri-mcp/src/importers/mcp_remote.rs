@@ -35,7 +35,7 @@ const OF_THE_ENTRY: [(&str, &str); 5] = [
 
 /// The parts of a command line.
 #[derive(Debug, Default)]
-struct CommandLine {
+struct McpRemoteArguments {
     url: Option<Template>,
     headers: BTreeMap<String, Field>,
     transport: String,
@@ -52,7 +52,7 @@ pub(super) fn replace(proposal: &mut Proposal) {
         Ok(Runs::Process(process)) if is_mcp_remote(&process.program) => process,
         _ => return,
     };
-    let read = CommandLine::read(process).and_then(|line| {
+    let read = McpRemoteArguments::read(process).and_then(|line| {
         let url = line.url.clone().context("it is told no address")?;
         Ok((line, url))
     });
@@ -78,7 +78,7 @@ pub(super) fn replace(proposal: &mut Proposal) {
         .notes
         .push(format!("{NAME} is left out: the server is reached by its address"));
     if !left_out.is_empty() {
-        let words = left_out.join(", ");
+        let words = colibri_text::brief(&left_out.join(", "), 400);
         proposal
             .notes
             .push(format!("of no use without {NAME}, and left out: {words}"));
@@ -110,15 +110,15 @@ fn is_mcp_remote(program: &ProposedProgram) -> bool {
             package.registry == PackageRegistry::Npm && package.name == NAME && own
         }
         ProposedProgram::Command(command) => {
-            command.plain().and_then(|command| command.rsplit('/').next()) == Some(NAME)
+            command.plain().and_then(|command| command.rsplit(['/', '\\']).next()) == Some(NAME)
         }
         ProposedProgram::Bundled { .. } => false,
     }
 }
 
-impl CommandLine {
-    fn read(process: &ProposedProcess) -> anyhow::Result<CommandLine> {
-        let mut line = CommandLine::default();
+impl McpRemoteArguments {
+    fn read(process: &ProposedProcess) -> anyhow::Result<McpRemoteArguments> {
+        let mut line = McpRemoteArguments::default();
         let mut words = process.args.iter();
         while let Some(word) = words.next() {
             let Some(option) = word.plain().filter(|word| word.starts_with('-')) else {

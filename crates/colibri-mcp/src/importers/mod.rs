@@ -8,6 +8,7 @@ mod archive;
 mod bridge_toml;
 mod codex;
 mod command_line;
+mod container;
 mod editors;
 mod entry;
 mod mcp_remote;
@@ -25,6 +26,7 @@ mod zed;
 
 pub use archive::{Archive, MAX_ARCHIVE};
 pub use command_line::{command, url};
+pub use container::container_runner;
 pub use mcpb::{Bundle, bundle};
 pub use names::{NamedId, map_names};
 pub use proposal::{

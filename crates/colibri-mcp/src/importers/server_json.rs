@@ -89,7 +89,7 @@ impl ServerJsonReader {
         let refuse = |why: &str| Err(anyhow!("{shown}: {why}"));
         let transport = package.pointer("/transport/type").and_then(Value::as_str);
         match kind {
-            "oci" => return refuse("a container image; Colibri runs no containers"),
+            "oci" => return refuse("a container image: on Linux, colibri-mcp add NAME -- docker run -i --rm IMAGE"),
             "nuget" => return refuse("packages of .NET cannot be installed by version and hash here"),
             "mcpb" => {
                 let sha256 = text(package, "fileSha256").to_ascii_lowercase();

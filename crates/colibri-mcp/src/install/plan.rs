@@ -14,7 +14,7 @@ use super::tools::{find, is_executable, need, node, text};
 use colibri_mcp::edit::Value;
 use colibri_mcp::importers::{
     Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template, TemplateValues,
-    looks_secret, name_says_secret, shown_url,
+    container_runner, looks_secret, name_says_secret, shown_url,
 };
 
 /// Text in place of what is not shown.
@@ -419,6 +419,12 @@ fn start(
             let command = command
                 .fill(answers)
                 .map_err(|key| anyhow!("its command needs {key}"))?;
+            if let (Some(runner), true) = (container_runner(&command), scope.is_service()) {
+                bail!(
+                    "it is a container, and the service's user is not to use {runner}, which makes root of who may: add it \
+                     for yourself, without --service"
+                );
+            }
             Ok(StartCommand {
                 words: vec![absolute(&command)?],
                 installs: Installs::Nothing,

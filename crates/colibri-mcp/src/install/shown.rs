@@ -3,7 +3,7 @@
 use super::plan::{HIDDEN, InstallPlan, Installs};
 use super::scope::InstallScope;
 use colibri_mcp::edit::Value;
-use colibri_mcp::importers::{PackageRegistry, looks_secret, name_says_secret, shown_url};
+use colibri_mcp::importers::{PackageRegistry, container_runner, looks_secret, name_says_secret, shown_url};
 use colibri_text::{brief, counted, visible};
 
 /// The parts to be written for a server, and its confinement.
@@ -162,6 +162,16 @@ fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Ve
     if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url")) {
         return vec!["nothing of it runs here".to_owned()];
     }
+    match plan.command().and_then(container_runner) {
+        None => {}
+        Some("podman") => return vec!["by a container that podman starts as you, as its options say".to_owned()],
+        Some(runner) => {
+            return vec![format!(
+                "by a container that {runner} starts, as its options say: {runner}'s own daemon is root, and so is on this \
+                 machine who may use it"
+            )];
+        }
+    }
     let as_whom = match scope.is_service() {
         true => "by nothing: it runs as the daemon's user, with all that user's files and the network",
         false => "by nothing: it runs as you, with all your files and the network",
@@ -285,6 +295,19 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn a_container_is_shown_as_what_it_is() {
+        let entry = |command: &str| Value::Object(vec![("command".to_owned(), text(command))]);
+        let shown = |command: &str| show(&plan(entry(command), None), &scope(Some("/c".into())), false);
+        let docker = shown("/usr/bin/docker");
+        assert!(
+            docker.contains("a container that docker starts") && docker.contains("is root"),
+            "{docker}"
+        );
+        assert!(shown("/usr/bin/podman").contains("podman starts as you"));
+        assert!(shown("/usr/bin/docker-mcp").contains("by nothing"));
     }
 
     #[test]
