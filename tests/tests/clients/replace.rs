@@ -1,7 +1,6 @@
 //! `colibri-mcp import EDITOR --replace`: servers and secrets move out of an editor's file, and `connect EDITOR --remove`
 //! gives it back.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -156,7 +155,7 @@ fn servers_and_secrets_move_out_of_every_editors_file_and_it_comes_back() {
         let said = good(&place, &["import", editor, "--replace", "--yes"]);
         assert!(!SECRETS.iter().any(|secret| said.contains(secret)), "{editor}: {said}");
         assert!(
-            said.contains("out go") && said.contains("starts colibri-mcp in place of them"),
+            said.contains("out go") && said.contains("starts colibri-mcp in place of "),
             "{said}"
         );
         assert!(
@@ -325,6 +324,10 @@ fn a_server_that_does_not_start_here_stays_there() {
         said.contains("dead is there and does not work") && said.contains("no such module"),
         "{said}"
     );
+    assert!(
+        said.contains("since it does not start here: dead") && said.contains("in place of fx: "),
+        "{said}"
+    );
     let left = json_of(&path)["mcpServers"].clone();
     let names: Vec<&str> = left.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!((names.as_slice(), &left["dead"]), (&["colibri", "dead"][..], &dead));
@@ -443,6 +446,8 @@ fn a_secret_that_a_comment_repeats_is_named_by_its_line() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_power_cut_between_any_two_writes_leaves_all_working() {
+    use std::collections::BTreeMap;
+
     let command = ["import", "cursor", "--replace", "--yes"];
     let finished = users_own();
     let path = put(&finished, cursor());

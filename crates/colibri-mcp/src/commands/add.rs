@@ -116,7 +116,7 @@ fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Comma
 }
 
 /// The ids of servers that do not work, each with the reason.
-type DeadServers = BTreeMap<String, String>;
+type DeadServers = BTreeMap<String, CommandError>;
 
 /// A server that may come in: its id, what its source says, and the bundle that it comes in.
 pub(crate) type ServerProposal = (String, Proposal, Option<Rc<[u8]>>);
@@ -246,11 +246,16 @@ pub(crate) fn bring_in(
     context.tell(&said)?;
     interrupt::release()?;
     let dead = introduce_all(&on, context)?;
-    // A process that does not start here may do so where it is.
-    let stays = |id: &String| dead.contains_key(id) && !has(id, "url");
-    let moved: Vec<&String> = there.iter().filter(|id| !stays(id)).collect();
+    // What does not start here may do so where it is; an address is as good from both, unless nothing starts here.
+    let is_address = |id: &String, why: &CommandError| has(id, "url") && matches!(why, CommandError::DeadServer(_));
+    let stays = |id: &&String| dead.get(*id).is_some_and(|why| !is_address(id, why));
+    let (staying, moved): (Vec<&String>, Vec<&String>) = there.iter().partition(stays);
+    let keys_of = |ids: &[&String]| ids.iter().filter_map(|id| keys.get(*id).cloned()).collect::<Vec<_>>();
+    if !staying.is_empty() {
+        context.tell(&replacement.staying(&keys_of(&staying)))?;
+    }
     if !moved.is_empty() {
-        let entries: Vec<_> = moved.iter().filter_map(|id| keys.get(*id).cloned()).collect();
+        let entries = keys_of(&moved);
         let outcome = replacement.write(&entries).inspect_err(|_| {
             eprintln!(
                 "colibri-mcp: they are in {} now, and where they were too",
@@ -284,7 +289,7 @@ fn introduce_all(ids: &[String], context: &CommandContext) -> Result<DeadServers
         match introduce(id, context, until) {
             Ok(text) => told.push(format!("{id} {text}")),
             Err(why) if context.place.private || matches!(why, CommandError::DeadServer(_)) => {
-                dead.insert(id.clone(), visible_lines(&why.to_string()).into_owned());
+                dead.insert(id.clone(), why);
             }
             Err(why) => told.push(format!("{id} was not started: {}", visible_lines(&why.to_string()))),
         }

@@ -97,10 +97,9 @@ impl Replacement {
         refused: &[(String, String)],
         secrets: &[&str],
     ) -> Result<String, CommandError> {
-        let names: Vec<String> = moved.iter().map(|keys| entry_name(keys)).collect();
         let mut lines = vec![
             format!("{}: {}", self.editor.name(), self.shown_path()),
-            format!("  out go    {}", names.join(", ")),
+            format!("  out go    {}", entry_names(moved)),
             "  in comes  colibri, the bridge to all of them".to_owned(),
         ];
         let (entries, _) = keys_in(self.source, self.file.text())?;
@@ -128,6 +127,12 @@ impl Replacement {
         Ok(lines.join("\n"))
     }
 
+    /// Says that these entries stay in the file.
+    pub(crate) fn staying(&self, entries: &[EntryKeys]) -> String {
+        let names = entry_names(entries);
+        format!("Still in {}, since it does not start here: {names}", self.shown_path())
+    }
+
     /// Takes these entries out and puts the bridge in. The registry and all it names must have been written.
     ///
     /// # Errors
@@ -153,7 +158,8 @@ impl Replacement {
             ..
         } = self;
         let original = file.changed_to(text).storing_original(original).write()?;
-        let mut text = format!("{} starts colibri-mcp in place of them: {shown}", editor.name());
+        let (editors, names) = (editor.name(), entry_names(moved));
+        let mut text = format!("{editors} starts colibri-mcp in place of {names}: {shown}");
         if let Some(original) = &original {
             text.push_str(&format!(
                 "\nAs it was, with the secrets, for you alone (0600): {}\n`colibri-mcp connect {} --remove` gives it back.",
@@ -233,6 +239,11 @@ fn keys_in(source: ImportSource, text: &str) -> Result<(Vec<EntryKeys>, Option<E
 fn remove(kind: FileFormat, text: &str, keys: &[String]) -> Result<String, colibri_mcp::edit::TextError> {
     let path: Vec<&str> = keys.iter().map(String::as_str).collect();
     kind.remove(text, &path)
+}
+
+fn entry_names(entries: &[EntryKeys]) -> String {
+    let names: Vec<String> = entries.iter().map(|keys| entry_name(keys)).collect();
+    names.join(", ")
 }
 
 /// The name of an entry, for people: with the project that it is of.
