@@ -4,7 +4,8 @@
 Claude Code, Codex, Gemini CLI and OpenCode (tests/agents/install.sh) each get servers of every kind that they know by
 their own command line, in an empty home. `colibri-mcp import` takes them over; a daemon of the user's own calls those
 that run here; after `remove` every file of the home is as it was, but for what is kept of the registry, and the trail.
-`connect` and `connect --remove` leave the same files as they were, byte for byte. Exit status 0: so it is.
+`connect` and `connect --remove` leave the same files as they were, byte for byte; so do `import --replace`, which
+leaves no secret there, and `connect --remove`. Exit status 0: so it is.
 
 VS Code, Cursor, Windsurf, Zed and Claude Desktop need a screen, and do not run here: their files are those of
 tests/tests/clients/connect.rs and of the tests in crates/colibri-mcp/src/importers.
@@ -181,14 +182,15 @@ def claude_code(home, fixture, url):
     home.agent(*add, "-s", "user", "-t", "sse", "old", f"{url}/sse", "-H", f"X-Api-Key: {KEY}")
     home.agent(*add, "local", "--", *fixture("local"))
     home.agent(*add, "-s", "project", "of_project", "--", *fixture("of-project"))
+    words = [str(word) for word in fixture("a b")]
     home.agent("claude", "mcp", "add-json", "json", json.dumps(
-        {"type": "stdio", "command": "/bin/cat", "args": ["a b"], "env": {"WHERE": "${HOME}/x"}}))
+        {"type": "stdio", "command": words[0], "args": words[1:], "env": {"WHERE": "${HOME}/x"}}))
     return ".claude.json", [(), (".mcp.json",)], {
         "fx": stdio(fixture("fx"), FX_TOKEN=secret("fx-fx-token"), LOG="warn"),
         "web": web(url, Authorization=secret("web-authorization"), **{"X-Team": "blue"}),
         "old": sse(url, **{"X-Api-Key": secret("old-x-api-key")}),
         "local": stdio(fixture("local")), "of-project": stdio(fixture("of-project")),
-        "json": stdio(["/bin/cat", "a b"], WHERE=f"{home.path}/x")}
+        "json": stdio(words, WHERE=f"{home.path}/x")}
 
 
 def codex(home, fixture, url):
@@ -236,6 +238,9 @@ def sse(url, **headers):
     return {"type": "sse", "url": f"{url}/sse", "allow_addresses": ["loopback"], "headers": headers}
 
 
+# What shows the servers of each, which reads its file again.
+LISTS = {name: (program, "mcp", "list") for name, program in (
+    ("claude-code", "claude"), ("codex", "codex"), ("gemini", "gemini"), ("opencode", "opencode"))}
 PROGRAMS = {"claude-code": claude_code, "codex": codex, "gemini": gemini, "opencode": opencode}
 
 
@@ -305,7 +310,27 @@ def imported(name, home, url):
     check((home.path / file).read_bytes() != written, "connect wrote nothing")
     home.colibri("connect", name, "--remove", "--yes")
     check((home.path / file).read_bytes() == written, f"{file} is not as it was")
+
+    # Its servers moved out of it with their secrets, and back: but for those that do not start.
+    _, said = home.run(home.scratch / "colibri-mcp", "import", name, "--replace", "--yes")
+    hidden(said)
+    left = (home.path / file).read_bytes()
+    check(b"colibri-mcp" in left, f"nothing was moved: {said}")
+    check(not any(one.encode() in left for one in (TOKEN, BEARER, KEY)), f"a secret is left in {file}")
+    home.agent(*LISTS[name])
+    home.colibri("connect", name, "--remove", "--yes")
+    given = (home.path / file).read_bytes()
+    is_back = given == written or name == "claude-code" and same_but_for_its_notes(given, written)
+    check(is_back, f"{file} did not come back")
     return len(wanted)
+
+
+def same_but_for_its_notes(given, written):
+    """Claude Code counts in its file how often it was started: then entries come back into what it wrote."""
+    servers = [json.loads(text) for text in (given, written)]
+    one, other = ({"own": file.get("mcpServers"), "projects": {
+        project: facts.get("mcpServers") for project, facts in file["projects"].items()}} for file in servers)
+    return one == other
 
 
 def hidden(said):
