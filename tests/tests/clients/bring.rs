@@ -505,6 +505,7 @@ fn a_container_is_a_command_like_any_other_and_gets_its_secrets_by_name() {
         "a container that docker starts",
         "run -i --rm -e BOX_TOKEN image",
         "BOX_TOKEN [not shown]",
+        "@sha256:... in its name",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -193,6 +193,12 @@ impl InstallPlan {
                 "its command would fetch what it runs each time it is started: give the runner itself as the command"
             );
         }
+        if container_runner(&command).is_some() && !args.iter().any(|arg| arg.contains("@sha256:")) {
+            self.notes.push(
+                "its image is what the tag names whenever it is started: @sha256:... in its name holds it to one"
+                    .to_owned(),
+            );
+        }
         asked.extend(told(&args));
         for (at, (word, shown)) in args.iter().zip(&mut shown).enumerate() {
             match (asked.contains(&at), proposal.is_foreign) {
