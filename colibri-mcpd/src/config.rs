@@ -24,7 +24,7 @@ const MAX_MODEL: usize = 200;
 #[derive(Debug, Parser)]
 #[command(name = "colibri-mcpd", version, max_term_width = 100)]
 pub struct DaemonFlags {
-    /// Serve the user who starts it, from the user's own files: of the registry what the user agreed to, and no writing
+    /// Serve the user who starts it, from the user's own files: of the registry, and of gates, what the user agreed to
     #[arg(long, conflicts_with_all = ["write", "external_call", "socket_group", "syslog"])]
     private: bool,
     /// End after this many seconds without a client; with --private 600 if nothing is said

@@ -30,7 +30,7 @@ use crate::notices::Webhook;
 use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
 use crate::peer::ByteBudget;
-use crate::policy::{ApprovalQueue, DEFAULT_EXPIRY, Gates, UserQuotas};
+use crate::policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
 use crate::registry::secrets::SecretStore;
 use crate::relay::pending_work::Tickets;
 use crate::relay::request_state::RequestStates;
@@ -234,6 +234,7 @@ pub async fn run(
     let SourceFiles {
         clients,
         registry: loaded,
+        gates,
     } = files;
     let limits = *clients.limits();
     let store = Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
@@ -243,7 +244,6 @@ pub async fn run(
     if loaded.needs_helper() {
         prepare_helper(&spawner, config.priv_mode).await;
     }
-    let gates = Gates::new(config.write, config.external_call);
     reload::note_clients(&clients);
     if let Some(fault) = check::socket_group(&config) {
         warn!("{fault}");
@@ -314,7 +314,7 @@ pub async fn run(
     let metrics_listener = bound
         .transpose()
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
-    info!(socket = %config.socket.display(), write = config.write, external_call = config.external_call, "listening");
+    info!(socket = %config.socket.display(), write = gates.is_open(Gate::Write), external_call = config.external_call, "listening");
     let daemon = Daemon::new(
         config,
         sources,
@@ -349,7 +349,7 @@ pub async fn run(
         () = daemon.notice_always() => {}
         () = daemon.chain.results.clone().sweep() => {}
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
-        why = idle::is_over(&daemon.connections, daemon.config.end_idle) => info!(why, "nothing to do any more"),
+        why = idle::is_over(&daemon.connections, || daemon.agents.count(), daemon.config.end_idle) => info!(why, "nothing to do any more"),
     }
     drop((listener, metrics_listener, background, scheduler));
     daemon.end().await;

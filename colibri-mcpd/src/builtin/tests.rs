@@ -65,6 +65,7 @@ fn view(open: bool, mode: CostMode) -> DaemonView {
                 write: open,
                 external_call: open,
             },
+            private: false,
             require_jail: true,
             clients: 1,
             clients_http: 0,

@@ -358,6 +358,13 @@ impl Connections {
         }
     }
 
+    /// Notifies all clients that their list of tools has changed: a gate was opened or closed.
+    pub(crate) fn tell_tools_changed(&self) {
+        for connection in self.all() {
+            connection.tell_changed(Feature::Tool);
+        }
+    }
+
     /// Ends all: further calls are refused, those in flight get a while and are given up then; clients go, and
     /// `servers` end meanwhile.
     pub async fn end<T>(&self, servers: impl Future<Output = T>) -> T {

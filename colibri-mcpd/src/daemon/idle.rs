@@ -11,9 +11,10 @@ use super::connections::Connections;
 /// The interval of the checks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Waits until nobody has been connected for `limit`, or the daemon's program was replaced and nobody waits for an
-/// answer: who comes next starts the new one. Without a limit the daemon is a service, and ends when it is told to.
-pub async fn is_over(connections: &Connections, limit: Option<Duration>) -> &'static str {
+/// Waits until nobody has been connected for `limit` and none of the daemon's agents ran, or until the daemon's program
+/// was replaced, nobody waits for an answer and no agent runs: who comes next starts the new one. `agents` counts those
+/// that run. Without a limit the daemon is a service, and ends when it is told to.
+pub async fn is_over(connections: &Connections, agents: impl Fn() -> usize, limit: Option<Duration>) -> &'static str {
     let Some(limit) = limit else {
         return std::future::pending().await;
     };
@@ -21,13 +22,13 @@ pub async fn is_over(connections: &Connections, limit: Option<Duration>) -> &'st
     let mut since = Instant::now();
     loop {
         sleep(LOOK.min(limit)).await;
-        let load = connections.load();
-        if load.clients > 0 {
+        let (load, agents) = (connections.load(), agents());
+        if load.clients + agents > 0 {
             since = Instant::now();
         } else if since.elapsed() >= limit {
             return "no client";
         }
-        if load.in_flight == 0 && program.as_ref().is_some_and(Program::was_replaced) {
+        if load.in_flight + agents == 0 && program.as_ref().is_some_and(Program::was_replaced) {
             return "its program was replaced";
         }
     }

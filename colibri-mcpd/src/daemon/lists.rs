@@ -7,7 +7,7 @@ use crate::builtin::{self, BuiltinDefinition};
 use crate::catalog::{CatalogTable, Item};
 use crate::ledger::ListedToolCost;
 use crate::peer::Outbox;
-use crate::policy::{ListMode, Rights};
+use crate::policy::{Gate, ListMode, Rights};
 use crate::relay::{COLIBRI, SharedPage};
 use crate::servers::State;
 use bytes::Bytes;
@@ -36,6 +36,8 @@ pub(super) struct ListQuery {
     pub rights: Arc<Rights>,
     /// True if that is listed at all.
     pub external: bool,
+    /// True if our own tools are listed that change something.
+    pub write: bool,
     /// The version that the client speaks.
     pub version: Version,
     /// The beginning of the page.
@@ -50,7 +52,10 @@ impl ListQuery {
         let own = builtin::definitions()
             .iter()
             .filter(|_| self.feature == Feature::Tool && !self.rights.is_narrowed())
-            .filter(|definition| definition.at_door.is_some() || !self.rights.is_agents())
+            .filter(|definition| match self.rights.is_agents() {
+                true => definition.at_door.is_some(),
+                false => self.write || definition.gate != Gate::Write,
+            })
             .filter_map(|definition| Some((definition.name.to_owned(), self.own_definition(definition)?, None)));
         let mut listed: Vec<(String, Bytes, Option<&Arc<Item>>)> = own.collect();
         if self.external {
@@ -143,6 +148,7 @@ struct CachedPage {
     table: Weak<CatalogTable>,
     rights: Weak<Rights>,
     external: bool,
+    write: bool,
     version: Version,
     cursor: Option<ListCursor>,
     standing: Vec<(State, Option<Version>, Option<u64>)>,
@@ -153,7 +159,8 @@ impl CachedPage {
     fn is_for(&self, asked: &ListQuery) -> bool {
         self.table.as_ptr() == Arc::as_ptr(&asked.table)
             && self.rights.as_ptr() == Arc::as_ptr(&asked.rights)
-            && (self.feature, self.external, self.version) == (asked.feature, asked.external, asked.version)
+            && (self.feature, self.external, self.write) == (asked.feature, asked.external, asked.write)
+            && self.version == asked.version
             && self.cursor == asked.cursor
             && self.standing == asked.standing
     }
@@ -195,6 +202,7 @@ impl Lists {
             table: Arc::downgrade(&asked.table),
             rights: Arc::downgrade(&asked.rights),
             external: asked.external,
+            write: asked.write,
             version: asked.version,
             cursor: asked.cursor,
             standing: asked.standing,

@@ -258,7 +258,9 @@ impl Daemon {
     /// # Errors
     /// Where the daemon has no room for it.
     pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&ListCursor>) -> Result<Arc<SharedPage>, Failure> {
-        let external = self.chain.rules.gates.load().is_open(Gate::External);
+        let rules = &self.chain.rules;
+        let gates = **rules.gates.load();
+        let external = gates.is_open(Gate::External);
         let servers = self.host.servers();
         let uid = call.client.caller.uid;
         let viewer = Viewer::User(uid);
@@ -270,8 +272,9 @@ impl Daemon {
             feature,
             uid,
             table: self.host.table(),
-            rights: self.chain.rules.rights(&call.client),
+            rights: rules.rights(&call.client),
             external,
+            write: !gates.hides(&rules.gates_for(&call.client)),
             version: call.version,
             cursor: cursor.cloned(),
             standing: standing.collect(),

@@ -1,4 +1,4 @@
-//! The files that decide what is allowed: registry and client policy. Read together, and never taken for absent where
+//! The files that decide what is allowed: registry and client policy, and what a private daemon's user agreed to. Read together, and never taken for absent where
 //! they should be there: without the one nothing is served, without the other everybody may call everything.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::config::DaemonConfig;
 use crate::policy::file::replace;
-use crate::policy::{Clients, PinError, Pins, TrustMode, UserConsent};
+use crate::policy::{Clients, Gates, PinError, Pins, TrustMode, UserConsent};
 use crate::registry::{self, LoadedRegistry};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
@@ -23,6 +23,8 @@ pub struct SourceFiles {
     pub clients: Clients,
     /// The registry.
     pub registry: LoadedRegistry,
+    /// The gates that are open by flags, and by the consent of a private daemon's user.
+    pub gates: Gates,
 }
 
 /// The facts about both files beyond their contents.
@@ -70,6 +72,7 @@ impl SourceMetadata {
             let alone = config.consent.is_some() && clients.is_absent();
             Ok(if alone { clients.alone() } else { clients })
         });
+        let mut gates = Gates::new(config.write, config.external_call);
         let loaded = LoadedRegistry::read(&config.registry, rules).map_err(anyhow::Error::from);
         let loaded = loaded.and_then(|mut loaded| {
             let flag = "--external-config (COLIBRI_MCP_EXTERNAL_CONFIG)";
@@ -80,6 +83,7 @@ impl SourceMetadata {
             )?;
             if let Some(path) = &config.consent {
                 let consent = UserConsent::read(path)?;
+                gates = Gates::new(consent.opens_write(), config.external_call).by_consent();
                 for (id, server) in &mut loaded.servers {
                     let refusal = || consent.refusal(id, &server.entry.digest);
                     server.refusal = server.refusal.take().or_else(refusal);
@@ -92,7 +96,11 @@ impl SourceMetadata {
             Ok(loaded)
         });
         match (clients, loaded) {
-            (Ok(clients), Ok(registry)) => Ok(SourceFiles { clients, registry }),
+            (Ok(clients), Ok(registry)) => Ok(SourceFiles {
+                clients,
+                registry,
+                gates,
+            }),
             (Err(one), Err(other)) => Err(anyhow!("{one:#}; {other:#}")),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }

@@ -9,7 +9,7 @@ use crate::agents::AgentRoster;
 use crate::catalog::ServerHost;
 use crate::daemon::Daemon;
 use crate::daemon::sources::SourceFiles;
-use crate::policy::Clients;
+use crate::policy::{Clients, Gate};
 use crate::registry::LoadedRegistry;
 use crate::servers::{State, Viewer};
 use colibri_trail::TrailEvent;
@@ -54,7 +54,11 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
     let result = match daemon.sources.read(&daemon.config) {
         Ok(files) => {
             daemon.sources.remember(&daemon.config, &files);
-            let SourceFiles { clients, registry } = files;
+            let SourceFiles {
+                clients,
+                registry,
+                gates,
+            } = files;
             note_clients(&clients);
             let limits_wait = *clients.limits() != daemon.limits_in_force;
             if limits_wait {
@@ -65,6 +69,10 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
             }
             let before = daemon.chain.rules.clients.swap(Arc::new(clients));
             daemon.connections.tell_list_modes(&before);
+            if *daemon.chain.rules.gates.swap(Arc::new(gates)) != gates {
+                info!(write = gates.is_open(Gate::Write), "the write gate was changed");
+                daemon.connections.tell_tools_changed();
+            }
             apply(&daemon.host, &daemon.agents, &registry);
             daemon.summaries.try_again();
             info!(

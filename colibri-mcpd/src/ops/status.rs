@@ -62,6 +62,7 @@ impl CallerFacts {
                     write: gates.write == GateState::Open,
                     external_call: gates.external_call == GateState::Open,
                 },
+                private: config.consent.is_some(),
                 require_jail: config.require_jail,
                 clients: count.connections as u64,
                 clients_http: count.http as u64,

@@ -1,5 +1,5 @@
 //! `consent.json`: the entries of the registry that the one user of a private daemon agreed to, each by the SHA-256 of
-//! its bytes. An entry that was changed since is another one.
+//! its bytes, and the gates that the user opened. An entry that was changed since is another one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +12,7 @@ use super::file::{self, FileError};
 #[derive(Debug, Default)]
 pub struct UserConsent {
     digests: BTreeMap<String, String>,
+    write: bool,
 }
 
 impl UserConsent {
@@ -25,12 +26,24 @@ impl UserConsent {
         };
         let name = path.to_string_lossy();
         let document = Document::parse(&found.content, &name)?;
-        let root = document.root().object(&["servers"])?;
+        let root = document.root().object(&["servers", "gates"])?;
+        let mut write = false;
+        for gate in root.read("gates", ValueCursor::array)?.unwrap_or_default() {
+            match gate.string()? {
+                "write" => write = true,
+                _ => return Err(gate.error("must be write").into()),
+            }
+        }
         let mut digests = BTreeMap::new();
         for member in root.read("servers", ValueCursor::members)?.unwrap_or_default() {
             digests.insert(member.key.to_owned(), member.value.string()?.to_owned());
         }
-        Ok(UserConsent { digests })
+        Ok(UserConsent { digests, write })
+    }
+
+    /// True if the user opened the write gate: tasks and agents.
+    pub fn opens_write(&self) -> bool {
+        self.write
     }
 
     /// The reason for which an entry with this digest is not served; `None`: the user agreed to it.
@@ -65,7 +78,22 @@ mod tests {
         assert_eq!(consent.refusal("git", "00"), None);
         assert!(consent.refusal("git", "01").unwrap().contains("was changed"));
         assert!(consent.refusal("other", "00").unwrap().contains("have not agreed"));
-        for bad in [r#"{"servers":{"git":1}}"#, r#"{"server":{}}"#, "[]"] {
+        for (text, opens) in [
+            (r#"{"gates":["write"]}"#, true),
+            (r#"{"gates":[],"servers":{}}"#, false),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(UserConsent::read(&path).unwrap().opens_write(), opens, "{text}");
+        }
+        assert!(!consent.opens_write() && !none.opens_write());
+        for bad in [
+            r#"{"servers":{"git":1}}"#,
+            r#"{"server":{}}"#,
+            "[]",
+            r#"{"gates":"write"}"#,
+            r#"{"gates":["external-call"]}"#,
+            r#"{"gates":[true]}"#,
+        ] {
             std::fs::write(&path, bad).unwrap();
             assert!(UserConsent::read(&path).is_err(), "{bad}");
         }

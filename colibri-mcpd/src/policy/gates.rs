@@ -69,6 +69,8 @@ pub enum GateState {
     Open,
     /// The daemon was started without it.
     Closed,
+    /// The one user of a private daemon has not opened it.
+    NotAgreed,
     /// Open, but this connection was narrowed by its own hello (`colibri-mcp --read-only`).
     Narrowed,
     /// Open, but policy keeps it closed for this user: the file and rule that do.
@@ -110,6 +112,13 @@ impl CallerGates {
                 format!("gate:{name}"),
                 format!("start colibri-mcpd with {flag} or {variable}"),
             ),
+            GateState::NotAgreed => (
+                format!(
+                    "the {name} gate of this daemon is closed: tasks and agents are off until its user turns them on"
+                ),
+                format!("gate:{name}"),
+                "have the user run colibri-mcp tasks enable, at a terminal".to_owned(),
+            ),
             GateState::Narrowed => (
                 format!("the {name} gate is closed for this connection, by its own colibri-mcp --read-only"),
                 format!("narrow:{name}"),
@@ -129,6 +138,7 @@ impl CallerGates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gates {
     open: u8,
+    by_consent: bool,
 }
 
 impl Gates {
@@ -136,7 +146,29 @@ impl Gates {
     pub fn new(write: bool, external: bool) -> Gates {
         Gates {
             open: (u8::from(write) * Gate::Write.bit()) | (u8::from(external) * Gate::External.bit()),
+            by_consent: false,
         }
+    }
+
+    /// The same of a private daemon, whose one user opens them.
+    pub fn by_consent(self) -> Gates {
+        Gates {
+            by_consent: true,
+            ..self
+        }
+    }
+
+    /// The state of a gate that is not open.
+    pub fn closed(self) -> GateState {
+        match self.by_consent {
+            true => GateState::NotAgreed,
+            false => GateState::Closed,
+        }
+    }
+
+    /// True if lists leave out tools of our own that a client with these gates cannot call.
+    pub fn hides(self, caller: &CallerGates) -> bool {
+        self.by_consent && caller.write != GateState::Open
     }
 
     /// True if a gate is open.
@@ -148,6 +180,7 @@ impl Gates {
     pub fn without(self, closed: u8) -> Gates {
         Gates {
             open: self.open & !closed,
+            ..self
         }
     }
 }
@@ -170,6 +203,11 @@ mod tests {
             (
                 GateState::Closed,
                 "start colibri-mcpd with --write or COLIBRI_MCP_WRITE=1",
+                "gate:write",
+            ),
+            (
+                GateState::NotAgreed,
+                "have the user run colibri-mcp tasks enable, at a terminal",
                 "gate:write",
             ),
             (

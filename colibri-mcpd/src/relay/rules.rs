@@ -30,7 +30,7 @@ impl CallRules {
         let daemon = **self.gates.load();
         let narrowed = client.narrowed(daemon);
         let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate), rights.closes(gate)) {
-            (false, ..) => GateState::Closed,
+            (false, ..) => daemon.closed(),
             (true, false, _) => GateState::Narrowed,
             (true, true, Some(rule)) => GateState::Refused { rule },
             (true, true, None) => GateState::Open,

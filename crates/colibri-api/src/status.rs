@@ -41,6 +41,9 @@ pub struct DaemonFacts {
     pub socket: String,
     /// The gates as they are for the caller.
     pub gates: OpenGates,
+    /// True if it is one user's own: that user opens its write gate, by `colibri-mcp tasks enable`.
+    #[serde(default)]
+    pub private: bool,
     /// True if only jailed servers are started.
     pub require_jail: bool,
     /// Connected clients.

@@ -3,6 +3,7 @@
 mod bridge;
 mod commands;
 mod connection;
+mod consent;
 mod failure;
 mod install;
 mod integration;
@@ -184,7 +185,10 @@ fn warnings(daemon: &DaemonFacts, wanted: &OpenGates, registry: Option<&Path>) -
         |what, how| format!("the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}");
     let mut warnings = Vec::new();
     if wanted.write && !daemon.gates.write {
-        warnings.push(closed("write", "--write (COLIBRI_MCP_WRITE=1)"));
+        warnings.push(match daemon.private {
+            true => "the write gate of your own daemon is closed: colibri-mcp tasks enable opens it".to_owned(),
+            false => closed("write", "--write (COLIBRI_MCP_WRITE=1)"),
+        });
     }
     if wanted.external_call && !daemon.gates.external_call {
         warnings.push(closed("external-call", "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)"));
@@ -309,6 +313,15 @@ mod tests {
             "{said_of_another}"
         );
         assert_eq!(said(Some(Path::new("/etc/one.json"))).lines().count(), 1);
+        let own = DaemonFacts {
+            private: true,
+            ..daemon.clone()
+        };
+        let said = warnings(&own, &wanted, None).join("\n");
+        assert!(
+            said.contains("colibri-mcp tasks enable") && !said.contains("--write"),
+            "{said}"
+        );
         assert!(Cli::try_parse_from(["colibri-mcp", "--external-config", "/x"]).is_ok());
     }
 }

@@ -86,7 +86,7 @@ fn own_program() -> anyhow::Result<PathBuf> {
 
 fn start_at(own: &Private, home: &Path) -> anyhow::Result<()> {
     let bridges = home.join(".chibi/mcp-bridge.toml");
-    if !own.registry.exists() && !bridges.exists() {
+    if !own.registry.exists() && !own.consent.exists() && !bridges.exists() {
         bail!(
             "colibri-mcpd is not running, and you have no servers yet that it would be started for: colibri-mcp add \
              makes {}",

@@ -1,13 +1,14 @@
 //! The private daemon: started by who needs it first, for what its user agreed to, and gone when nobody does any more.
 
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use colibri_registry::sha256_hex;
-use colibri_tests::{Bridge, Place, copy_program, is_alive, program, wait_for};
+use colibri_tests::{Bridge, Era, Place, copy_program, is_alive, program, wait_for};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -131,6 +132,17 @@ impl Home {
             .unwrap_or_else(PoisonError::into_inner)
             .extend(daemon_of(&ran.stderr));
         ran
+    }
+
+    /// Runs a command at a terminal, at which this was typed.
+    fn at_terminal(&self, args: &[&str], typed: &str) -> Ran {
+        let terminal = openpty(None, None).unwrap();
+        fs::File::from(terminal.master.try_clone().unwrap())
+            .write_all(typed.as_bytes())
+            .unwrap();
+        let mut command = self.command(args);
+        command.stdin(Stdio::from(terminal.slave));
+        self.ran(command)
     }
 
     /// Runs a command that is to succeed; what it printed.
@@ -551,13 +563,96 @@ fn the_one_user_approves_at_a_terminal_only() {
         let ran = home.run(&["approvals", "approve", &id]);
         assert_eq!(ran.status, Some(77), "{ran:?}");
         assert!(ran.stderr.contains("at a terminal"), "{ran:?}");
-        let terminal = openpty(None, None).unwrap();
-        let mut command = home.command(&["approvals", "approve", &id]);
-        command.stdin(Stdio::from(terminal.slave.try_clone().unwrap()));
-        let ran = home.ran(command);
+        let ran = home.at_terminal(&["approvals", "approve", &id], "");
         assert_eq!(ran.status, Some(0), "{ran:?}");
         let ran = call.join().unwrap();
         assert_eq!(ran.status, Some(0), "{ran:?}");
         assert!(ran.stdout.contains("hello"), "{ran:?}");
     });
+}
+
+#[test]
+fn tasks_and_agents_are_on_after_one_question_at_a_terminal() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let mut bridge = Bridge::start(home.command(&[]));
+    bridge.era = Era::Legacy;
+    bridge.initialize("2025-11-25");
+    let writes = |tools: Vec<String>| tools.iter().any(|tool| tool == "colibri_create_task");
+    let tools = bridge.tools();
+    assert!(tools.contains(&"a__echo".to_owned()) && tools.contains(&"colibri_get_task".to_owned()));
+    assert!(!writes(tools), "what cannot be called is not listed");
+    // A model that calls it all the same is told what its user can do.
+    let refused = bridge.call("colibri_create_task", json!({ "title": "x" }));
+    assert!(refused.to_string().contains("GATE_CLOSED"), "{refused}");
+    assert!(
+        refused.to_string().contains("colibri-mcp tasks enable") && !refused.to_string().contains("--write"),
+        "{refused}"
+    );
+    let status = home.good(&["status"]);
+    assert!(status.contains("colibri-mcp tasks enable"), "{status}");
+
+    let off = home.run(&["tasks", "enable"]);
+    assert_eq!(off.status, Some(77), "{off:?}");
+    assert!(off.stderr.contains("at a terminal"), "{off:?}");
+    let off = home.at_terminal(&["tasks", "enable"], "n\n");
+    assert_eq!(off.status, Some(1), "{off:?}");
+    assert!(off.stdout.contains("every program that uses it"), "{off:?}");
+    assert_eq!(home.run(&["tasks", "create", "Not yet"]).status, Some(65));
+
+    // Who is about to need it is asked there and then.
+    let on = home.at_terminal(&["tasks", "create", "Tidy up"], "y\n");
+    assert_eq!(on.status, Some(0), "{on:?}");
+    assert!(on.stdout.contains("Created task 1"), "{on:?}");
+    let consent = home.path(".local/state/colibri/consent.json");
+    assert_eq!(consent.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    bridge.notification("notifications/tools/list_changed");
+    assert!(writes(bridge.tools()));
+    bridge.call("colibri_create_task", json!({ "title": "By a model" }));
+    let status = home.good(&["status"]);
+    assert!(status.contains("colibri-mcp tasks disable"), "{status}");
+    let facts: Value = serde_json::from_str(&home.good(&["status", "--json"])).unwrap();
+    assert_eq!(facts["status"]["gates"]["write"], true, "{facts}");
+
+    // It stays with what is agreed to afterwards, and with the last entry gone.
+    home.good(&["server", "disable", "a", "--yes"]);
+    home.good(&["remove", "a", "--yes"]);
+    home.good(&["tasks", "create", "Without servers"]);
+    home.good(&["tasks", "disable"]);
+    assert!(!writes(bridge.tools()));
+    assert_eq!(home.run(&["tasks", "create", "Too late"]).status, Some(65));
+    assert!(home.good(&["tasks"]).contains("By a model"));
+    assert!(!consent.exists());
+}
+
+#[test]
+fn no_file_that_others_wrote_opens_the_write_gate() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    home.good(&["call", "a", "echo"]);
+    let consent = home.path(".local/state/colibri/consent.json");
+    let digest = sha256_hex(entry.as_bytes());
+    for (text, mode, why) in [
+        (json!({ "servers": { "a": digest }, "gates": ["write"] }), 0o622, "0622"),
+        (
+            json!({ "servers": { "a": digest }, "gates": ["all"] }),
+            0o600,
+            "must be write",
+        ),
+        (json!({ "servers": { "a": digest }, "write": true }), 0o600, "write"),
+    ] {
+        fs::write(&consent, text.to_string()).unwrap();
+        fs::set_permissions(&consent, Permissions::from_mode(mode)).unwrap();
+        let ran = home.run(&["reload"]);
+        assert!(ran.status != Some(0) && ran.stderr.contains(why), "{ran:?}");
+        assert_eq!(home.run(&["tasks", "create", "x"]).status, Some(65));
+    }
+    // Nor does a variable of whoever starts the daemon.
+    let mut command = home.command(&["tasks", "create", "x"]);
+    command.env("COLIBRI_MCP_WRITE", "1");
+    assert_eq!(home.ran(command).status, Some(65));
 }

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use super::agent_event::describe_event;
 use super::context::CommandContext;
 use super::signals::on_signals;
+use super::write_gate;
 use crate::connection::{DaemonConnection, RequestError, read};
 use crate::failure::CommandError;
 use crate::terminal::{self, Style, TextTable, clock, duration, since, user};
@@ -77,7 +78,10 @@ pub(crate) struct AgentLogArguments {
 /// Runs the command.
 pub(crate) fn run(command: &AgentCommand, context: &CommandContext) -> Result<ExitCode, CommandError> {
     match command {
-        AgentCommand::Run(arguments) => start(arguments, context),
+        AgentCommand::Run(arguments) => {
+            write_gate::ensure_open(context)?;
+            start(arguments, context)
+        }
         AgentCommand::List => {
             let (agents, raw): (AgentsResponse, _) = context.ask("colibri/agents", &json!({}))?;
             context.print(&raw, || list(&agents))?;

@@ -29,6 +29,7 @@ pub(crate) mod tool_list;
 pub(crate) mod tools;
 pub(crate) mod trail;
 pub(crate) mod watch;
+pub(crate) mod write_gate;
 
 use std::process::ExitCode;
 

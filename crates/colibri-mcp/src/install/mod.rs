@@ -21,5 +21,6 @@ pub(crate) use plan::{InstallOptions, InstallPlan, plan};
 pub(crate) use scope::InstallScope;
 pub(crate) use shown::{show, show_entry};
 pub(crate) use write::{
-    RegistryFile, WriteOutcome, agree_to, already, belongings, forget, registered, reload, remove, rewrite, write,
+    ChangeReport, RegistryFile, WriteOutcome, agree_to, already, belongings, forget, registered, reload, remove,
+    rewrite, write,
 };

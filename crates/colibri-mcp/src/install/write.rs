@@ -16,6 +16,7 @@ use super::plan::{InstallPlan, Installs};
 use super::scope::InstallScope;
 use crate::commands::context::CommandContext;
 use crate::connection::DaemonConnection;
+use crate::consent::ConsentFile;
 use crate::failure::CommandError;
 use crate::interrupt;
 use crate::owned_file::OwnedFile;
@@ -24,8 +25,9 @@ use colibri_mcp::edit::FileFormat;
 use colibri_mcp::importers::Archive;
 use colibri_text::visible;
 
-/// The keys below which a registry has its servers.
-const LISTS: [&str; 2] = ["servers", "mcpServers"];
+/// The keys below which a registry has its servers, and its agents.
+const LISTS: [&str; 3] = ["servers", "mcpServers", AGENTS];
+pub(crate) const AGENTS: &str = "agents";
 /// A registry without any.
 const EMPTY: &str = "{}\n";
 
@@ -349,30 +351,18 @@ pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), Command
         return Ok(());
     };
     let registry = read(scope, OwnedFile::read(&scope.registry)?.text())?;
-    let known = OwnedFile::read(path)?;
-    let known: Value = serde_json::from_str(known.text()).unwrap_or_default();
-    let mut servers = BTreeMap::new();
-    for (id, digest) in known.get("servers").and_then(Value::as_object).into_iter().flatten() {
-        if registry.servers.contains_key(id) {
-            servers.insert(id.as_str(), digest.as_str().unwrap_or_default());
-        }
-    }
+    let mut consent = ConsentFile::parse(OwnedFile::read(path)?.text()).unwrap_or_default();
+    let digest = |id: &str| {
+        let server = registry.servers.get(id).map(|entry| &entry.digest);
+        server.or(registry.agents.get(id).map(|entry| &entry.digest))
+    };
+    consent.servers.retain(|id, _| digest(id).is_some());
     for id in ids {
-        if let Some(entry) = registry.servers.get(*id) {
-            servers.insert(id, &entry.digest);
+        if let Some(digest) = digest(id) {
+            consent.servers.insert((*id).to_owned(), digest.clone());
         }
     }
-    if servers.is_empty() {
-        return gone(path);
-    }
-    let text = format!("{:#}\n", json!({ "servers": servers }));
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(failed(directory))?;
-    replace(path, &text, |_| Ok(()))
+    consent.write(path).map_err(failed(path))
 }
 
 /// Takes a server's entry out, if it has one. What was kept of the registry.

@@ -1,16 +1,15 @@
 //! The facts that must hold for a daemon of the user's own, where no service is installed.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::Context as _;
 use nix::unistd::geteuid;
-use serde::Deserialize;
 
 use super::entries::read_registry;
 use super::fact::{Amiss, CheckOutcome, DoctorCheck, ExaminedHost, Sight};
 use super::machine::{SANDBOX, SYSTEM};
 use super::service::{ROOM, daemon_answers, state_directory};
+use crate::consent::ConsentFile;
 use crate::private;
 use colibri_text::counted;
 
@@ -117,16 +116,10 @@ fn programs(host: &ExaminedHost) -> CheckOutcome {
     })
 }
 
-/// The file of agreements, as the client writes it.
-#[derive(Default, Deserialize)]
-struct ConsentFile {
-    servers: BTreeMap<String, String>,
-}
-
 fn agreed(host: &ExaminedHost) -> CheckOutcome {
     let path = &host.own()?.consent;
-    let consent: ConsentFile = match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?,
+    let consent = match std::fs::read_to_string(path) {
+        Ok(text) => ConsentFile::parse(&text).with_context(|| path.display().to_string())?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => ConsentFile::default(),
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };

@@ -91,7 +91,15 @@ fn show(status: &Status) -> String {
         counted(daemon.http_sessions, "session"),
     );
     table.row(&[("clients", Style::Plain), (&clients, Style::Plain)]);
-    table.row(&[("write gate", Style::Plain), gate(daemon.gates.write)]);
+    let write = match (daemon.private, daemon.gates.write) {
+        (false, open) => gate(open),
+        (true, true) => ("open, as you agreed; colibri-mcp tasks disable closes it", Style::Good),
+        (true, false) => (
+            "closed: no tasks and agents before colibri-mcp tasks enable",
+            Style::Plain,
+        ),
+    };
+    table.row(&[("write gate", Style::Plain), write]);
     table.row(&[("external-call gate", Style::Plain), gate(daemon.gates.external_call)]);
     let jail = if daemon.require_jail {
         "required"

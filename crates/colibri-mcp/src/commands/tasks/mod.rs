@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use self::shown::{line, note, origin, put, text_of};
 use super::context::CommandContext;
+use super::write_gate;
 use crate::failure::CommandError;
 use crate::terminal::{Style, TextTable};
 use colibri_api::{CreatedTask, NextTask, OneTask, TaskStatus, Tasks};
@@ -107,6 +108,21 @@ enum TaskOrder {
     Schedule(schedule::CreateScheduleArguments),
     /// Shows your schedules, or deletes one; operators see all
     Schedules(schedule::ListSchedulesArguments),
+    /// Turns tasks and agents on for your own daemon, after a question at a terminal
+    Enable,
+    /// Turns tasks and agents off for your own daemon
+    Disable,
+}
+
+impl TaskOrder {
+    /// True if the write gate has to be open for it.
+    fn changes_board(&self) -> bool {
+        match self {
+            TaskOrder::List(_) | TaskOrder::Show(_) | TaskOrder::Enable | TaskOrder::Disable => false,
+            TaskOrder::Schedules(which) => which.deletes(),
+            _ => true,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -155,6 +171,9 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
     let Some(order) = &arguments.order else {
         return list(&arguments.list, context);
     };
+    if order.changes_board() {
+        write_gate::ensure_open(context)?;
+    }
     let one = |tool, given: &Value| context.show::<OneTask>(tool, given, show_one);
     match order {
         TaskOrder::List(which) => list(which, context),
@@ -214,6 +233,8 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
         }
         TaskOrder::Schedule(create) => schedule::create(create, context),
         TaskOrder::Schedules(which) => schedule::list(which, context),
+        TaskOrder::Enable => write_gate::enable(context),
+        TaskOrder::Disable => write_gate::disable(context),
     }
 }
 

@@ -82,6 +82,13 @@ pub(super) fn create(create: &CreateScheduleArguments, context: &CommandContext)
     context.show("colibri_schedule_task", &given, show)
 }
 
+impl ListSchedulesArguments {
+    /// True if one is deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.delete.is_some()
+    }
+}
+
 /// Lists them, or deletes one.
 pub(super) fn list(which: &ListSchedulesArguments, context: &CommandContext) -> Result<(), CommandError> {
     let given = match which.delete {

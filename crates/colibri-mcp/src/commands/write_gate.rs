@@ -1,0 +1,118 @@
+//! The write gate of the user's own daemon: tasks and agents, turned on after one question at a terminal. The answer is
+//! kept in `consent.json`, which the daemon reads and no client can have it write.
+
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+
+use serde_json::json;
+
+use super::context::CommandContext;
+use crate::consent::ConsentFile;
+use crate::failure::CommandError;
+use crate::install::{self, InstallScope};
+use crate::owned_file::{OwnedFile, agree};
+
+/// What it means that they are on.
+const MEANING: &str = "\
+Tasks and agents are off for your own daemon. When they are on, every program that uses it (your editors, their models)
+can create, take and end tasks and set your cost mode, and you can run the agents of your registry.
+colibri-mcp tasks disable turns them off again.";
+
+/// Asks a person at a terminal whether tasks and agents are turned on, where the command is about to need that and the
+/// person's own daemon has them off. Elsewhere the daemon itself answers.
+///
+/// # Errors
+/// The person says no, or the answer cannot be kept.
+pub(crate) fn ensure_open(context: &CommandContext) -> Result<(), CommandError> {
+    if !context.place.private || context.read_only || !io::stdin().is_terminal() {
+        return Ok(());
+    }
+    let scope = InstallScope::find(false)?;
+    let Some(path) = &scope.consent else { return Ok(()) };
+    match read(path)?.opens_write() {
+        true => Ok(()),
+        false => open(&scope, path, context).map(drop),
+    }
+}
+
+/// Turns tasks and agents on, after a question.
+///
+/// # Errors
+/// There is no terminal, the person says no, or the daemon is not the user's own.
+pub(crate) fn enable(context: &CommandContext) -> Result<(), CommandError> {
+    let (scope, path) = own(context)?;
+    if !io::stdin().is_terminal() {
+        return Err(CommandError::Refused(
+            "tasks and agents are turned on by a person at a terminal, so that no program does it by mistake: say it there"
+                .to_owned(),
+        ));
+    }
+    let told = match read(&path)?.opens_write() {
+        true => install::reload(&context.place.socket),
+        false => open(&scope, &path, context)?,
+    };
+    told.answer(
+        context,
+        &scope,
+        ("Tasks and agents are on.".to_owned(), json!({ "write": true })),
+        None,
+    )
+}
+
+/// Turns tasks and agents off. Agents that run go on to their end.
+///
+/// # Errors
+/// It cannot be written, or the daemon is not the user's own.
+pub(crate) fn disable(context: &CommandContext) -> Result<(), CommandError> {
+    let (scope, path) = own(context)?;
+    set(&scope, &path, false)?;
+    let told = install::reload(&context.place.socket);
+    told.answer(
+        context,
+        &scope,
+        ("Tasks and agents are off.".to_owned(), json!({ "write": false })),
+        None,
+    )
+}
+
+/// Asks, and opens the gate; what a daemon that runs says to it.
+fn open(scope: &InstallScope, path: &Path, context: &CommandContext) -> Result<install::ChangeReport, CommandError> {
+    context.tell(MEANING)?;
+    agree("Turn tasks and agents on?", false)?;
+    set(scope, path, true)?;
+    Ok(install::reload(&context.place.socket))
+}
+
+fn set(scope: &InstallScope, path: &Path, open: bool) -> Result<(), CommandError> {
+    let _alone = scope.lock()?;
+    let mut consent = read(path)?;
+    consent.set_write(open);
+    consent.write(path).map_err(|source| CommandError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn read(path: &Path) -> Result<ConsentFile, CommandError> {
+    ConsentFile::parse(OwnedFile::read(path)?.text()).map_err(|error| {
+        CommandError::Data(format!(
+            "{}: {error}; take the file away, then agree to your servers again: colibri-mcp server enable NAME",
+            path.display()
+        ))
+    })
+}
+
+/// The user's own scope, and the file of consent in it.
+fn own(context: &CommandContext) -> Result<(InstallScope, std::path::PathBuf), CommandError> {
+    if !context.place.private {
+        return Err(CommandError::Refused(format!(
+            "the daemon of {} is not your own: its operator opens its write gate, by colibri-mcpd --write \
+             (COLIBRI_MCP_WRITE=1; on FreeBSD sysrc colibri_mcp_write=YES)",
+            context.place.socket.display()
+        )));
+    }
+    let scope = InstallScope::find(false)?;
+    let path = scope.consent.clone();
+    let path = path.ok_or_else(|| CommandError::Machine("there is no file of consent".to_owned()))?;
+    Ok((scope, path))
+}
