@@ -136,12 +136,9 @@ impl Home {
 
     /// Runs a command at a terminal, at which this was typed.
     fn at_terminal(&self, args: &[&str], typed: &str) -> Ran {
-        let terminal = openpty(None, None).unwrap();
-        fs::File::from(terminal.master.try_clone().unwrap())
-            .write_all(typed.as_bytes())
-            .unwrap();
         let mut command = self.command(args);
-        command.stdin(Stdio::from(terminal.slave));
+        let (_master, terminal) = terminal(typed);
+        command.stdin(terminal);
         self.ran(command)
     }
 
@@ -165,6 +162,14 @@ impl Home {
         self.daemons.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
         pid
     }
+}
+
+/// A terminal at which this was typed, for as long as its other end is kept.
+fn terminal(typed: &str) -> (fs::File, Stdio) {
+    let terminal = openpty(None, None).unwrap();
+    let mut master = fs::File::from(terminal.master);
+    master.write_all(typed.as_bytes()).unwrap();
+    (master, Stdio::from(terminal.slave))
 }
 
 /// The process id of the daemon that was started.
@@ -655,4 +660,111 @@ fn no_file_that_others_wrote_opens_the_write_gate() {
     let mut command = home.command(&["tasks", "create", "x"]);
     command.env("COLIBRI_MCP_WRITE", "1");
     assert_eq!(home.ran(command).status, Some(65));
+}
+
+#[test]
+fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let add = |more: &[&str], key: Option<&str>, typed: Option<&str>| {
+        let args = [&["agent", "add", "claude"][..], more].concat();
+        let mut command = home.command(&args);
+        let path = format!("{}:/usr/bin:/bin", home.path("bin").display());
+        command
+            .env("PATH", path)
+            .envs(key.map(|key| ("ANTHROPIC_API_KEY", key)));
+        let master = typed.map(terminal).map(|(master, terminal)| {
+            command.stdin(terminal);
+            master
+        });
+        let ran = home.ran(command);
+        drop(master);
+        ran
+    };
+    let ran = add(&["--yes"], Some("sk-1"), None);
+    assert_eq!(ran.status, Some(65), "{ran:?}");
+    assert!(
+        ran.stderr.contains("npm install -g @anthropic-ai/claude-code"),
+        "{ran:?}"
+    );
+    // It works on its task through its own socket, whose place it is told by the forwarder.
+    let script = format!(
+        "#!/bin/sh\nset -eu\nprintf '%s\\n' \"$@\" >{0}/words\nenv >{0}/variables\npwd >{0}/directory\n\
+         id=$({1} tasks next --json | sed 's/.*\"id\"://; s/[^0-9].*//')\n\
+         {1} tasks finish $id 1 \"a result\" >/dev/null\necho '{{\"type\":\"result\",\"subtype\":\"success\",\"result\":\"x\"}}'\n",
+        home.directory.path().display(),
+        program("colibri-mcp").display()
+    );
+    home.own_file("bin/claude", &script);
+    fs::set_permissions(home.path("bin/claude"), Permissions::from_mode(0o700)).unwrap();
+    let secret = home.path(".config/colibri/daemon-secrets/anthropic");
+    let place = home.path(".local/share/colibri/agents/claude");
+    for (more, key, why) in [
+        (&["--yes"][..], None, "ANTHROPIC_API_KEY"),
+        (&["--yes"], Some("two words"), "no key has"),
+        (&["--yes", "--server", "b"], Some("sk-1"), "no such server"),
+        (
+            &["--yes", "--program", "external-mcp.json"],
+            Some("sk-1"),
+            "is no program",
+        ),
+        (&[], Some("sk-1"), "--yes writes without asking"),
+    ] {
+        let ran = add(more, key, None);
+        assert!(ran.status != Some(0) && ran.stderr.contains(why), "{ran:?}");
+    }
+    let ran = add(&[], Some("sk-1"), Some("n\n"));
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(!secret.exists() && !place.exists());
+
+    let ran = add(&[], Some("sk-1"), Some("y\n"));
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    for part in [
+        "every program that uses it",
+        "by nothing of Colibri's",
+        "never for the agent",
+        "Added agent claude",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
+    assert!(!ran.stdout.contains("sk-1"), "{ran:?}");
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "sk-1");
+    assert_eq!(secret.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let ran = add(&["--yes"], Some("sk-1"), None);
+    assert!(ran.stderr.contains("colibri-mcp remove claude"), "{ran:?}");
+    let ran = home.run(&["agent", "run", "claude", "Do it.", "--follow"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let seen = |name: &str| fs::read_to_string(home.path(name)).unwrap();
+    assert!(
+        seen("words").contains("/doors/") && !seen("words").contains('@'),
+        "{}",
+        seen("words")
+    );
+    assert_eq!(
+        Path::new(seen("directory").trim_end()),
+        place.join("work").canonicalize().unwrap()
+    );
+    assert!(!seen("variables").contains("sk-1") && seen("variables").contains("ANTHROPIC_BASE_URL=http://127.0.0.1:"));
+
+    // An entry that was edited is not run before it was agreed to as it stands.
+    let registry = home.path(".config/colibri/external-mcp.json");
+    let text = fs::read_to_string(&registry)
+        .unwrap()
+        .replace("\"minutes\": 60", "\"minutes\": 6");
+    fs::write(&registry, text).unwrap();
+    home.good(&["reload"]);
+    let ran = home.run(&["agent", "run", "claude", "Do it."]);
+    assert!(ran.stderr.contains("colibri-mcp server enable claude"), "{ran:?}");
+    let enabled = home.good(&["server", "enable", "claude", "--yes"]);
+    assert!(enabled.contains("Enabled claude."), "{enabled}");
+    home.good(&["agent", "run", "claude", "Do it.", "--follow"]);
+    let removed = home.good(&["remove", "claude", "--yes"]);
+    assert!(
+        removed.contains(place.to_str().unwrap()) && removed.contains(secret.to_str().unwrap()),
+        "{removed}"
+    );
+    assert!(!secret.exists() && !place.exists());
+    home.good(&["call", "a", "echo"]);
 }

@@ -16,6 +16,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::agent_event::describe_event;
+use super::agent_setup;
 use super::context::CommandContext;
 use super::signals::on_signals;
 use super::write_gate;
@@ -32,6 +33,8 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// The action.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum AgentCommand {
+    /// Sets an agent up on your own machine, and asks for the key of its model
+    Add(agent_setup::AddAgentArguments),
     /// Starts an instance of an agent, for you
     Run(RunArguments),
     /// Shows the agents that you may run, and their instances
@@ -78,6 +81,7 @@ pub(crate) struct AgentLogArguments {
 /// Runs the command.
 pub(crate) fn run(command: &AgentCommand, context: &CommandContext) -> Result<ExitCode, CommandError> {
     match command {
+        AgentCommand::Add(arguments) => agent_setup::run(arguments, context),
         AgentCommand::Run(arguments) => {
             write_gate::ensure_open(context)?;
             start(arguments, context)

@@ -1,8 +1,9 @@
 //! `colibri-mcp door -- COMMAND`: the forwarder in an agent's jail. It listens on loopback and passes bytes to the socket
-//! of the model relay; what may pass is decided there.
+//! of the model relay; what may pass is decided there. Outside of a jail, where neither its port nor the agent socket is
+//! known beforehand, the command's words name them.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::future::pending;
 use std::io::{self, Read as _, Write as _, copy};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,10 +25,13 @@ use crate::failure::CommandError;
 
 /// The most connections at a time.
 const MAX_CONNECTIONS: usize = 64;
-/// The path of the relay's socket in a jail.
-const SOCKET: &str = "/var/run/colibri/model.sock";
-/// Its name beside the agent socket's.
+/// The path of the agent socket in a jail.
+const SOCKET: &str = "/var/run/colibri/colibri.sock";
+/// The name of the relay's socket beside it.
 const NAME: &str = "model.sock";
+/// The names for the address and for the agent socket in a command's words and variables.
+const ADDRESS: &str = "@ADDRESS@";
+const AGENT_SOCKET: &str = "@SOCKET@";
 /// The variables that name a program's model, and the path that it expects there.
 const TOLD: [(&str, &str); 3] = [
     ("ANTHROPIC_BASE_URL", ""),
@@ -57,7 +61,8 @@ pub(crate) struct DoorArguments {
     /// The address to listen on: an address of loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8377")]
     listen: SocketAddr,
-    /// The program that talks to a model, and its arguments
+    /// The program that talks to a model, and its arguments; `@ADDRESS@` and `@SOCKET@` in them, and in the environment,
+    /// stand for the address and the agent socket
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -77,8 +82,18 @@ pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
     let [program, rest @ ..] = &arguments.command[..] else {
         return Err(CommandError::Usage("the command is missing".to_owned()));
     };
+    let names = [
+        (ADDRESS, address.to_string()),
+        (AGENT_SOCKET, agent_socket().display().to_string()),
+    ];
     let mut command = Command::new(program);
-    command.args(rest);
+    command.args(rest.iter().map(|word| filled(word, &names)));
+    for (name, value) in env::vars_os() {
+        let filled = filled(&value, &names);
+        if filled != value {
+            command.env(name, filled);
+        }
+    }
     for (name, path) in TOLD.iter().filter(|(name, _)| env::var_os(name).is_none()) {
         command.env(name, format!("http://{address}{path}"));
     }
@@ -123,13 +138,26 @@ pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
     ))
 }
 
+/// A word with what is known here in the place of the names for it. One that is no UTF-8 has none.
+fn filled(word: &OsStr, names: &[(&str, String)]) -> OsString {
+    match word.to_str() {
+        Some(text) => names
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+            .into(),
+        None => word.to_owned(),
+    }
+}
+
+/// The agent socket.
+fn agent_socket() -> PathBuf {
+    env::var_os("COLIBRI_MCP_SOCKET").map_or_else(|| SOCKET.into(), PathBuf::from)
+}
+
 /// The socket of the relay.
 fn socket() -> PathBuf {
-    if let Some(socket) = env::var_os("COLIBRI_MODEL_SOCKET") {
-        return socket.into();
-    }
-    let door = env::var_os("COLIBRI_MCP_SOCKET").map(PathBuf::from);
-    door.map_or_else(|| SOCKET.into(), |door| door.with_file_name(NAME))
+    let named = env::var_os("COLIBRI_MODEL_SOCKET").map(PathBuf::from);
+    named.unwrap_or_else(|| agent_socket().with_file_name(NAME))
 }
 
 fn listen(listener: &TcpListener, socket: &Arc<Path>) {

@@ -3,6 +3,7 @@
 pub(crate) mod add;
 pub(crate) mod agent;
 mod agent_event;
+mod agent_setup;
 pub(crate) mod approvals;
 pub(crate) mod call;
 pub(crate) mod completions;
@@ -53,7 +54,7 @@ pub(crate) enum ClientCommand {
     ///
     /// Each server becomes an entry or is refused with its reason; one that is odd never hinders others.
     Import(import::ImportArguments),
-    /// Removes a server: its entry, what was installed for it, and its secrets
+    /// Removes a server or an agent: its entry, what was installed for it, and its secrets
     Remove(remove::RemoveArguments),
     /// Logs you in to a server behind a URL, or out of it
     Login(login::LoginArguments),

@@ -18,9 +18,9 @@ use serde_json::json;
 /// The action.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerCommand {
-    /// Enables a server that was disabled, or that was edited since you agreed to it
+    /// Enables a server or an agent that was disabled, or that was edited since you agreed to it
     Enable(EnableArguments),
-    /// Keeps a server in the registry, but offers it to nobody
+    /// Keeps a server or an agent in the registry, but offers it to nobody
     Disable(EnableArguments),
     /// Ends a server's processes; its next call starts it again (operators)
     Restart(Restart),
@@ -61,6 +61,7 @@ fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -
     let id = &arguments.name;
     let RegistryFile { file, entries } = install::registered(&scope)?;
     let (list, entry) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
+    let is_agent = *list == install::AGENTS;
     let keys = [*list, id, "disabled"];
     let text = match enable {
         true => {
@@ -88,7 +89,7 @@ fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())?;
     drop(alone);
-    if enable {
+    if enable && !is_agent {
         introduced(slice::from_ref(id), context)?;
     }
     Ok(())

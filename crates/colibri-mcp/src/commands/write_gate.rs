@@ -13,7 +13,7 @@ use crate::install::{self, InstallScope};
 use crate::owned_file::{OwnedFile, agree};
 
 /// What it means that they are on.
-const MEANING: &str = "\
+pub(crate) const MEANING: &str = "\
 Tasks and agents are off for your own daemon. When they are on, every program that uses it (your editors, their models)
 can create, take and end tasks and set your cost mode, and you can run the agents of your registry.
 colibri-mcp tasks disable turns them off again.";
@@ -28,10 +28,9 @@ pub(crate) fn ensure_open(context: &CommandContext) -> Result<(), CommandError> 
         return Ok(());
     }
     let scope = InstallScope::find(false)?;
-    let Some(path) = &scope.consent else { return Ok(()) };
-    match read(path)?.opens_write() {
+    match is_open(&scope)? {
         true => Ok(()),
-        false => open(&scope, path, context).map(drop),
+        false => open(&scope, context).map(drop),
     }
 }
 
@@ -40,16 +39,16 @@ pub(crate) fn ensure_open(context: &CommandContext) -> Result<(), CommandError> 
 /// # Errors
 /// There is no terminal, the person says no, or the daemon is not the user's own.
 pub(crate) fn enable(context: &CommandContext) -> Result<(), CommandError> {
-    let (scope, path) = own(context)?;
+    let scope = own(context)?;
     if !io::stdin().is_terminal() {
         return Err(CommandError::Refused(
             "tasks and agents are turned on by a person at a terminal, so that no program does it by mistake: say it there"
                 .to_owned(),
         ));
     }
-    let told = match read(&path)?.opens_write() {
+    let told = match is_open(&scope)? {
         true => install::reload(&context.place.socket),
-        false => open(&scope, &path, context)?,
+        false => open(&scope, context)?,
     };
     told.answer(
         context,
@@ -64,8 +63,8 @@ pub(crate) fn enable(context: &CommandContext) -> Result<(), CommandError> {
 /// # Errors
 /// It cannot be written, or the daemon is not the user's own.
 pub(crate) fn disable(context: &CommandContext) -> Result<(), CommandError> {
-    let (scope, path) = own(context)?;
-    set(&scope, &path, false)?;
+    let scope = own(context)?;
+    set(&scope, false)?;
     let told = install::reload(&context.place.socket);
     told.answer(
         context,
@@ -76,14 +75,27 @@ pub(crate) fn disable(context: &CommandContext) -> Result<(), CommandError> {
 }
 
 /// Asks, and opens the gate; what a daemon that runs says to it.
-fn open(scope: &InstallScope, path: &Path, context: &CommandContext) -> Result<install::ChangeReport, CommandError> {
+fn open(scope: &InstallScope, context: &CommandContext) -> Result<install::ChangeReport, CommandError> {
     context.tell(MEANING)?;
     agree("Turn tasks and agents on?", false)?;
-    set(scope, path, true)?;
+    set(scope, true)?;
     Ok(install::reload(&context.place.socket))
 }
 
-fn set(scope: &InstallScope, path: &Path, open: bool) -> Result<(), CommandError> {
+/// True if the user turned tasks and agents on.
+///
+/// # Errors
+/// The file of consent cannot be read.
+pub(crate) fn is_open(scope: &InstallScope) -> Result<bool, CommandError> {
+    Ok(read(file(scope)?)?.opens_write())
+}
+
+/// Turns tasks and agents on or off. The person has been asked.
+///
+/// # Errors
+/// The file of consent cannot be read or written.
+pub(crate) fn set(scope: &InstallScope, open: bool) -> Result<(), CommandError> {
+    let path = file(scope)?;
     let _alone = scope.lock()?;
     let mut consent = read(path)?;
     consent.set_write(open);
@@ -102,8 +114,13 @@ fn read(path: &Path) -> Result<ConsentFile, CommandError> {
     })
 }
 
-/// The user's own scope, and the file of consent in it.
-fn own(context: &CommandContext) -> Result<(InstallScope, std::path::PathBuf), CommandError> {
+fn file(scope: &InstallScope) -> Result<&Path, CommandError> {
+    let none = || CommandError::Refused("the service has a flag for that: colibri-mcpd --write".to_owned());
+    scope.consent.as_deref().ok_or_else(none)
+}
+
+/// The user's own scope.
+fn own(context: &CommandContext) -> Result<InstallScope, CommandError> {
     if !context.place.private {
         return Err(CommandError::Refused(format!(
             "the daemon of {} is not your own: its operator opens its write gate, by colibri-mcpd --write \
@@ -111,8 +128,5 @@ fn own(context: &CommandContext) -> Result<(InstallScope, std::path::PathBuf), C
             context.place.socket.display()
         )));
     }
-    let scope = InstallScope::find(false)?;
-    let path = scope.consent.clone();
-    let path = path.ok_or_else(|| CommandError::Machine("there is no file of consent".to_owned()))?;
-    Ok((scope, path))
+    InstallScope::find(false)
 }

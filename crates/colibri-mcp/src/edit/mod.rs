@@ -111,6 +111,21 @@ pub fn writable(value: &serde_json::Value) -> Value {
     }
 }
 
+/// A value that a program made, to write.
+pub fn to_write(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Bool(*value),
+        serde_json::Value::Number(number) => Value::Number(number.to_string()),
+        serde_json::Value::String(text) => Value::String(text.clone()),
+        serde_json::Value::Array(values) => Value::Array(values.iter().map(to_write).collect()),
+        serde_json::Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), to_write(value)));
+            Value::Object(members.collect())
+        }
+    }
+}
+
 /// The value, as programs compare it.
 fn plain(value: &Value) -> serde_json::Value {
     match value {

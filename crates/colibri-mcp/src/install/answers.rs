@@ -161,8 +161,11 @@ pub(crate) fn value_of(name: &str, flag: &str) -> Result<String, CommandError> {
     ask(name, &want)?.ok_or_else(|| missing("it has no value"))
 }
 
-/// Prompts for a value. A secret is not shown as it is typed.
-fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
+/// Prompts for a value; `None`: nothing was typed. A secret is not shown as it is typed.
+///
+/// # Errors
+/// The terminal cannot be read, or this is to end.
+pub(crate) fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError> {
     let choices = match want.choices.is_empty() {
         true => String::new(),
         false => format!(" [{}]", visible(&want.choices.join(", "))),

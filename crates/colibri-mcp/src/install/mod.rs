@@ -13,14 +13,15 @@ mod shown;
 mod tools;
 mod write;
 
-pub(crate) use answers::{InputAnswers, value_of};
+pub(crate) use answers::{InputAnswers, ask, value_of};
 pub(crate) use bundle::fetch as fetch_bundle;
 pub(crate) use comparison::is_same;
 pub(crate) use files::check as check_installed;
 pub(crate) use plan::{InstallOptions, InstallPlan, plan};
 pub(crate) use scope::InstallScope;
 pub(crate) use shown::{show, show_entry};
+pub(crate) use tools::{find as find_program, is_executable};
 pub(crate) use write::{
-    ChangeReport, RegistryFile, WriteOutcome, agree_to, already, belongings, forget, registered, reload, remove,
-    rewrite, write,
+    AGENTS, ChangeReport, RegistryFile, WriteOutcome, agree_to, already, belongings, forget, put_secret, registered,
+    reload, remove, rewrite, write,
 };

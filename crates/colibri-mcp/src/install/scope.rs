@@ -156,6 +156,16 @@ impl InstallScope {
     pub(crate) fn prefix(&self, id: &str) -> PathBuf {
         self.servers.join(id)
     }
+
+    /// The directory of the agents that were set up.
+    pub(crate) fn agents(&self) -> PathBuf {
+        self.servers.with_file_name("agents")
+    }
+
+    /// The directory of an agent: its home, and its work where no other directory was chosen.
+    pub(crate) fn agent_place(&self, id: &str) -> PathBuf {
+        self.agents().join(id)
+    }
 }
 
 #[cfg(test)]

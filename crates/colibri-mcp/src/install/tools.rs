@@ -120,7 +120,7 @@ fn read(from: Option<impl io::Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
 }
 
 /// The path of a program on PATH, of which relative parts do not count.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
     directories
@@ -147,7 +147,7 @@ pub(super) fn node() -> anyhow::Result<PathBuf> {
 }
 
 /// True if a file may be executed.
-pub(super) fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata()
         .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)

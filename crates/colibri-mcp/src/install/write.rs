@@ -299,7 +299,11 @@ fn unpack(bytes: &[u8], into: &Path, mode: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Result<(), CommandError> {
+/// Writes a secret into a file of its own, for the daemon alone.
+///
+/// # Errors
+/// It cannot be written, and nothing of it stays.
+pub(crate) fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Result<(), CommandError> {
     let directory = &scope.secrets;
     let mode = if scope.is_service() { 0o750 } else { 0o700 };
     DirBuilder::new()
@@ -398,7 +402,7 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
     };
     let secrets = secrets.difference(&named).map(|name| scope.secrets.join(name));
     let logins = names_in(&scope.logins).filter(|name| name.starts_with(&format!("login.{id}.")));
-    let paths = [scope.prefix(id)].into_iter().chain(secrets);
+    let paths = [scope.prefix(id), scope.agent_place(id)].into_iter().chain(secrets);
     let paths = paths.chain(logins.map(|name| scope.logins.join(name)));
     paths.filter(|path| path.symlink_metadata().is_ok()).collect()
 }
@@ -429,7 +433,7 @@ fn secrets_of(entry: &Value) -> BTreeSet<String> {
 pub(crate) fn forget(scope: &InstallScope, paths: &[PathBuf]) -> Result<(), CommandError> {
     paths.iter().try_for_each(|path| gone(path))?;
     if !scope.is_service() {
-        for directory in [&scope.servers, &scope.secrets, &scope.logins] {
+        for directory in [&scope.servers, &scope.agents(), &scope.secrets, &scope.logins] {
             // It is not there, or something else is in it.
             let _ = fs::remove_dir(directory);
         }

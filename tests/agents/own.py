@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Real agents on a person's own machine: set up by `colibri-mcp agent add`, behind the private daemon, from a task to its
+result, with their model behind the relay that holds the key.
+
+usage: own.py [--bin DIR] [--agents DIR] [AGENT...]
+
+AGENT is claude, codex, opencode or gemini; all of them without one. DIR of --bin has Colibri's programs and the tests'
+fixtures (target/release), DIR of --agents the agents (target/agents, which tests/agents/install.sh makes). As root
+everything runs as another user, since the daemon refuses root.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import pty
+import re
+import subprocess
+import sys
+import time
+import traceback
+
+from home import LIMIT_S, Home, Wrong, need
+from model import Model
+from run import texts
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KEY = "sk-colibri-test-0123456789abcdef"
+WORD = "echoed-word"
+# The variable that has the key of each one's model.
+AGENTS = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "opencode": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
+
+
+class Script(Model):
+    """A model that has the agent take its task, call a tool, and finish."""
+
+    def __init__(self):
+        super().__init__([("colibri_next_task", {}), ("fix__echo", {"word": WORD}), ("colibri_finish_task", self.finish)])
+
+    def finish(self):
+        said = texts(self.results[0])
+        task, claim = (int(re.search(rf'"{key}":\s*(\d+)', said)[1]) for key in ("id", "claim"))
+        return {"task": task, "claim": claim, "result": f"the echo said {WORD}"}
+
+
+def at_terminal(home, words, typed, **env):
+    """Runs a command of Colibri's at a terminal at which this was typed: what it said."""
+    ours, its = pty.openpty()
+    os.write(ours, typed.encode())
+    process = home.start([home.client, *words], {**home.env, **env}, stdin=its, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT)
+    said, _ = process.communicate(timeout=LIMIT_S)
+    os.close(ours)
+    os.close(its)
+    need(process.returncode == 0, f"{words}: exit status {process.returncode}\n{said}")
+    return said
+
+
+def leg(name, programs, agents):
+    """One agent, from nothing to a result."""
+    with Home(f"own-{name}", programs) as home:
+        model = Script()
+        echo = {"name": "echo", "description": "The tool echo.", "inputSchema": {"type": "object"}}
+        home.write("servers/fix.definitions", json.dumps([echo]))
+        home.colibri("add", "fix", "--yes", "--", home.path / "fixture-server", "--dir", home.path / "servers", "--as", "fix")
+        path = f"{agents / 'node_modules/.bin'}:{home.env['PATH']}"
+        said = at_terminal(home, ["agent", "add", name], "y\n", PATH=path, **{AGENTS[name]: KEY})
+        need("by nothing of Colibri's" in said and KEY not in said, said)
+        # The model is a scripted one, at another address than the example's; what was edited needs consent again.
+        path = home.path / ".config/colibri/external-mcp.json"
+        registry = json.loads(path.read_text())
+        entry = registry["agents"][name]
+        entry["model"].update(url=model.url, allow_addresses=["loopback"])
+        if name == "codex":
+            # Its newest models write programs that call the tools, for which the scripted one is not clever enough.
+            entry["args"].insert(entry["args"].index("exec") + 1, "--model=gpt-5")
+        home.write(".config/colibri/external-mcp.json", json.dumps(registry))
+        home.colibri("server", "enable", name, "--yes")
+        task = json.loads(home.colibri("tasks", "create", "Echo a word and say what came back", "--json"))["task"]["id"]
+        said = home.colibri("agent", "run", name, "--task", task, "--follow")
+        one = json.loads(home.colibri("tasks", "show", task, "--json"))
+        need(one["task"]["status"] == "done" and WORD in json.dumps(one["result"]), f"the task is {one}; it said: {said}")
+        [instance] = json.loads(home.colibri("agent", "list", "--json"))["instances"]
+        need(instance["state"] == "done", f"{instance}")
+        need(instance["tokens_in"] == model.tokens[0] and instance["tokens_out"] == model.tokens[1],
+             f"tokens: {instance['tokens_in']}, {instance['tokens_out']}, the model counted {model.tokens}")
+        need(all(KEY in value for value in model.keys) and model.keys, f"keys: {model.keys}")
+        # As the agent, through its own socket: not as the person whose socket it could reach as well.
+        calls = [call for call in home.trail("--agent", name) if call.get("tool") == "echo" and call["kind"] == "enter"]
+        need(len(calls) == 1, f"the trail has {calls}")
+        model.shutdown()
+        model.server_close()
+        return f"{instance['events']} events, {instance['calls']} calls, {model.tokens} tokens"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "target/release")
+    parser.add_argument("--agents", type=pathlib.Path, default=ROOT / "target/agents")
+    parser.add_argument("agent", nargs="*", choices=[[], *AGENTS], help="which; all of them without one")
+    arguments = parser.parse_args()
+    failed = 0
+    for name in arguments.agent or AGENTS:
+        before = time.monotonic()
+        try:
+            said = leg(name, arguments.bin.resolve(), arguments.agents.resolve())
+            print(f"{name}: {said}; {time.monotonic() - before:.1f} s", flush=True)
+        except Exception as error:
+            failed += 1
+            print(f"{name}: FAILED: {error if isinstance(error, Wrong) else traceback.format_exc()}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
