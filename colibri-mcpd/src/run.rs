@@ -348,6 +348,7 @@ pub async fn run(
         () = keep_costs(&daemon) => {}
         () = daemon.notice_always() => {}
         () = daemon.chain.results.clone().sweep() => {}
+        () = daemon.told_to_end.notified() => info!("told to end by its user"),
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
         why = idle::is_over(&daemon.connections, || daemon.agents.count(), daemon.config.end_idle) => info!(why, "nothing to do any more"),
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -113,6 +113,8 @@ pub struct Daemon {
     pub long_lines: UserSlots,
     /// The destinations of notices.
     pub notices: Notices,
+    /// Notified when the user of a private daemon ends it.
+    pub told_to_end: Notify,
     lists: Lists,
     registry_error: Mutex<Option<String>>,
 }
@@ -160,6 +162,7 @@ impl Daemon {
             long_messages: UserSlots::new(2),
             long_lines: UserSlots::new(Semaphore::MAX_PERMITS),
             notices: Notices::default(),
+            told_to_end: Notify::new(),
             lists: Lists::default(),
             connections,
             registry_error: Mutex::default(),

@@ -1,7 +1,7 @@
 //! The table of the daemon's methods beyond MCP's.
 
 use super::method::{MethodEntry, MethodWork};
-use super::{agents, costs, create_task, login, operator, overview, pins, watch};
+use super::{agents, costs, create_task, end, login, operator, overview, pins, watch};
 use colibri_protocol::{RpcError, Version};
 use colibri_wire::Json;
 
@@ -26,6 +26,7 @@ const METHODS: &[MethodEntry] = &[
     MethodEntry::of::<agents::AgentEvents>(),
     MethodEntry::of::<costs::ShowCosts>(),
     MethodEntry::of::<create_task::CreateTaskMethod>(),
+    MethodEntry::of::<end::EndMethod>(),
 ];
 
 /// The method of a request, and the answer to it.

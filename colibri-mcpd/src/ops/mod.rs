@@ -5,6 +5,7 @@ mod agents;
 pub(crate) mod check;
 mod costs;
 mod create_task;
+mod end;
 mod frames;
 mod listen;
 mod login;

@@ -159,6 +159,7 @@ async fn an_agent_of_an_operator_is_no_operator_and_has_no_method_of_ours() {
         "colibri/approvals",
         "colibri/approve",
         "colibri/reload",
+        "colibri/end",
         "colibri/pins",
         "colibri/watch",
         "colibri/agents",
@@ -171,6 +172,10 @@ async fn an_agent_of_an_operator_is_no_operator_and_has_no_method_of_ours() {
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     let mut operator = world.operator().await;
+    assert!(operator.ask("colibri/approvals", json!({})).await["result"].is_object());
+    // Nor does an operator end a service.
+    let answer = operator.ask("colibri/end", json!({})).await;
+    assert!(answer.to_string().contains("no client ends it"), "{answer}");
     assert!(operator.ask("colibri/approvals", json!({})).await["result"].is_object());
     world.end().await;
 }

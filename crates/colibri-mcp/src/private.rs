@@ -86,13 +86,15 @@ fn own_program() -> anyhow::Result<PathBuf> {
 
 fn start_at(own: &Private, home: &Path) -> anyhow::Result<()> {
     let bridges = home.join(".chibi/mcp-bridge.toml");
-    if !own.registry.exists() && !own.consent.exists() && !bridges.exists() {
-        bail!(
+    let check_needed = || match own.registry.exists() || own.consent.exists() || bridges.exists() {
+        true => Ok(()),
+        false => Err(anyhow!(
             "colibri-mcpd is not running, and you have no servers yet that it would be started for: colibri-mcp add \
              makes {}",
             own.registry.display()
-        );
-    }
+        )),
+    };
+    check_needed()?;
     let at = |path: &Path| path.display().to_string();
     let mut make = DirBuilder::new();
     make.recursive(true)
@@ -100,8 +102,9 @@ fn start_at(own: &Private, home: &Path) -> anyhow::Result<()> {
         .create(&own.state_dir)
         .with_context(|| at(&own.state_dir))?;
     own.check().map_err(anyhow::Error::msg)?;
-    let lock = own.state_dir.join("start.lock");
-    let _one_at_a_time = locked(&lock)?;
+    let _one_at_a_time = hold_start(own)?;
+    // All may have been removed meanwhile.
+    check_needed()?;
     if listens(&own.socket) {
         return Ok(());
     }
@@ -177,6 +180,14 @@ fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> anyhow::Resu
 
 fn listens(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
+}
+
+/// Waits until nobody else starts the user's daemon, and keeps others from it for as long as the lock is held.
+///
+/// # Errors
+/// Another one takes too long, or the lock cannot be opened.
+pub(crate) fn hold_start(own: &Private) -> anyhow::Result<Flock<File>> {
+    locked(&own.state_dir.join("start.lock"))
 }
 
 /// Waits for its turn.

@@ -298,11 +298,11 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
 
     // What is changed afterwards is another entry, and what is only laid out otherwise elsewhere is not.
     home.registry(&[("b", &b), ("a", &a)]);
-    home.good(&["reload"]);
+    home.good(&["server", "reload"]);
     home.good(&["call", "a", "echo"]);
     let changed = home.entry("a", json!({ "timeout_ms": 9000 }));
     home.registry(&[("a", &changed)]);
-    home.good(&["reload"]);
+    home.good(&["server", "reload"]);
     let ran = home.run(&["call", "a", "echo"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(
@@ -310,7 +310,7 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
         "{ran:?}"
     );
     home.agree(&[("a", &changed)]);
-    home.good(&["reload"]);
+    home.good(&["server", "reload"]);
     home.good(&["call", "a", "echo"]);
     let verified = home.good(&["trail", "verify"]);
     assert!(verified.contains("records"), "{verified}");
@@ -652,7 +652,7 @@ fn no_file_that_others_wrote_opens_the_write_gate() {
     ] {
         fs::write(&consent, text.to_string()).unwrap();
         fs::set_permissions(&consent, Permissions::from_mode(mode)).unwrap();
-        let ran = home.run(&["reload"]);
+        let ran = home.run(&["server", "reload"]);
         assert!(ran.status != Some(0) && ran.stderr.contains(why), "{ran:?}");
         assert_eq!(home.run(&["tasks", "create", "x"]).status, Some(65));
     }
@@ -754,7 +754,7 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
         .unwrap()
         .replace("\"minutes\": 60", "\"minutes\": 6");
     fs::write(&registry, text).unwrap();
-    home.good(&["reload"]);
+    home.good(&["server", "reload"]);
     let ran = home.run(&["agent", "run", "claude", "Do it."]);
     assert!(ran.stderr.contains("colibri-mcp server enable claude"), "{ran:?}");
     let enabled = home.good(&["server", "enable", "claude", "--yes"]);
@@ -767,4 +767,90 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
     );
     assert!(!secret.exists() && !place.exists());
     home.good(&["call", "a", "echo"]);
+}
+
+#[test]
+fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
+    let home = Home::new("60");
+    let directory = home.path("h");
+    fs::create_dir(&directory).unwrap();
+    let run = |args: &[&str], typed: Option<&str>| {
+        let mut command = home.command(args);
+        command.env("HOME", &directory);
+        let master = typed.map(terminal).map(|(master, terminal)| {
+            command.stdin(terminal);
+            master
+        });
+        let ran = home.ran(command);
+        drop(master);
+        ran
+    };
+    let none = run(&["uninstall"], None);
+    assert_eq!(none.status, Some(0), "{none:?}");
+    assert!(none.stdout.contains("There is nothing of Colibri's"), "{none:?}");
+    let fixture = program("fixture-server").display().to_string();
+    let at = home.directory.path().to_str().unwrap();
+    for name in ["a", "b"] {
+        home.good(&["add", name, "--yes", "--", &fixture, "--dir", at, "--as", name]);
+    }
+    home.own_file("h/.cursor/mcp.json", "{}\n");
+    home.own_file("h/.claude.json", "{ \"theme\": \"dark\" }\n");
+    for args in [
+        &["connect", "cursor", "--yes"][..],
+        &["connect", "cursor", "--remove", "--yes"],
+        &["connect", "claude-code", "--yes"],
+    ] {
+        assert_eq!(run(args, None).status, Some(0), "{args:?}");
+    }
+    home.own_file(".config/colibri/skills/mine/SKILL.md", "---\nname: mine\n---\n");
+    let precious = home.path("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("kept"), "").unwrap();
+    std::os::unix::fs::symlink(&precious, home.path(".local/state/colibri/link")).unwrap();
+    let said = home.path("stderr");
+    let mut command = home.command(&[]);
+    command.stderr(fs::File::create(&said).unwrap());
+    let mut bridge = Bridge::start(command);
+    assert!(bridge.ask("tools/list", json!({})).to_string().contains("a__echo"));
+    let daemon = home.daemons.lock().unwrap().first().copied();
+
+    let settings = fs::read_to_string(directory.join(".claude.json")).unwrap();
+    for (typed, why) in [(None, "--yes"), (Some("n\n"), "nothing was")] {
+        let ran = run(&["uninstall"], typed);
+        assert_eq!(ran.status, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains(why), "{ran:?}");
+    }
+    assert!(home.socket().exists());
+    let ran = run(&["uninstall"], Some("y\n"));
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    for part in [
+        "your registry, with a, b",
+        "trail, tasks, pins",
+        "a backup of Cursor's",
+        "Claude Code still starts the bridge",
+        "colibri-mcp connect claude-code --remove",
+        "the skills are your own",
+        "The programs stay",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
+    assert!(daemon.is_none_or(|daemon| !is_alive(daemon)), "it has ended");
+    // An editor that is still open starts no other one.
+    let answer = bridge.ask("tools/list", json!({}));
+    assert!(answer.to_string().contains("no servers yet"), "{answer}");
+    let left = |name: &str| home.path(name).exists();
+    assert!(!left(".local/state/colibri") && !left(".local/share/colibri"));
+    assert!(left("precious/kept") && left(".config/colibri/skills/mine/SKILL.md"));
+    let own: Vec<_> = fs::read_dir(home.path(".config/colibri")).unwrap().collect();
+    assert_eq!(own.len(), 1, "{own:?}");
+    assert_eq!(fs::read_to_string(directory.join(".claude.json")).unwrap(), settings);
+    assert_eq!(fs::read_to_string(directory.join(".cursor/mcp.json")).unwrap(), "{}\n");
+    assert_eq!(fs::read_dir(directory.join(".cursor")).unwrap().count(), 1);
+    let none = run(&["uninstall"], None);
+    assert!(
+        none.stdout.contains("nothing of Colibri's") && none.stdout.contains("Claude Code still"),
+        "{none:?}"
+    );
+    // It can begin again.
+    home.good(&["add", "a", "--yes", "--", &fixture, "--dir", at, "--as", "a"]);
 }

@@ -224,7 +224,7 @@ fn two_people_have_a_day_each_and_a_reload_changes_both() {
     daemon.reload();
     assert!(theirs(5_000) && !theirs(17_000));
     policy(json!({ "mode": "cheap" }));
-    let status = place.colibri_mcp(&["reload"]).output().unwrap();
+    let status = place.colibri_mcp(&["server", "reload"]).output().unwrap();
     let text = String::from_utf8_lossy(&[status.stdout, status.stderr].concat()).into_owned();
     assert!(
         !status.status.success() && text.contains("must be fast, smart or max"),

@@ -1,4 +1,4 @@
-//! `colibri-mcp approvals`: calls that wait for a person, and the answers to them; and `colibri-mcp reload`.
+//! `colibri-mcp approvals`: calls that wait for a person, and the answers to them.
 
 use std::io::{self, IsTerminal};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_api::{Approval, ApprovalsResponse, DecisionRequest, DecisionResponse, ReloadResponse};
+use colibri_api::{Approval, ApprovalsResponse, DecisionRequest, DecisionResponse};
 use colibri_text::visible;
 
 /// The action.
@@ -112,22 +112,6 @@ fn decide(decide: &Decide, approve: bool, context: &CommandContext) -> Result<()
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
         format!("{what}: {} {}", visible(&decided.server), visible(&decided.tool))
-    })
-}
-
-/// Has the daemon read registry and client policy again.
-pub(crate) fn reload(context: &CommandContext) -> Result<(), CommandError> {
-    let (reloaded, raw): (ReloadResponse, _) = context.ask("colibri/reload", &json!({}))?;
-    context.print(&raw, || {
-        let blocked = reloaded.blocked.iter().map(|blocked| {
-            let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
-            format!("\n{server} is blocked: {reason}")
-        });
-        let waits = match reloaded.limits_wait {
-            true => "\nThe limits in clients.json have changed: they hold from the daemon's next start.",
-            false => "",
-        };
-        format!("Reloaded.{}{waits}", blocked.collect::<String>())
     })
 }
 

@@ -29,6 +29,7 @@ pub(crate) mod tasks;
 pub(crate) mod tool_list;
 pub(crate) mod tools;
 pub(crate) mod trail;
+pub(crate) mod uninstall;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
 
@@ -60,6 +61,8 @@ pub(crate) enum ClientCommand {
     Login(login::LoginArguments),
     /// Writes into an editor's settings that it starts the bridge
     Connect(connect::ConnectArguments),
+    /// Ends your own daemon and removes its servers, agents, state and backups
+    Uninstall(uninstall::UninstallArguments),
     /// Starts a private daemon, shows it at work, and cleans up; `demo agent` runs an agent
     Demo(demo::DemoArguments),
     /// Lists the tools, all or those of one server
@@ -94,11 +97,9 @@ pub(crate) enum ClientCommand {
     Agent(agent::AgentCommand),
     /// Lists, creates, claims and ends tasks
     Tasks(tasks::TasksArguments),
-    /// Enables, disables or restarts a server
+    /// Enables, disables or restarts a server; has the registry read again
     #[command(subcommand)]
     Server(server::ServerCommand),
-    /// Has the daemon read its registry and client policy again (operators)
-    Reload,
     /// Checks what must hold for jailed servers to run, and says what to do
     Doctor(doctor::DoctorArguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
@@ -148,7 +149,7 @@ pub(crate) enum ClientCommand {
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Set up servers and editors",
-        &["add", "import", "remove", "login", "connect", "demo"],
+        &["add", "import", "remove", "login", "connect", "uninstall", "demo"],
     ),
     ("Use what servers offer", &["tools", "call", "prompts", "resources"]),
     (
@@ -157,7 +158,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Decide what may be called", &["approvals", "pin"]),
     ("Have agents work", &["agent", "tasks"]),
-    ("Operate the service", &["server", "reload", "doctor"]),
+    ("Operate the service", &["server", "doctor"]),
 ];
 
 /// The commands with what they do, in their groups, for the help.
@@ -190,6 +191,7 @@ impl ClientCommand {
             ClientCommand::Remove(arguments) => remove::run(&arguments, context)?,
             ClientCommand::Login(login) => login.run(context)?,
             ClientCommand::Connect(arguments) => connect::run(&arguments, context)?,
+            ClientCommand::Uninstall(arguments) => uninstall::run(&arguments, context)?,
             ClientCommand::Demo(arguments) => demo::run(&arguments)?,
             ClientCommand::Tools(arguments) => tools::run(&arguments, context)?,
             ClientCommand::Call(arguments) => call::run(&arguments, context)?,
@@ -205,7 +207,6 @@ impl ClientCommand {
             ClientCommand::Agent(command) => return agent::run(&command, context),
             ClientCommand::Tasks(arguments) => tasks::run(&arguments, context)?,
             ClientCommand::Server(command) => server::run(&command, context)?,
-            ClientCommand::Reload => approvals::reload(context)?,
             ClientCommand::Doctor(arguments) => return doctor::run(&arguments, context),
             ClientCommand::SshGate => return ssh_gate::run(context),
             ClientCommand::Door(arguments) => return door::run(&arguments),

@@ -1,4 +1,4 @@
-//! `colibri-mcp server`: a hosted server enabled, disabled or restarted.
+//! `colibri-mcp server`: a hosted server enabled, disabled or restarted; the registry read again.
 
 use std::slice;
 
@@ -10,7 +10,7 @@ use super::remove::no_server;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope, RegistryFile};
 use crate::owned_file::agree;
-use colibri_api::{RestartRequest, RestartResponse};
+use colibri_api::{ReloadResponse, RestartRequest, RestartResponse};
 use colibri_mcp::edit::{FileFormat, Value};
 use colibri_text::{counted, visible};
 use serde_json::json;
@@ -24,6 +24,8 @@ pub(crate) enum ServerCommand {
     Disable(EnableArguments),
     /// Ends a server's processes; its next call starts it again (operators)
     Restart(Restart),
+    /// Has the daemon read its registry and client policy again (operators)
+    Reload,
 }
 
 /// Runs the command.
@@ -32,6 +34,7 @@ pub(crate) fn run(command: &ServerCommand, context: &CommandContext) -> Result<(
         ServerCommand::Enable(arguments) => enable(arguments, true, context),
         ServerCommand::Disable(arguments) => enable(arguments, false, context),
         ServerCommand::Restart(arguments) => restart(arguments, context),
+        ServerCommand::Reload => reload(context),
     }
 }
 
@@ -110,5 +113,21 @@ fn restart(arguments: &Restart, context: &CommandContext) -> Result<(), CommandE
                 counted(ended, "process")
             ),
         }
+    })
+}
+
+/// Has the daemon read registry and client policy again.
+fn reload(context: &CommandContext) -> Result<(), CommandError> {
+    let (reloaded, raw): (ReloadResponse, _) = context.ask("colibri/reload", &json!({}))?;
+    context.print(&raw, || {
+        let blocked = reloaded.blocked.iter().map(|blocked| {
+            let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
+            format!("\n{server} is blocked: {reason}")
+        });
+        let waits = match reloaded.limits_wait {
+            true => "\nThe limits in clients.json have changed: they hold from the daemon's next start.",
+            false => "",
+        };
+        format!("Reloaded.{}{waits}", blocked.collect::<String>())
     })
 }

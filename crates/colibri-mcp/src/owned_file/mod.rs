@@ -139,6 +139,11 @@ impl OwnedFile {
             .is_none()
             .then(|| read_stored(&beside(&self.real, ORIGINAL)))?
     }
+
+    /// The backups of it, newest first.
+    pub(crate) fn kept(&self) -> Vec<PathBuf> {
+        BackupFiles::of(&self.real).newest_first()
+    }
 }
 
 /// The text of a file that was stored here: a regular one, since a link is somebody else's.

@@ -84,7 +84,7 @@ fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
     place.registry(&two);
     place.clients(r#"{"users":{"root":{"operater":true}}}"#);
     let reload = || {
-        let output = place.colibri_mcp(&["reload"]).output().unwrap();
+        let output = place.colibri_mcp(&["server", "reload"]).output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status.code(), text)
     };
@@ -213,7 +213,7 @@ fn other_limits_hold_from_the_next_start_which_a_reload_says() {
     let place = Place::new();
     place.limits(json!({ "calls_per_client": 9 }));
     let daemon = place.start(&[]);
-    let reloaded = || String::from_utf8(place.colibri_mcp(&["reload"]).output().unwrap().stdout).unwrap();
+    let reloaded = || String::from_utf8(place.colibri_mcp(&["server", "reload"]).output().unwrap().stdout).unwrap();
     assert_eq!(reloaded(), "Reloaded.\n");
     place.limits(json!({ "calls_per_client": 8 }));
     // As often as it is asked, until they hold.
@@ -222,7 +222,7 @@ fn other_limits_hold_from_the_next_start_which_a_reload_says() {
     }
     daemon.wait_for_log("others than those that hold");
     place.limits(json!({ "calls_per_client": 0 }));
-    let refused = place.colibri_mcp(&["reload"]).output().unwrap();
+    let refused = place.colibri_mcp(&["server", "reload"]).output().unwrap();
     let refused = String::from_utf8(refused.stderr).unwrap();
     assert!(
         refused.contains("limits.calls_per_client: must be from 1 to"),

@@ -3,10 +3,12 @@
 mod bridge_command;
 mod editor;
 mod replacement;
+mod settings;
 
 pub(crate) use bridge_command::{BridgeCommand, own_path};
 pub(crate) use editor::Editor;
 pub(crate) use replacement::Replacement;
+pub(crate) use settings::{EditorSettings, editor_settings};
 
 use super::context::CommandContext;
 use crate::failure::CommandError;

@@ -145,7 +145,7 @@ const TABLE: &[DoctorCheck] = &[
         check: registry,
         remedy: on_freebsd(
             "chown root:colibri, chmod 0640, and correct what is named; then service colibri_mcp reload",
-            "correct what is named, then: colibri-mcp reload",
+            "correct what is named, then: colibri-mcp server reload",
         ),
     },
     DoctorCheck {
