@@ -151,7 +151,7 @@ impl Gates {
     }
 
     /// The same of a private daemon, whose one user opens them.
-    pub fn by_consent(self) -> Gates {
+    pub(crate) fn by_consent(self) -> Gates {
         Gates {
             by_consent: true,
             ..self

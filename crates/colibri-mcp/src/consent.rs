@@ -39,7 +39,7 @@ impl ConsentFile {
         self.gates.iter().any(|gate| gate == WRITE)
     }
 
-    /// Turns tasks and agents on, or off.
+    /// Switches tasks and agents on, or off.
     pub(crate) fn set_write(&mut self, open: bool) {
         self.gates.retain(|gate| gate != WRITE);
         if open {
@@ -94,7 +94,7 @@ mod tests {
         consent.write(&path).unwrap();
         assert!(!read().opens_write() && read().servers.len() == 1);
         assert_eq!(ConsentFile::parse("").unwrap(), ConsentFile::default());
-        assert!(ConsentFile::parse("[]").is_err());
+        assert!(ConsentFile::parse(r#"{"servers":7}"#).is_err());
         ConsentFile::default().write(&path).unwrap();
         assert!(!path.exists());
     }

@@ -92,6 +92,15 @@ fn main() -> ExitCode {
     if let Some((socket, hello)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
         return bridge::run(DaemonAddress::find(socket), hello);
     }
+    match commands::completions::answer(command_line) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(error) => {
+            // A shell asked, and nobody reads more than candidates.
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
+    }
     let parsed = command_line()
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches));
@@ -116,7 +125,7 @@ fn main() -> ExitCode {
                 read_only: cli.read_only,
                 json: cli.json,
             };
-            failure::finish(command.run(&context, command_line))
+            failure::finish(command.run(&context))
         }
         None => {
             let wanted = OpenGates {

@@ -683,6 +683,14 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
         drop(master);
         ran
     };
+    for args in [
+        &["server", "enable", "claude", "--yes"][..],
+        &["agent", "run", "claude", "Do it."],
+    ] {
+        let ran = home.run(args);
+        assert_eq!(ran.status, Some(65), "{ran:?}");
+        assert!(ran.stderr.contains("colibri-mcp agent add claude"), "{ran:?}");
+    }
     let ran = add(&["--yes"], Some("sk-1"), None);
     assert_eq!(ran.status, Some(65), "{ran:?}");
     assert!(
@@ -853,4 +861,61 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
     );
     // It can begin again.
     home.good(&["add", "a", "--yes", "--", &fixture, "--dir", at, "--as", "a"]);
+}
+
+#[test]
+fn a_shell_is_offered_the_names_that_there_are_and_starts_nothing() {
+    let home = Home::new("60");
+    let (a, b) = (home.entry("a", json!({})), home.entry("big", json!({})));
+    let tools =
+        ["echo", "$(touch x)", "e\u{1b}[31m"].map(|name| json!({ "name": name, "inputSchema": {"type": "object"} }));
+    home.own_file("a.definitions", &json!(tools).to_string());
+    home.registry(&[("a", &a), ("big", &b)]);
+    home.agree(&[("a", &a), ("big", &b)]);
+    // As bash asks it, by the script that the package installs.
+    let script = home.path("script");
+    fs::write(&script, home.good(&["completions", "bash"])).unwrap();
+    let offered = |words: &str| {
+        let ask = format!(
+            "source {}; COMP_WORDS=({words} ''); [[ '{words}' == *' ' ]] || unset 'COMP_WORDS[-1]'; \
+             COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _clap_complete_colibri_mcp colibri-mcp \"${{COMP_WORDS[-1]}}\" x; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        let mut command = home.command_of(Path::new("/bin/bash"), &["-c", &ask]);
+        let programs = program("colibri-mcp");
+        command.env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", programs.parent().unwrap().display()),
+        );
+        let ran = home.ran(command);
+        assert_eq!(ran.status, Some(0), "{words}: {ran:?}");
+        let words = ran
+            .stdout
+            .lines()
+            .filter(|word| !word.starts_with("--") && !word.is_empty());
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(offered("colibri-mcp server enable "), ["a", "big"]);
+    assert_eq!(offered("colibri-mcp remove b"), ["big"]);
+    assert_eq!(offered("colibri-mcp call a "), [""; 0]);
+    assert!(
+        !home.path(".local/state/colibri/colibri.sock").exists(),
+        "no daemon was started"
+    );
+    assert_eq!(offered("colibri-mcp connect claude-c"), ["claude-code"]);
+
+    home.good(&["tools", "a"]);
+    assert_eq!(offered("colibri-mcp call a e"), ["echo"]);
+    assert_eq!(offered("colibri-mcp tools a "), ["echo"]);
+    assert!(!home.path("project/x").exists());
+    home.at_terminal(&["tasks", "create", "Tidy up"], "y\n");
+    assert_eq!(offered("colibri-mcp tasks show "), ["1"]);
+    // What does not answer holds nobody up, and what is in the registry is there all the same.
+    let stuck = home.path("stuck.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&stuck).unwrap();
+    assert_eq!(
+        offered(&format!("colibri-mcp --socket {} call a ", stuck.display())),
+        [""; 0]
+    );
 }

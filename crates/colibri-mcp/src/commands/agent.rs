@@ -83,6 +83,7 @@ pub(crate) fn run(command: &AgentCommand, context: &CommandContext) -> Result<Ex
     match command {
         AgentCommand::Add(arguments) => agent_setup::run(arguments, context),
         AgentCommand::Run(arguments) => {
+            agent_setup::check_there(&arguments.name, context)?;
             write_gate::ensure_open(context)?;
             start(arguments, context)
         }

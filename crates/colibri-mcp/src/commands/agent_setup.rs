@@ -127,6 +127,29 @@ impl ShippedAgent {
     }
 }
 
+/// The advice for somebody who looks for an agent that is not there, if it is one that could be.
+pub(crate) fn advice(id: &str) -> Option<String> {
+    ShippedAgent::from_str(id, false).ok()?;
+    Some(format!("; colibri-mcp agent add {id} sets that agent up"))
+}
+
+/// Sees to it that the user's registry has this agent, where it is one that could be set up.
+///
+/// # Errors
+/// It has not: what to do.
+pub(crate) fn check_there(id: &str, context: &CommandContext) -> Result<(), CommandError> {
+    let Some(advice) = advice(id).filter(|_| context.place.private) else {
+        return Ok(());
+    };
+    match install::registered(&InstallScope::find(false)?)?
+        .entries
+        .contains_key(id)
+    {
+        true => Ok(()),
+        false => Err(CommandError::Data(format!("there is no agent {id} yet{advice}"))),
+    }
+}
+
 /// The places of an agent on this machine.
 struct AgentPlaces {
     /// Its home, which is not the person's: nothing of the person's own settings and logins is in it.

@@ -179,12 +179,8 @@ pub(crate) fn grouped(all: &clap::Command) -> String {
 }
 
 impl ClientCommand {
-    /// Runs the command. `command_line` is all that the program takes.
-    pub(crate) fn run(
-        self,
-        context: &CommandContext,
-        command_line: impl FnOnce() -> clap::Command,
-    ) -> Result<ExitCode, CommandError> {
+    /// Runs the command.
+    pub(crate) fn run(self, context: &CommandContext) -> Result<ExitCode, CommandError> {
         match self {
             ClientCommand::Add(arguments) => return add::run(&arguments, context),
             ClientCommand::Import(arguments) => return import::run(&arguments, context),
@@ -211,7 +207,7 @@ impl ClientCommand {
             ClientCommand::SshGate => return ssh_gate::run(context),
             ClientCommand::Door(arguments) => return door::run(&arguments),
             ClientCommand::Integration(integration) => return integration.run(),
-            ClientCommand::Completions(arguments) => completions::run(&arguments, &command_line())?,
+            ClientCommand::Completions(arguments) => completions::run(&arguments)?,
             ClientCommand::PrivateDaemon => {
                 if let Err(why) = private::launch() {
                     terminal::print(&format!("{why:#}"))?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::agent_setup;
 use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope};
@@ -56,6 +57,6 @@ pub(crate) fn no_server<T>(id: &str, known: &BTreeMap<String, T>, scope: &Instal
         "{} has no server {}{}",
         scope.registry.display(),
         visible(id),
-        near.unwrap_or_default()
+        agent_setup::advice(id).or(near).unwrap_or_default()
     ))
 }

@@ -18,7 +18,7 @@ Tasks and agents are off for your own daemon. When they are on, every program th
 can create, take and end tasks and set your cost mode, and you can run the agents of your registry.
 colibri-mcp tasks disable turns them off again.";
 
-/// Asks a person at a terminal whether tasks and agents are turned on, where the command is about to need that and the
+/// Prompts a person at a terminal whether tasks and agents are turned on, where the command is about to need that and the
 /// person's own daemon has them off. Elsewhere the daemon itself answers.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ pub(crate) fn ensure_open(context: &CommandContext) -> Result<(), CommandError> 
     }
 }
 
-/// Turns tasks and agents on, after a question.
+/// Switches tasks and agents on, after a question.
 ///
 /// # Errors
 /// There is no terminal, the person says no, or the daemon is not the user's own.
@@ -58,7 +58,7 @@ pub(crate) fn enable(context: &CommandContext) -> Result<(), CommandError> {
     )
 }
 
-/// Turns tasks and agents off. Agents that run go on to their end.
+/// Switches tasks and agents off. Agents that run go on to their end.
 ///
 /// # Errors
 /// It cannot be written, or the daemon is not the user's own.
@@ -74,7 +74,7 @@ pub(crate) fn disable(context: &CommandContext) -> Result<(), CommandError> {
     )
 }
 
-/// Asks, and opens the gate; what a daemon that runs says to it.
+/// Prompts, and opens the gate; what a daemon that runs says to it.
 fn open(scope: &InstallScope, context: &CommandContext) -> Result<install::ChangeReport, CommandError> {
     context.tell(MEANING)?;
     agree("Turn tasks and agents on?", false)?;
@@ -90,7 +90,7 @@ pub(crate) fn is_open(scope: &InstallScope) -> Result<bool, CommandError> {
     Ok(read(file(scope)?)?.opens_write())
 }
 
-/// Turns tasks and agents on or off. The person has been asked.
+/// Switches tasks and agents on or off. The person has been asked.
 ///
 /// # Errors
 /// The file of consent cannot be read or written.

@@ -108,9 +108,9 @@ enum TaskOrder {
     Schedule(schedule::CreateScheduleArguments),
     /// Shows your schedules, or deletes one; operators see all
     Schedules(schedule::ListSchedulesArguments),
-    /// Turns tasks and agents on for your own daemon, after a question at a terminal
+    /// Switches tasks and agents on for your own daemon, after a question at a terminal
     Enable,
-    /// Turns tasks and agents off for your own daemon
+    /// Switches tasks and agents off for your own daemon
     Disable,
 }
 
