@@ -8,10 +8,11 @@ use std::sync::Arc;
 use super::ServerHost;
 use super::item::not_completed;
 use super::lookup::{Look, UnseenServers};
-use crate::policy::{Pattern, PinCheck, PinStatus, Rights, RuleVerdict};
+use crate::policy::{PinCheck, PinStatus, Rights, RuleVerdict};
 use crate::relay::{Call, CallTarget, Chain, TargetDescription};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, Method, uri};
+use colibri_text::Pattern;
 
 /// The number of a server's templates that a URI is compared with, their longest length, and that of the URI, in bytes:
 /// both may be made to be slow to compare.

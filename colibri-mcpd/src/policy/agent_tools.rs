@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use colibri_json::{DocumentError, ValueCursor};
 
-use super::pattern::Pattern;
 use super::rules::RuleVerdict;
 use super::tool_rules::ToolRules;
+use colibri_text::Pattern;
 
 /// The value of `tools` of an agent's entry. What no pattern fits, the agent has not.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -20,10 +20,10 @@ use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
 use super::limits::DaemonLimits;
 use super::list_mode::{LIST_MODES, ListMode};
-use super::pattern::Pattern;
 use super::usage::CostRule;
 use super::user_database::{SystemAccounts, UserDatabase};
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
+use colibri_text::Pattern;
 
 /// The time for which an answer of the user database about a uid is believed: a look-up may go over the network, and a
 /// person who was taken out of a group must lose it without a reload.

@@ -1,8 +1,8 @@
 //! The rules of a registry entry: what of its server may be asked for, and what needs a person first.
 
-use super::pattern::Pattern;
 use super::tool_rules::ToolRules;
 use colibri_protocol::{Code, Failure, Feature};
+use colibri_text::Pattern;
 use colibri_wire::Json;
 
 /// The verdict of the rules on one tool, prompt or URI. Rules are named as file and key.

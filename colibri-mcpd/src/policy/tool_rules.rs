@@ -3,7 +3,7 @@
 use colibri_json::{DocumentError, ValueCursor};
 use colibri_registry::value::unique;
 
-use super::pattern::Pattern;
+use colibri_text::Pattern;
 
 /// Rules on the server's own names of its tools or prompts, or on its URIs. Patterns know `*` alone.
 #[derive(Debug, Clone, PartialEq, Default)]

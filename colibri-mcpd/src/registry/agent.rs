@@ -124,8 +124,8 @@ fn budget(cursor: &ValueCursor<'_>) -> Result<AgentBudget, DocumentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Pattern;
     use crate::registry::parse;
+    use colibri_text::Pattern;
 
     fn one(keys: &str) -> Result<AgentSpec, String> {
         let text = format!(r#"{{"agents":{{"a":{{"command":"/bin/a"{keys}}}}}}}"#);

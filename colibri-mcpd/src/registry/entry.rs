@@ -261,8 +261,8 @@ fn method(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Pattern;
     use colibri_registry::ENTRY_KEYS;
+    use colibri_text::Pattern;
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<Registry<ServerSpec, AgentSpec>, DocumentError> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use colibri_api::AgentState;
 use colibri_json::{Document, DocumentError, ValueCursor};
 
-use crate::policy::Pattern;
+use colibri_text::Pattern;
 
 /// The tables of the agents that are known.
 const TABLES: &str = include_str!("kinds.json");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use colibri_text::brief;
+use crate::brief;
 
 /// The most characters of a pattern in a message.
 const MAX_SHOWN: usize = 100;
@@ -19,11 +19,13 @@ impl Pattern {
     }
 
     /// As written.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// True if the whole name fits. Names are compared byte by byte: case, and characters that only look alike, differ.
+    #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
