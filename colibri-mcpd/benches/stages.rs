@@ -367,6 +367,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
         client: client.clone(),
         id: key,
         batch: None,
+        client_info: None,
         version: request.version,
         method: request.method,
         frame: frame.clone(),

@@ -1,5 +1,6 @@
 //! The parts that all connections share: the configuration in force, the servers, the store, and the connections.
 
+mod client_infos;
 mod condition_notifier;
 pub mod connections;
 pub mod idle;
@@ -31,6 +32,7 @@ use crate::search::Search;
 use crate::servers::{HostedServer, Viewer};
 use crate::store::Database;
 use crate::summaries::SummaryTable;
+use client_infos::ClientInfos;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::{Capability, Failure, Feature, ServerIdentity};
@@ -99,6 +101,8 @@ pub struct Daemon {
     pub skills: SkillDirectories,
     /// The clients that are connected.
     pub connections: Arc<Connections>,
+    /// What clients declare of themselves.
+    pub(crate) client_infos: ClientInfos,
     /// The logins that were begun.
     pub logins: Logins,
     /// Slots for adding up costs.
@@ -152,6 +156,7 @@ impl Daemon {
             agents,
             summaries: SummaryTable::recall(&store),
             search: Search::default(),
+            client_infos: ClientInfos::default(),
             store,
             board,
             skills,

@@ -17,6 +17,7 @@ use crate::relay::request_state::{self, ResumedCall, RetryBinding};
 use crate::relay::{
     AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client, RequestParts, Trace,
 };
+use colibri_protocol::request::META_CLIENT_INFO;
 use colibri_protocol::{
     self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, Method, Request, Route, RpcError, Version,
 };
@@ -215,34 +216,34 @@ impl ClientMessages {
         if let Some(error) = against {
             self.malformed.set(true);
             let target = Own::answer(&name, AnswerBody::Error(error));
-            return Some(self.call(
-                (key, batch),
-                (self.version(), Method::parse(&name)),
-                parts,
-                None,
-                target,
-            ));
+            let spoken = (self.version(), Method::parse(&name));
+            return Some(self.call((key, batch), spoken, parts, (None, None), target));
         }
         let is_ours = name.starts_with(protocol::method::OPERATORS);
         if is_ours && self.client.door.is_some() {
             // Whoever an agent runs for: it has none of these.
             let target = Own::answer(&name, RpcError::method_not_found(&name, self.version()).into());
-            return Some(self.call((key, batch), (self.version(), None), parts, None, target));
+            return Some(self.call((key, batch), (self.version(), None), parts, (None, None), target));
         }
         if is_ours {
+            let declared = params.and_then(|params| params.get("_meta")?.get(META_CLIENT_INFO));
             let daemon = self.daemon.clone();
             let target = methods::prepare(&name, params).map(|method| Own::method(daemon, method));
             let target = target.unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
-            return Some(self.call((key, batch), (self.version(), None), parts, None, target));
+            return Some(self.call((key, batch), (self.version(), None), parts, (None, declared), target));
         }
-        let mut resumes = None;
+        let (mut resumes, mut declared) = (None, None);
         let (version, known, target) = match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
+                declared = match request.method {
+                    Some(Method::Initialize) => params.and_then(|params| params.get("clientInfo")),
+                    _ => request.meta.client_info,
+                };
                 parts.for_task = request.meta.object.and_then(|meta| self.read_task(meta));
                 parts.task = request.task.is_some();
-                let declared = request.meta.client_capabilities;
-                parts.declares = declared.is_some_and(|declared| declared.text() != "{}");
+                let capabilities = request.meta.client_capabilities;
+                parts.declares = capabilities.is_some_and(|capabilities| capabilities.text() != "{}");
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 parts.log_level = request.meta.log_level;
                 let target = self
@@ -264,7 +265,7 @@ impl ClientMessages {
                 (self.version(), known, target)
             }
         };
-        let mut call = self.call((key, batch), (version, known), parts, trace, target);
+        let mut call = self.call((key, batch), (version, known), parts, (trace, declared), target);
         if let Some(resumed) = resumes {
             // Its record says which one it continues.
             call.number = resumed.record;
@@ -318,13 +319,17 @@ impl ClientMessages {
         (id, batch): (RequestId, Option<&Arc<BatchAnswers>>),
         (version, method): (Version, Option<Method>),
         parts: RequestParts,
-        trace: Option<Box<Trace>>,
+        (trace, declared): (Option<Box<Trace>>, Option<Json<'_>>),
         target: Arc<dyn CallTarget>,
     ) -> Box<Call> {
         Box::new(Call {
             client: self.client.clone(),
             id,
             batch: batch.cloned(),
+            client_info: self
+                .client
+                .session
+                .client_info(declared.and_then(|info| self.daemon.client_infos.read(info))),
             version,
             method,
             // Comes when nothing looks into it any more.

@@ -197,6 +197,7 @@ fn row_of(record: &RecordView<'_>) -> TrailRow {
         kind: record.kind.to_string(),
         timestamp: fields.timestamp.to_string(),
         uid: record.uid,
+        client: record.client.as_ref().map(|client| client.name.clone()),
         enter: fields.enter,
         agent: fields.agent.clone(),
         session: fields.session.clone(),

@@ -23,7 +23,9 @@ use crate::policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
 use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
-use colibri_protocol::{AnswerBody as OwnAnswer, Askable, Code, DeferredTask, Failure, Method, RpcError, Version};
+use colibri_protocol::{
+    AnswerBody as OwnAnswer, Askable, ClientInfo, Code, DeferredTask, Failure, Method, RpcError, Version,
+};
 use colibri_text::brief;
 use colibri_trail::{ContentDigest, Validation};
 use colibri_wire::{Edits, Json, RequestId};
@@ -36,6 +38,8 @@ pub struct Call {
     pub id: RequestId,
     /// The batch it came in.
     pub batch: Option<Arc<BatchAnswers>>,
+    /// The name and version that the client declares of itself.
+    pub client_info: Option<Arc<ClientInfo>>,
     /// The version that the client speaks in this request.
     pub version: Version,
     /// The method; `None` for one that no version of MCP has.
@@ -149,6 +153,14 @@ impl Call {
         match name.char_indices().nth(200) {
             Some((end, _)) => Some(Cow::Owned(name[..end].to_owned())),
             None => Some(name),
+        }
+    }
+
+    /// The task for which it is made: the one that its agent has claimed, or that its client, who has claimed it, names.
+    pub fn task(&self) -> Option<u64> {
+        match &self.client.door {
+            Some(door) => door.task(),
+            None => self.parts.for_task,
         }
     }
 

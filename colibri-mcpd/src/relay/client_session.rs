@@ -8,7 +8,7 @@ use super::subscription_guard::SubscriptionGuard;
 use crate::peer::Outbox;
 use crate::policy::Rights;
 use colibri_protocol::logging::Level;
-use colibri_protocol::{Askable, SessionPhase as Agreed, Version};
+use colibri_protocol::{Askable, ClientInfo, SessionPhase as Agreed, Version};
 use parking_lot::Mutex;
 
 /// The agreement with a client and its abilities: for as long as its connection lives, where it writes lines; over HTTP
@@ -19,6 +19,8 @@ pub struct ClientSession {
     /// True if it outlives the request.
     stays: bool,
     agreed: OnceLock<(Version, Askable)>,
+    /// The client's last declaration of itself.
+    info: Mutex<Option<Arc<ClientInfo>>>,
     /// The open requests to it.
     pub asked: ClientRequests,
     view: OnceLock<SingleServerView>,
@@ -65,6 +67,7 @@ impl ClientSession {
             number,
             stays: true,
             agreed: OnceLock::new(),
+            info: Mutex::default(),
             asked: ClientRequests::default(),
             view: OnceLock::new(),
             log_level: Mutex::default(),
@@ -167,6 +170,15 @@ impl ClientSession {
     /// Its handshake agreed on this version, and said what it can be asked, for good: there is one handshake.
     pub fn agree(&self, version: Version, askable: Askable) {
         let _ = self.agreed.set((version, askable));
+    }
+
+    /// The client by its own account: as a request declares it, else as the last one did that declared anything.
+    pub fn client_info(&self, declared: Option<Arc<ClientInfo>>) -> Option<Arc<ClientInfo>> {
+        let mut known = self.info.lock();
+        if declared.is_some() {
+            known.clone_from(&declared);
+        }
+        known.clone()
     }
 
     /// The kinds of requests that it accepts, as its handshake says.

@@ -17,7 +17,8 @@ use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_registry::sha256_hex;
 use colibri_text::hex;
 use colibri_trail::{
-    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, Through, TrailError, TrailEvent, TrailRecord,
+    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, Through, TrailError, TrailEvent,
+    TrailRecord,
 };
 use colibri_wire::Json;
 
@@ -71,6 +72,10 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         pid: call.client.peer.pid.and_then(|pid| pid.try_into().ok()),
         connection: call.client.session.number,
         continues: (call.number > 0).then_some(call.number),
+        client: call.client_info.as_deref().map(|info| DeclaredClient {
+            name: &info.name,
+            version: &info.version,
+        }),
         method: call.method.map_or(&*to.operation, |method| method.as_str()),
         server: (!to.is_ours()).then_some(&*to.server),
         tool: call.method.map(|_| &*to.operation),
@@ -90,10 +95,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
             session: &door.session,
             for_uid: call.client.caller.uid,
         }),
-        task: match &call.client.door {
-            Some(door) => door.task(),
-            None => call.parts.for_task,
-        },
+        task: call.task(),
     })
 }
 

@@ -589,6 +589,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
         client: client.clone(),
         id: RequestId::of(asked),
         batch: None,
+        client_info: None,
         version: Version::V2025_11_25,
         method: Some(Method::ToolsCall),
         parts: RequestParts {

@@ -171,6 +171,9 @@ pub struct TrailRow {
     pub timestamp: String,
     /// The user of the call.
     pub uid: Option<u32>,
+    /// The name that the client of the call declares of itself.
+    #[serde(default)]
+    pub client: Option<String>,
     /// The number of the record that the call began with; not of that one.
     #[serde(default)]
     pub enter: Option<u64>,

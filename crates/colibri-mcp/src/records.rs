@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_text::{counted, visible};
+use colibri_text::{brief, counted, visible};
 use colibri_trail::{
     Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats, TrailWitness, Verifier,
     Voucher, WitnessedHeads, check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove,
@@ -22,6 +22,12 @@ use colibri_trail::{
 
 /// Longest public key that is read, bytes.
 const MAX_KEY: u64 = 4096;
+
+/// The most characters of a client's name and version.
+const CLIENT: usize = 20;
+
+/// The columns of user and client in the line of a record that belongs to no call.
+const NOBODY: &str = "                               ";
 
 /// Longest proof that is read, bytes.
 const MAX_PROOF: u64 = 256 << 20;
@@ -310,6 +316,10 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
     let user = record
         .uid
         .map_or("-", |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)));
+    let client = record.client.as_ref().map_or("-".to_owned(), |client| {
+        brief(format!("{} {}", client.name, client.version).trim_end(), CLIENT - 1)
+    });
+    let who = format!("{user:>8}  {client:<CLIENT$} ");
     let what = match record.kind.as_str() {
         "enter" => {
             let through = record.through.as_ref().map_or(String::new(), |agent| {
@@ -323,7 +333,7 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
             });
             let task = record.task.map_or(String::new(), |task| format!("  for task {task}"));
             format!(
-                "{user:>8}  {}{through}{task}",
+                "{who}{}{through}{task}",
                 [server, tool, method].map(String::as_str).join(" ")
             )
         }
@@ -332,15 +342,15 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
             let class = record.fields.error_class.as_deref();
             let error = class.map_or_else(|| code.to_owned(), |class| format!("{code} ({class})"));
             let attempt = record.fields.attempt_number;
-            format!("{user:>8}  {integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
+            format!("{who}{integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
         }
         "event" => {
             let more = terminal::details(&record.fields.details);
-            format!("{:>8}  {}{more}", "", record.fields.event)
+            format!("{NOBODY}{}{more}", record.fields.event)
         }
         _ => format!(
-            "{:>8}  {} records, root {}",
-            "", record.fields.tree_size, record.fields.root
+            "{NOBODY}{} records, root {}",
+            record.fields.tree_size, record.fields.root
         ),
     };
     let line = format!("{timestamp}  {:>8}  {:<9} {}", record.n, record.kind, what);
@@ -569,6 +579,7 @@ mod tests {
                 pid: None,
                 connection: 1,
                 continues: None,
+                client: None,
                 method: "tools/call",
                 server: Some("github"),
                 tool: Some(tool),
@@ -703,7 +714,7 @@ mod tests {
     #[test]
     fn a_call_of_an_agent_says_whose() {
         let dir = tempfile::tempdir().unwrap();
-        let rec = r#"{"n":0,"kind":"enter","timestamp":"t","uid":4000000001,"method":"tools/call","server":"git","tool":"push","agent":"co\u001bder","session":"0123456789abcdef","for":4000000002}"#;
+        let rec = r#"{"n":0,"kind":"enter","timestamp":"t","uid":4000000001,"method":"tools/call","server":"git","tool":"push","agent":"co\u001bder","session":"0123456789abcdef","for":4000000002,"client":{"name":"co\u001bdex  2","version":"9.9.9.9.9.9.9"}}"#;
         let segments = directory(dir.path());
         std::fs::create_dir_all(&segments).unwrap();
         let segment = segments.join("0000000000-20261121.jsonl");
@@ -720,6 +731,7 @@ mod tests {
             lines.contains("git push tools/call  by agent co\\u{1b}der 0123456789abcdef for 4000000002"),
             "{lines}"
         );
+        assert!(lines.contains("  co\\u{1b}dex  2 9.9.9.9.9… git push"), "{lines}");
     }
 
     #[test]

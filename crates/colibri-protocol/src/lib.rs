@@ -19,6 +19,7 @@
 //! - [`uri`]: server URIs behind the server's prefix.
 
 pub mod answer;
+mod client_info;
 mod deferred;
 mod elicitation;
 mod elicitation_kind;
@@ -45,6 +46,7 @@ pub mod uri;
 pub mod version;
 
 pub use answer::{AnswerBody, Capability, ServerIdentity, discover_result, empty_result, initialize_result};
+pub use client_info::ClientInfo;
 pub use deferred::DeferredTask;
 pub use elicitation::{ClientReply, Wording, elicitations, read_response};
 pub use elicitation_kind::ElicitationKind;

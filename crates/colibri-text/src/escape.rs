@@ -60,6 +60,30 @@ pub fn brief(text: &str, max: usize) -> String {
     }
 }
 
+/// A text as a label: at most `max` bytes, hidden characters escaped wherever they stand, words one space apart. For names
+/// that a stranger chose, so that they forge no column of a table.
+#[must_use]
+pub fn label(text: &str, max: usize) -> String {
+    // No word needs more: an escape is longer than its character.
+    let beginning = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= max);
+    let beginning: String = beginning.map(|(_, c)| c).collect();
+    let words: Vec<&str> = beginning.split_whitespace().collect();
+    let mut label = String::with_capacity(max);
+    for c in words.join(" ").chars() {
+        let before = label.len();
+        match is_hidden(c) {
+            true => label.extend(c.escape_unicode()),
+            false => label.push(c),
+        }
+        if label.len() > max {
+            label.truncate(before);
+            break;
+        }
+    }
+    label.truncate(label.trim_end().len());
+    label
+}
+
 /// The last `max` characters of a text as [`visible`], with `…` before them if there are more. For texts with the
 /// reason at the end.
 #[must_use]
@@ -215,7 +239,33 @@ mod tests {
         assert!(matches!(visible("größer 日本 👩‍🚀"), Cow::Borrowed(_)));
     }
 
+    #[test]
+    fn a_label_moves_no_cursor_and_forges_no_column() {
+        for (text, max, expected) in [
+            ("claude-code", 128, "claude-code"),
+            ("Visual Studio Code", 13, "Visual Studio"),
+            ("Visual Studio Code", 14, "Visual Studio"),
+            (
+                "a\u{1b}[2J\u{202e}\r\n   7  exit\u{2003}b\u{0}",
+                128,
+                "a\\u{1b}[2J\\u{202e} 7 exit b\\u{0}",
+            ),
+            ("aé", 2, "a"),
+            ("a\u{202e}", 8, "a"),
+            (" \t ", 8, ""),
+        ] {
+            assert_eq!(label(text, max), expected, "{text:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn any_label_is_bounded(text in any::<String>(), max in 0_usize..200) {
+            let label = label(&text, max);
+            prop_assert!(label.len() <= max && !label.contains("  ") && label.trim() == label);
+            prop_assert!(!label.contains(is_hidden));
+        }
+
         #[test]
         fn what_is_shown_hides_nothing(text in any::<String>(), plain in "[ -~äöü漢]{0,40}") {
             prop_assert_eq!(first_hidden(&visible(&text)), None);

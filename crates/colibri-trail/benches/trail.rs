@@ -49,6 +49,7 @@ fn enter(time: SystemTime, args: ContentDigest) -> TrailRecord<'static> {
         pid: Some(4242),
         connection: 7,
         continues: None,
+        client: None,
         method: "tools/call",
         server: Some("github"),
         tool: Some("create_issue"),

@@ -104,6 +104,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             pid: Some(4242),
             connection: random.below(9),
             continues: None,
+            client: None,
             method: "tools/call",
             server: Some("demo"),
             tool: Some(text),

@@ -38,13 +38,14 @@ pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
 pub use prove::{InclusionProof, ProofError, check_proof, prove};
 pub use record::{
-    Attempt, ContentDigest, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, Through, TrailRecord, Validation,
+    Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, Through,
+    TrailRecord, Validation,
 };
 pub use report::{Extent, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;
 pub use show::show_last;
-pub use show::{RecordFields, RecordFilter, RecordView, show, tail};
+pub use show::{RecordFields, RecordFilter, RecordView, RecordedClient, show, tail};
 pub use signed_note::{NoteError, Verifier};
 pub use stats::{Stats, StatsRow, stats};
 pub use time::utc;

@@ -80,6 +80,8 @@ pub struct Enter<'a> {
     /// The `enter` record that this one takes the place of: the call named a tool of a server that was only looked at
     /// then.
     pub continues: Option<u64>,
+    /// The name and version that the client declares of itself.
+    pub client: Option<DeclaredClient<'a>>,
     /// The MCP method.
     pub method: &'a str,
     /// The server it is for; `None` for what Colibri answers itself.
@@ -118,6 +120,15 @@ pub enum Validation {
     Lenient,
     /// They fit: `true`.
     Exact,
+}
+
+/// The name and version that a client declares of itself: nothing checks them.
+#[derive(Clone, Copy, Debug)]
+pub struct DeclaredClient<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The version; empty: it declares none.
+    pub version: &'a str,
 }
 
 /// The socket of an agent.
@@ -225,6 +236,15 @@ impl Enter<'_> {
         number(out, b",\"connection\":", self.connection);
         if let Some(continues) = self.continues {
             number(out, b",\"continues\":", continues);
+        }
+        if let Some(client) = &self.client {
+            text(out, b",\"client\":{\"name\":", client.name);
+            optional(
+                out,
+                b",\"version\":",
+                Some(client.version).filter(|version| !version.is_empty()),
+            );
+            out.push(b'}');
         }
         text(out, b",\"method\":", self.method);
         optional(out, b",\"server\":", self.server);
@@ -429,6 +449,7 @@ mod tests {
             pid: Some(77),
             connection: 3,
             continues: None,
+            client: None,
             method: "tools/call",
             server: Some("github"),
             tool: Some("create_issue"),
@@ -450,6 +471,10 @@ mod tests {
         let args: Box<RawValue> = serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
         let record = Enter {
             continues: Some(5),
+            client: Some(DeclaredClient {
+                name: "claude-code",
+                version: "2.1\u{1b}",
+            }),
             args_full: Some(&args),
             traceparent: Some("00-a-b-01"),
             ..enter()
@@ -460,7 +485,7 @@ mod tests {
         let expected = format!(
             concat!(
                 r#"{{"n":7,"kind":"enter","timestamp":"2026-11-21T22:30:00.000042Z","uid":1001,"gid":1002,"pid":77,"#,
-                r#""connection":3,"continues":5,"method":"tools/call","server":"github","tool":"create_issue","#,
+                r#""connection":3,"continues":5,"client":{{"name":"claude-code","version":"2.1\u001b"}},"method":"tools/call","server":"github","tool":"create_issue","#,
                 r#""name":"github__create_issue","era":"legacy","version":"2025-11-25","#,
                 r#""args":{{"sha256":"{}","length":2}},"args_full":{{ "a":1e400,  "b":"\ud800"}},"#,
                 r#""traceparent":"00-a-b-01","validated":true}}"#
@@ -553,7 +578,10 @@ mod tests {
         assert_eq!(record["session"], "0123456789abcdef");
         assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));
         let plain = json(TrailRecord::Enter(enter()));
-        assert!(plain.get("agent").is_none() && plain.get("task").is_none());
+        assert!(plain.get("agent").is_none() && plain.get("task").is_none() && plain.get("client").is_none());
+        let client = Some(DeclaredClient { name: "x", version: "" });
+        let unversioned = json(TrailRecord::Enter(Enter { client, ..enter() }));
+        assert_eq!(unversioned["client"], serde_json::json!({ "name": "x" }));
     }
 
     #[test]

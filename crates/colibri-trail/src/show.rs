@@ -44,6 +44,8 @@ pub struct RecordFilter {
     pub result: Option<String>,
     /// For this task: calls made for it, and events about it.
     pub task: Option<u64>,
+    /// By a client that declares this name.
+    pub client: Option<String>,
 }
 
 /// The fields that people look for, of whatever kind of record. Empty where a record has no such field.
@@ -69,6 +71,8 @@ pub struct RecordFields {
     pub for_uid: Option<u32>,
     /// Of an enter record: the task for which the call was made.
     pub task: Option<u64>,
+    /// Of an enter record: the client, by its own account.
+    pub client: Option<RecordedClient>,
     /// Of an exit or retry record: the number of the enter record.
     pub enter: Option<u64>,
     /// Of an exit or retry record: the server.
@@ -112,6 +116,18 @@ pub struct RecordView<'a> {
     pub through: Option<Rc<RecordedAgent>>,
     /// The task for which the call it belongs to was made, if it was for one.
     pub task: Option<u64>,
+    /// The client that made the call it belongs to, by its own account.
+    pub client: Option<Rc<RecordedClient>>,
+}
+
+/// The name and version that a client declared of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct RecordedClient {
+    /// The name.
+    pub name: String,
+    /// The version; empty: it declared none.
+    pub version: String,
 }
 
 /// The agent that made a call.
@@ -131,6 +147,7 @@ struct RecordedCaller {
     uid: Option<u32>,
     through: Option<Rc<RecordedAgent>>,
     task: Option<u64>,
+    client: Option<Rc<RecordedClient>>,
 }
 
 impl RecordFilter {
@@ -169,6 +186,7 @@ impl RecordFilter {
             };
             shown.task == Some(wanted) || task == Some(wanted)
         };
+        let is_client = |wanted: &String| shown.client.as_ref().is_some_and(|client| client.name == *wanted);
         let bound = |bound: &Option<String>, reached: fn(&str, &str) -> bool| {
             bound
                 .as_deref()
@@ -180,6 +198,7 @@ impl RecordFilter {
             && self.uid.is_none_or(is_user)
             && self.agent.as_ref().is_none_or(is_agent)
             && self.task.is_none_or(is_for_task)
+            && self.client.as_ref().is_none_or(is_client)
             && either(&self.server, &fields.server, &fields.integration_id)
             && either(&self.tool, &fields.tool, &fields.operation)
             && self.result.as_deref().is_none_or(|wanted| wanted == fields.result)
@@ -347,6 +366,7 @@ fn last_in(
                     uid: shown.uid,
                     through: shown.through,
                     task: shown.task,
+                    client: shown.client,
                 };
                 found.push_back((at..at + line.len(), who));
                 if found.len() > count {
@@ -372,6 +392,7 @@ impl RecordView<'_> {
             uid: who.uid,
             through: who.through.clone(),
             task: who.task,
+            client: who.client.clone(),
             ..self
         }
     }
@@ -388,6 +409,7 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, RecordedCaller>) -> Option
         _ => RecordedCaller {
             uid: fields.uid,
             task: fields.task,
+            client: fields.client.clone().map(Rc::new),
             through: fields
                 .agent
                 .clone()
@@ -415,5 +437,6 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, RecordedCaller>) -> Option
         uid: who.uid,
         through: who.through,
         task: who.task,
+        client: who.client,
     })
 }

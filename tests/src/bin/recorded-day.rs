@@ -177,6 +177,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pid: Some(4242),
             connection: call % 40,
             continues: None,
+            client: None,
             method: "tools/call",
             server: (server != "colibri").then_some(server),
             tool: Some(tool),

@@ -93,8 +93,8 @@ fn the_demo_of_an_agent_shows_a_task_from_its_creation_to_its_result_and_leaves_
         "4 requests, 4 of them with the key",
         "agents: 0 running, 1 ended",
         "SERVERS BEHIND THEM",
-        "event  demo-agent agent-started",
-        "exit   demo-agent demo write_note SUCCESS",
+        "event  demo-agent         agent-started",
+        " demo write_note SUCCESS",
         "/trail: sound",
         "No process and no file of it is left.",
     ] {

@@ -677,7 +677,10 @@ fn glasspane_is_a_snapshot_for_programs_and_text_where_there_is_no_terminal() {
         text.contains("agents: 1 running, 0 ended") && text.contains("working"),
         "{text}"
     );
-    assert!(text.contains("event  coder     agent-started"), "its records: {text}");
+    assert!(
+        text.contains("event  coder             agent-started"),
+        "its records: {text}"
+    );
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
 }
 

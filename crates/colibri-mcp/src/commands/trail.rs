@@ -121,6 +121,9 @@ struct FilterArguments {
     /// Calls made for this task, and what became of it
     #[arg(long, value_name = "N")]
     task: Option<u64>,
+    /// Calls of clients that give themselves this name, which nothing checks
+    #[arg(long, value_name = "NAME")]
+    client: Option<String>,
 }
 
 impl FilterArguments {
@@ -134,6 +137,7 @@ impl FilterArguments {
             tool: self.tool.clone(),
             result: self.result.as_ref().map(|result| result.to_ascii_uppercase()),
             task: self.task,
+            client: self.client.clone(),
         })
     }
 }

@@ -96,6 +96,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> TrailRecord<'_> {
         pid: Some(4242),
         connection: 1,
         continues: None,
+        client: None,
         method: "tools/call",
         server: Some("demo"),
         tool: Some(tool),

@@ -113,6 +113,34 @@ fn records_are_shown_by_what_is_asked_for() {
 }
 
 #[test]
+fn calls_are_found_by_the_name_of_their_client_and_their_ends_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), SegmentLimits::default());
+    for (at, name) in [(0, Some("codex")), (1, Some("claude-code")), (2, None)] {
+        let TrailRecord::Enter(call) = enter(at, 1001, "tool") else {
+            unreachable!("an enter record");
+        };
+        let client = name.map(|name| DeclaredClient { name, version: "2" });
+        let entered = trail.append([TrailRecord::Enter(Enter { client, ..call })]).unwrap();
+        trail.append([exit(at, entered.first, "tool", true, 1)]).unwrap();
+    }
+    drop(trail);
+    let filter = RecordFilter {
+        client: Some("codex".to_owned()),
+        ..RecordFilter::default()
+    };
+    let mut found = Vec::new();
+    show(&directory(dir.path()), &filter, None, &mut |record| {
+        let client = record.client.unwrap();
+        found.push((record.kind, client.name.clone(), client.version.clone()));
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    let codex = |kind: &str| (kind.to_owned(), "codex".to_owned(), "2".to_owned());
+    assert_eq!(found, [codex("enter"), codex("exit")]);
+}
+
+#[test]
 fn the_last_records_are_read_from_the_end_of_a_segment() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, _) = open(dir.path(), SegmentLimits::default());

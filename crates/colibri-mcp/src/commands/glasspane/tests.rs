@@ -44,7 +44,7 @@ fn seen(count: usize, operator: bool) -> GlasspaneState {
     let tail = [
         row(
             1,
-            json!({ "agent": "coder", "session": format!("{:016x}", 0), "for": 0 }),
+            json!({ "agent": "coder", "session": format!("{:016x}", 0), "for": 0, "client": "codex" }),
         ),
         row(2, json!({ "server": "secret" })),
         row(
@@ -147,8 +147,8 @@ fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
                 "SERVERS BEHIND THEM",
                 "git               ready        jail ephemeral, network none, unbounded mount",
                 "CALLS OF coder 00000000 (UTC)",
-                "01:02:03       1 enter  coder     git log\\u{7}",
-                "3 exit   coder     git log\\u{7} FAIL TOOL_ERROR  1.2 ms",
+                "01:02:03       1 enter  coder     codex   git log\\u{7}",
+                "3 exit   coder     -       git log\\u{7} FAIL TOOL_ERROR  1.2 ms",
             ]
             .map(|part| {
                 if width == 80 {

@@ -3,7 +3,10 @@
 use colibri_api::TrailRow;
 
 use super::styled_line::text;
-use crate::terminal::details;
+use crate::terminal::{details, mark};
+
+/// The most characters of a client's name.
+const CLIENT: usize = 7;
 
 /// The text of a record; `user` names its caller.
 pub(crate) fn said(record: &TrailRow, user: &str) -> String {
@@ -29,5 +32,24 @@ pub(crate) fn said(record: &TrailRow, user: &str) -> String {
         "event" => join(&[&record.event]) + &details(&record.details),
         _ => String::new(),
     };
-    text(format!("  {clock} {:>7} {:<6} {user:<9} {what}", record.n, record.kind).trim_end())
+    let client = match (&record.client, record.kind.as_str()) {
+        (Some(client), _) => fitted(client),
+        (None, "enter" | "exit" | "retry") => "-".to_owned(),
+        (None, _) => String::new(),
+    };
+    text(
+        format!(
+            "  {clock} {:>7} {:<6} {user:<9} {client:<CLIENT$} {what}",
+            record.n, record.kind
+        )
+        .trim_end(),
+    )
+}
+
+/// A client's name in its column.
+fn fitted(name: &str) -> String {
+    match name.chars().nth(CLIENT) {
+        Some(_) => name.chars().take(CLIENT - 1).collect::<String>() + mark(),
+        None => name.to_owned(),
+    }
 }

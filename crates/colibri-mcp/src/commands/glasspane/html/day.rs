@@ -1,7 +1,7 @@
 //! The trail's record of a period's calls, in bounded form: counted by path and piece of time and by tool, and one by
 //! one only where a call was refused, failed or waited.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,6 +20,8 @@ pub(super) const NAME: usize = 120;
 const MAX_BINS: u64 = 288;
 /// The most paths of calls that are shown apart; the others are counted together.
 const MAX_PATHS: usize = 200;
+/// Clients that are told apart: they name themselves.
+const MAX_CLIENTS: usize = 20;
 /// Tools that are told apart, each by path; the others are counted together.
 const MAX_TOOLS: usize = 1000;
 /// Calls of each kind that are told one by one, the newest.
@@ -75,7 +77,7 @@ pub(super) struct ReportPeriod {
     first: u64,
     step: u64,
     names: Vec<String>,
-    /// Caller, agent or nothing, server, the server's id as it is known elsewhere.
+    /// Caller, client or nothing, agent or nothing, server, the server's id as it is known elsewhere.
     paths: Vec<CallPath>,
     /// Path, piece of time, and the calls that went well, that failed, that were refused.
     cells: Vec<[u64; 5]>,
@@ -100,8 +102,19 @@ pub(super) struct ReportPeriod {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 struct CallPath {
     caller: Name,
+    /// The name that the client declares of itself.
+    client: Option<Name>,
     agent: Option<Name>,
     server: Name,
+}
+
+/// The same before its names have their places.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct PathKey {
+    uid: Option<u32>,
+    client: Option<String>,
+    agent: Option<String>,
+    server: String,
 }
 
 /// The figures of a tool's calls on one path.
@@ -183,7 +196,8 @@ struct OpenQuestion {
 struct PeriodReader {
     day: ReportPeriod,
     named: HashMap<String, Name>,
-    paths: HashMap<(Option<u32>, Option<String>, String), usize>,
+    paths: HashMap<PathKey, usize>,
+    clients: BTreeSet<String>,
     users: HashMap<u32, String>,
     cells: BTreeMap<(usize, u64), [u64; 3]>,
     tools: HashMap<(usize, String), usize>,
@@ -333,7 +347,7 @@ impl PeriodReader {
             }) => {
                 let (path, tool) = match call.and_then(|call| self.open.get(&call)) {
                     Some(call) => (call.path, call.tool.clone()),
-                    None => (self.path_of(Some(uid), None, server), String::new()),
+                    None => (self.path_of(Some(uid), None, None, server), String::new()),
                 };
                 let question = OpenQuestion {
                     at,
@@ -364,7 +378,7 @@ impl PeriodReader {
                 agent,
                 ..
             }) => {
-                let path = self.path_of(Some(uid), agent, "");
+                let path = self.path_of(Some(uid), None, agent, "");
                 let said = if approved { "approved" } else { "denied" };
                 let why = format!("{said} by {}", terminal::user(by));
                 let told = self.told(path, "", &why, Some(record.n));
@@ -414,23 +428,45 @@ impl PeriodReader {
     }
 
     fn path(&mut self, record: &RecordView<'_>, server: &str) -> usize {
+        let client = record.client.as_ref().map(|client| client.name.as_str());
         match &record.through {
-            Some(agent) => self.path_of(agent.for_uid.or(record.uid), Some(&agent.agent), server),
-            None => self.path_of(record.uid, None, server),
+            Some(agent) => self.path_of(agent.for_uid.or(record.uid), client, Some(&agent.agent), server),
+            None => self.path_of(record.uid, client, None, server),
         }
     }
 
-    fn path_of(&mut self, uid: Option<u32>, agent: Option<&str>, server: &str) -> usize {
+    /// The client's name, as long as there are not too many.
+    fn client(&mut self, name: &str) -> String {
+        if self.clients.len() < MAX_CLIENTS {
+            self.clients.insert(name.to_owned());
+        }
+        let is_known = self.clients.contains(name);
+        self.day.together |= !is_known;
+        if is_known { name } else { OTHERS }.to_owned()
+    }
+
+    fn path_of(&mut self, uid: Option<u32>, client: Option<&str>, agent: Option<&str>, server: &str) -> usize {
         // What Colibri answers itself names no server, or its own.
         let server = if server.is_empty() { "colibri" } else { server };
-        let mut key = (uid, agent.map(str::to_owned), server.to_owned());
+        let client = client.map(|name| self.client(name));
+        let mut key = PathKey {
+            uid,
+            client,
+            agent: agent.map(str::to_owned),
+            server: server.to_owned(),
+        };
         if let Some(path) = self.paths.get(&key) {
             return *path;
         }
         let others = self.paths.len() >= MAX_PATHS;
         if others {
             self.day.together = true;
-            key = (None, Some(OTHERS.to_owned()), OTHERS.to_owned());
+            key = PathKey {
+                uid: None,
+                client: Some(OTHERS.to_owned()),
+                agent: Some(OTHERS.to_owned()),
+                server: OTHERS.to_owned(),
+            };
             if let Some(path) = self.paths.get(&key) {
                 return *path;
             }
@@ -442,8 +478,9 @@ impl PeriodReader {
         };
         let way = CallPath {
             caller: self.name(&caller),
-            agent: key.1.as_deref().map(|agent| self.name(agent)),
-            server: self.name(&key.2),
+            client: key.client.as_deref().map(|client| self.name(client)),
+            agent: key.agent.as_deref().map(|agent| self.name(agent)),
+            server: self.name(&key.server),
         };
         self.day.paths.push(way);
         self.paths.insert(key, self.day.paths.len() - 1);
@@ -521,8 +558,8 @@ mod tests {
 
     use super::*;
     use colibri_trail::{
-        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail, TrailHead,
-        TrailOptions, TrailRecord, Witness, directory,
+        Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail,
+        TrailHead, TrailOptions, TrailRecord, Witness, directory,
     };
 
     const NOON: u64 = 1_795_262_400_000;
@@ -593,6 +630,7 @@ mod tests {
             pid: None,
             connection: 1,
             continues,
+            client: None,
             method: "tools/call",
             server: Some("git"),
             tool: Some(tool),
@@ -664,7 +702,9 @@ mod tests {
         let day = written.read();
         assert_eq!((day.first, day.step, day.open), (NOON, 15_000, 1));
         let way = |path: usize| {
-            let CallPath { caller, agent, server } = &day.paths[path];
+            let CallPath {
+                caller, agent, server, ..
+            } = &day.paths[path];
             let name = |name: usize| day.names[name].as_str();
             (name(*caller), agent.map(name), name(*server))
         };
@@ -696,6 +736,34 @@ mod tests {
         let pull = day.tools.iter().find(|tool| day.names[tool.name] == "pull").unwrap();
         assert_eq!((pull.calls, pull.failed, pull.asked, pull.answered), (1, 1, 5, 7));
         assert!(!day.together);
+    }
+
+    #[test]
+    fn calls_are_told_apart_by_client_as_long_as_there_are_few() {
+        let written = Written::new();
+        for call in 0..3 * MAX_CLIENTS as u64 {
+            let name = format!("client {call}");
+            let client = Some(DeclaredClient {
+                name: &name,
+                version: "1",
+            });
+            let enter = written.add(TrailRecord::Enter(Enter {
+                client,
+                ..enter(call, "push", None, None)
+            }));
+            written.exit(call, 0, enter, "push", None);
+        }
+        written.enter(99, "push", None, None);
+        let day = written.read();
+        let clients: Vec<_> = (day.paths.iter())
+            .map(|path| path.client.map(|client| day.names[client].as_str()))
+            .collect();
+        assert_eq!(clients.len(), MAX_CLIENTS + 2);
+        assert_eq!(
+            (clients[0], clients[MAX_CLIENTS], clients[MAX_CLIENTS + 1]),
+            (Some("client 0"), Some(OTHERS), None)
+        );
+        assert!(day.together);
     }
 
     #[test]

@@ -26,10 +26,12 @@
     return server.transport === "jail" ? `jail ${server.jail ?? ""}` : "host, no jail";
   };
   const DIRECT = "directly";
-  const COLUMNS = ["Callers", "Agents", "Servers", "Where they run"];
+  const NAMELESS = "gives no name";
+  const COLUMNS = ["Callers", "Clients", "Agents", "Servers", "Where they run"];
   const paths = (day ? day.paths : []).map((way) => {
     const server = names[way.server];
-    return [names[way.caller], way.agent === null ? DIRECT : names[way.agent], server, place(server)];
+    const client = way.client === null ? NAMELESS : names[way.client];
+    return [names[way.caller], client, way.agent === null ? DIRECT : names[way.agent], server, place(server)];
   });
   const totals = paths.map(() => [0, 0, 0, 0, 0]);
   for (const cell of day ? day.cells : []) for (const at of [2, 3, 4]) totals[cell[0]][at] += cell[at];
@@ -78,7 +80,7 @@
     totals.forEach((total, path) => {
       if (!kept(path)) return;
       for (const at of [2, 3, 4]) sum[at] += total[at];
-      if (calls(total)) [0, 2].forEach((column, at) => seen[at].add(paths[path][column]));
+      if (calls(total)) [0, 3].forEach((column, at) => seen[at].add(paths[path][column]));
     });
     const waits = waited();
     const tools = day.tools.filter((tool) => kept(tool.path));
@@ -138,7 +140,7 @@
     const button = (node) => {
       const press = () => choose(node.button.getAttribute("aria-pressed") === "true" ? null : node);
       const bad = node.bad ? el("span", { class: "bad" }, ` · ${short(node.bad)} not well`) : null;
-      const soft = node.column === 1 && node.label === DIRECT ? " direct" : "";
+      const soft = node.label === [null, NAMELESS, DIRECT][node.column] ? " direct" : "";
       node.button = el(
         "button",
         { type: "button", class: `node c${node.column}${soft}`, "aria-pressed": "false", onclick: press },
@@ -180,7 +182,7 @@
       const drawn = [];
       // One scale for all: so many pixels a call.
       const tall = HEIGHT / all;
-      for (let column = 0; column < 3 && frame.width; column += 1) {
+      for (let column = 0; column < 4 && frame.width; column += 1) {
         const boxes = [column, column + 1].map((column) => columns[column].map((node) => node.button.getBoundingClientRect()));
         const used = boxes.map((boxes) => boxes.map(() => 0));
         const sums = [column, column + 1].map((column) => columns[column].map((node) => node.calls));
@@ -406,7 +408,7 @@
       }
       const row = (mark) => {
         const kind = KINDS.find((kind) => kind.key === mark.kind);
-        const [caller, agent, server] = paths[mark.path];
+        const [caller, client, agent, server] = paths[mark.path];
         const who = agent === DIRECT ? [name(caller)] : [name(caller), " › ", name(agent)];
         const tool = names[mark.tool];
         const dated = day.until - day.since > 86_400_000 ? `${date(mark.at)} ` : "";
@@ -416,17 +418,18 @@
           el("td", { class: "when", title: iso(mark.at) }, `${dated}${clock(mark.at, true)}`),
           el("td", { class: "kind" }, el("span", { "aria-hidden": "true" }, `${kind.sign} `), mark.kind),
           el("td", {}, who),
+          el("td", {}, client === NAMELESS ? "–" : name(client)),
           el("td", {}, name(server), tool ? [" › ", name(tool)] : ""),
           el("td", {}, name(names[mark.why])),
           el("td", { class: "number" }, mark.ms ? time(mark.ms) : "–"),
           el("td", { class: "number soft" }, mark.n ? `#${mark.n}` : ""),
         );
       };
-      const headings = ["Time (UTC)", "What", "Who", "Server › tool", "Why", "How long", "Record"];
+      const headings = ["Time (UTC)", "What", "Who", "Client", "Server › tool", "Why", "How long", "Record"];
       const more = found.length - state.rows;
       list.replaceChildren(
         where ?? "",
-        table(headings, found.slice(0, state.rows).map(row), [5, 6]),
+        table(headings, found.slice(0, state.rows).map(row), [6, 7]),
         more > 0 ? el("button", { type: "button", class: "more", onclick: () => ((state.rows += 200), marks.draw()) }, `Show ${whole.format(Math.min(more, 200))} more of ${whole.format(more)}`) : "",
       );
     };
@@ -458,10 +461,10 @@
       const measure = MEASURES[state.measure];
       const sums = new Map();
       // The ledger knows servers and tools; who called is the trail's.
-      const server = state.chosen?.column === 2 ? state.chosen.names : null;
+      const server = state.chosen?.column === 3 ? state.chosen.names : null;
       const rows = measure.ledger
         ? ledger.rows.filter((row) => measure.of(row) && (!server || server.has(row.server)))
-        : day.tools.filter((tool) => kept(tool.path)).map((tool) => ({ ...tool, server: paths[tool.path][2], tool: names[tool.name] }));
+        : day.tools.filter((tool) => kept(tool.path)).map((tool) => ({ ...tool, server: paths[tool.path][3], tool: names[tool.name] }));
       for (const row of rows) {
         const key = `${row.server}\n${row.tool}`;
         const sum = sums.get(key) ?? { server: row.server, tool: row.tool, value: 0, calls: 0, unused: measure.count && !row.calls };
