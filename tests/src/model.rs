@@ -40,6 +40,10 @@ pub struct Counted {
     pub read: u64,
     /// Written, thoughts among them.
     pub written: u64,
+    /// Those of the read ones that came from a cache.
+    pub cached: u64,
+    /// Those of the read ones that went to a cache, where the interface says so.
+    pub kept: u64,
 }
 
 #[derive(Default)]
@@ -331,6 +335,8 @@ fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> boo
         let mut state = lock(state);
         state.counted.read += say.read;
         state.counted.written += say.written + say.thoughts;
+        state.counted.cached += say.cached;
+        state.counted.kept += if path.starts_with("/v1/messages") { say.kept } else { 0 };
     }
     if streams {
         return streamed(state, stream, &path, &events, fault);

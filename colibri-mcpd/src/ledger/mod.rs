@@ -118,6 +118,8 @@ mod tests {
         model_requests: 0,
         tokens_in: 0,
         tokens_out: 0,
+        tokens_cached: 0,
+        tokens_cache_write: 0,
     };
 
     fn payer(day: CostDay) -> Payer<'static> {
@@ -125,6 +127,9 @@ mod tests {
             day,
             uid: 7,
             agent: None,
+            client: None,
+            task: None,
+            model: None,
         }
     }
 

@@ -377,6 +377,10 @@ struct Exchange {
     relay: Arc<Relay>,
     reserved: TokenReservation,
     asks: ModelRequestKind,
+    /// The model that is asked.
+    model: Arc<str>,
+    /// The task that its agent has claimed.
+    task: Option<u64>,
     number: u64,
     /// The status of its answer; 0: there was none.
     status: u16,
@@ -409,6 +413,7 @@ impl Exchange {
             api: relay.api().name(),
             method: passed.method.as_str(),
             path,
+            model: Some(&*passed.model).filter(|model| !model.is_empty()),
             sha256: &sha256_hex(&passed.body),
             length: passed.body.len() as u64,
             reserved: reserved.tokens.sum(),
@@ -422,6 +427,8 @@ impl Exchange {
             relay: relay.clone(),
             reserved,
             asks: passed.asks,
+            model: passed.model.as_str().into(),
+            task: relay.door.task(),
             number,
             status: 0,
             length: 0,
@@ -468,6 +475,8 @@ impl Exchange {
             length: self.length,
             tokens_in: cost.read,
             tokens_out: cost.written,
+            tokens_cached: cost.cached,
+            tokens_cache_write: cost.cache_write,
             count: if is_counted { "counted" } else { "reserved" },
         });
         if let Err(error) = recorded {
@@ -481,11 +490,16 @@ impl Exchange {
             day: CostDay::of(SystemTime::now()),
             uid: self.relay.uid,
             agent: Some(&door.agent),
+            client: None,
+            task: self.task,
+            model: Some(&self.model).filter(|model| !model.is_empty()),
         };
         let cost = CostSum {
             model_requests: 1,
             tokens_in: cost.read,
             tokens_out: cost.written,
+            tokens_cached: cost.cached,
+            tokens_cache_write: cost.cache_write,
             ..CostSum::default()
         };
         self.relay.shared.ledger.count(&payer, CostLine::MODEL, &cost);

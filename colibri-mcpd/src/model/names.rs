@@ -1,10 +1,18 @@
 //! Names of models, and what they say.
 
-use colibri_text::brief;
+use colibri_text::{brief, label};
 
 use super::api::fits;
 use super::refusal::needs;
 use crate::registry::{ModelAllow, ModelPermissions};
+
+/// The most bytes of a model's name in the ledger and the trail.
+const MAX_LABEL: usize = 128;
+
+/// The name of a model as a label.
+pub(super) fn model_label(name: &str) -> String {
+    label(name.strip_prefix("models/").unwrap_or(name), MAX_LABEL)
+}
 
 /// True if the entry lets an agent use a model of this name.
 ///

@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode, Uri};
 use super::api::{BETAS, ModelRequestKind, Parameter, REQUEST_FIELDS, fits, parameters, routes};
 use super::body::judge;
 use super::grammar::grammar;
-use super::names::judge_model;
+use super::names::{judge_model, model_label};
 use super::refusal::ModelRefusal;
 use super::usage::TokenCounts;
 use super::walk::BodyFacts;
@@ -28,6 +28,8 @@ pub(super) struct OutgoingRequest {
     pub(super) target: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// The model that is asked, as a label; empty: none is.
+    pub(super) model: String,
     /// The most that it may cost.
     pub(super) cost: TokenCounts,
 }
@@ -71,7 +73,7 @@ pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingR
     }
     let query = passed_query(model.api, query)?;
     let mut body = request.body.clone();
-    let mut cost = TokenCounts::default();
+    let (mut cost, mut model_asked) = (TokenCounts::default(), name.map(model_label));
     if method == Method::POST {
         let kind = request.field("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -84,8 +86,10 @@ pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingR
             cost = TokenCounts {
                 read: most_read(model, &facts, body.len() as u64),
                 written: most_written(model, &facts),
+                ..TokenCounts::default()
             };
         }
+        model_asked = model_asked.or(facts.model.clone());
         body = spliced(&body, facts);
     } else if !body.is_empty() {
         return Err(ModelRefusal::new(StatusCode::BAD_REQUEST, "a GET has no body"));
@@ -97,6 +101,7 @@ pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingR
         target: format!("{path}{query}"),
         headers,
         body,
+        model: model_asked.unwrap_or_default(),
         cost,
     })
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use memchr::memmem;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::outbound::sse::{Parser, SseEvent, TooLong};
 use crate::registry::ModelApi;
@@ -11,13 +12,18 @@ use crate::registry::ModelApi;
 /// The most bytes of an event, or of an answer that is no stream, of which the usage is read.
 const MAX_READ: usize = 16 << 20;
 
-/// Tokens in and out.
+/// Tokens in and out. Interfaces name cached tokens differently, and only Anthropic's counts them beside the others: here
+/// they are part of what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenCounts {
     /// The tokens that the model read.
     pub read: u64,
     /// The tokens that it wrote.
     pub written: u64,
+    /// Those of `read` that came from the provider's cache.
+    pub cached: u64,
+    /// Those of `read` that went to the provider's cache.
+    pub cache_write: u64,
 }
 
 impl TokenCounts {
@@ -33,6 +39,8 @@ pub struct Meter {
     form: UsageForm,
     read: Option<u64>,
     written: Option<u64>,
+    cached: u64,
+    cache_write: u64,
     /// The answer said that it is over.
     over: bool,
 }
@@ -106,6 +114,8 @@ impl Meter {
             },
             read: None,
             written: None,
+            cached: 0,
+            cache_write: 0,
             over: false,
         }
     }
@@ -138,9 +148,13 @@ impl Meter {
         {
             self.message(&whole);
         }
+        let read = self.read?;
+        let cached = self.cached.min(read);
         let tokens = TokenCounts {
-            read: self.read?,
+            read,
             written: self.written?,
+            cached,
+            cache_write: self.cache_write.min(read - cached),
         };
         (ended || self.over).then_some(tokens)
     }
@@ -207,6 +221,8 @@ impl Meter {
             let sum = parts.into_iter().flatten().fold(0, u64::saturating_add);
             // Of those who tell it twice some tell nothing at the beginning.
             self.read = Some(self.read.unwrap_or(0).max(sum));
+            self.cached = self.cached.max(usage.cache_read_input_tokens.unwrap_or(0));
+            self.cache_write = self.cache_write.max(usage.cache_creation_input_tokens.unwrap_or(0));
         }
         // What the beginning says is a word or two: the last one counts, which stands at the end.
         if !begins {
@@ -229,6 +245,8 @@ impl Meter {
         struct Usage {
             input_tokens: u64,
             output_tokens: u64,
+            #[serde(default)]
+            input_tokens_details: Value,
         }
         let Ok(message) = serde_json::from_slice::<Message>(text) else {
             return;
@@ -243,6 +261,7 @@ impl Meter {
         };
         if let Some(usage) = usage {
             (self.read, self.written) = (Some(usage.input_tokens), Some(usage.output_tokens));
+            self.cached = cached_of(&usage.input_tokens_details);
         }
     }
 
@@ -255,9 +274,12 @@ impl Meter {
         struct Usage {
             prompt_tokens: u64,
             completion_tokens: u64,
+            #[serde(default)]
+            prompt_tokens_details: Value,
         }
         if let Ok(Message { usage: Some(usage) }) = serde_json::from_slice(text) {
             (self.read, self.written) = (Some(usage.prompt_tokens), Some(usage.completion_tokens));
+            self.cached = cached_of(&usage.prompt_tokens_details);
         }
     }
 
@@ -271,6 +293,7 @@ impl Meter {
         #[serde(rename_all = "camelCase")]
         struct Usage {
             prompt_token_count: Option<u64>,
+            cached_content_token_count: Option<u64>,
             candidates_token_count: Option<u64>,
             thoughts_token_count: Option<u64>,
         }
@@ -289,15 +312,68 @@ impl Meter {
         };
         for usage in messages.into_iter().filter_map(|message| message.usage_metadata) {
             self.read = usage.prompt_token_count.or(self.read);
+            self.cached = usage.cached_content_token_count.unwrap_or(self.cached);
             let written = [usage.candidates_token_count, usage.thoughts_token_count];
             self.written = Some(written.into_iter().flatten().fold(0, u64::saturating_add));
         }
     }
 }
 
+/// The cached tokens in the details of OpenAI's interfaces: whatever else stands there, the tokens beside it count.
+fn cached_of(details: &Value) -> u64 {
+    details.get("cached_tokens").and_then(Value::as_u64).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The cached tokens of an answer: read from the provider's cache, written to it.
+    fn cached(api: ModelApi, answer: &str) -> (u64, u64, u64) {
+        let mut meter = Meter::new(api, answer.contains("data:"));
+        meter.feed(answer.as_bytes());
+        let tokens = meter.end(true).unwrap();
+        (tokens.read, tokens.cached, tokens.cache_write)
+    }
+
+    #[test]
+    fn cached_tokens_are_part_of_what_was_read() {
+        use ModelApi::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
+        let begins = "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":10,\
+            \"cache_creation_input_tokens\":5,\"cache_read_input_tokens\":100,\"output_tokens\":1}}}\n\n\
+            data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n";
+        assert_eq!(cached(Anthropic, begins), (115, 100, 5));
+        for (api, answer, expected) in [
+            (
+                OpenAiResponses,
+                r#"{"usage":{"input_tokens":7,"output_tokens":8,"input_tokens_details":{"cached_tokens":6}}}"#,
+                (7, 6, 0),
+            ),
+            (
+                OpenAiChat,
+                r#"{"usage":{"prompt_tokens":7,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":4}}}"#,
+                (7, 4, 0),
+            ),
+            // What is odd about the details is no reason to count nothing; more than was read is not cached.
+            (
+                OpenAiChat,
+                r#"{"usage":{"prompt_tokens":7,"completion_tokens":8,"prompt_tokens_details":"?"}}"#,
+                (7, 0, 0),
+            ),
+            (
+                OpenAiChat,
+                r#"{"usage":{"prompt_tokens":7,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":99}}}"#,
+                (7, 7, 0),
+            ),
+            (
+                Gemini,
+                r#"{"usageMetadata":{"promptTokenCount":7,"cachedContentTokenCount":5,"candidatesTokenCount":8}}"#,
+                (7, 5, 0),
+            ),
+        ] {
+            assert_eq!(cached(api, answer), expected, "{answer}");
+        }
+    }
 
     /// The tokens of a stream that ended, and of one that was broken off.
     fn counted(api: ModelApi, stream: &str) -> [Option<(u64, u64)>; 2] {
@@ -361,13 +437,8 @@ mod tests {
                 let mut meter = Meter::new(ModelApi::OpenAiChat, true);
                 let stream = format!("{stream}data: [DONE]\n\n");
                 stream.as_bytes().chunks(length).for_each(|part| meter.feed(part));
-                let tokens = meter.end(false);
-                assert_eq!(
-                    tokens,
-                    Some(TokenCounts { read: 7, written: 8 }),
-                    "{length}: {:.80}",
-                    stream
-                );
+                let tokens = meter.end(false).map(|tokens| (tokens.read, tokens.written));
+                assert_eq!(tokens, Some((7, 8)), "{length}: {:.80}", stream);
             }
         }
     }

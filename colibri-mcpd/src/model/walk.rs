@@ -11,7 +11,7 @@ use colibri_text::brief;
 use super::api::{ModelRequestKind, fits};
 use super::grammar::{BodyMember, BodyShape, Grammar, Variant};
 use super::inline;
-use super::names::judge_model;
+use super::names::{judge_model, model_label};
 use super::peek::{TYPE, type_of};
 use super::refusal::{BodyRefusal, needs, refused, wrong};
 use super::stream_options::{StreamOptions, TopMembers, usage_of};
@@ -35,6 +35,8 @@ pub struct BodyFacts {
     pub copies: u64,
     /// The pictures in the body.
     pub pictures: u64,
+    /// The model that is asked, as a label.
+    pub model: Option<String>,
     /// Bytes of the data of pictures, documents, sound and films.
     pub inline: u64,
     /// Text that is put into the body: it replaces the bytes of its range.
@@ -361,7 +363,12 @@ impl<'t> Judge<'t> {
                     None => refused(format!("this relay does not know {word}, and so does not pass it")),
                 }
             }
-            BodyShape::Model => judge_model(text, self.permits).or_else(refused),
+            BodyShape::Model => {
+                if let [WalkStep::Key(_)] = &*self.path {
+                    self.facts.model = Some(model_label(text));
+                }
+                judge_model(text, self.permits).or_else(refused)
+            }
             BodyShape::MediaType => match inline::MediaType::of(text) {
                 Some(media) => {
                     self.facts.has_documents |= media == inline::MediaType::Document;

@@ -11,6 +11,9 @@ use colibri_protocol::{Code, Failure, RpcError};
 /// The most rows of an answer.
 const MAX_ROWS: usize = 5000;
 
+/// The file of prices beside the registry.
+const PRICES: &str = "prices.json";
+
 /// `colibri/costs`.
 pub(super) struct ShowCosts;
 
@@ -66,6 +69,7 @@ fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> anyhow::Resul
         limit: MAX_ROWS,
     };
     let told = daemon.store.ledger(&query)?;
+    let prices = daemon.config.registry.with_file_name(PRICES);
     let costs = Costs {
         everybody: uid.is_none(),
         since: told.since,
@@ -74,6 +78,7 @@ fn tell(daemon: &Daemon, uid: Option<u32>, asked: CostsRequest) -> anyhow::Resul
         left_out: told.left_out,
         sum: told.sum,
         unwritten: unwritten.map(|error| error.to_string()),
+        prices: Some(prices.to_string_lossy().into_owned()),
     };
     serde_json::to_vec(&costs).map_err(anyhow::Error::from)
 }

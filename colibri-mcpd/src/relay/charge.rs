@@ -1,5 +1,6 @@
 //! The cost of a call and its payer: counted once, as it leaves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::Call;
@@ -8,7 +9,10 @@ use crate::ledger::{CostLedger, CostLine, Payer};
 use crate::policy::{FieldFact, ResultFacts};
 use colibri_api::{CostDay, CostSum};
 use colibri_protocol::Method;
+use colibri_text::label;
 
+/// The most bytes of a model's name.
+const MAX_MODEL: usize = 128;
 /// The record by which a tool's contract says that a call of it is one of a model.
 const MODEL_CALL: &str = "model_call";
 
@@ -41,14 +45,22 @@ pub fn model(ledger: &CostLedger, call: &Call, facts: &ResultFacts<'_>) {
         model_requests: 1,
         ..CostSum::default()
     };
+    let mut model: Option<Arc<str>> = None;
     for (name, fact) in &facts.fields {
         match (*name, fact) {
             ("tokens_in", FieldFact::Number(tokens)) => cost.tokens_in = *tokens,
             ("tokens_out", FieldFact::Number(tokens)) => cost.tokens_out = *tokens,
+            ("tokens_cached", FieldFact::Number(tokens)) => cost.tokens_cached = *tokens,
+            ("tokens_cache_write", FieldFact::Number(tokens)) => cost.tokens_cache_write = *tokens,
+            ("model", FieldFact::Text(name)) => model = Some(label(name, MAX_MODEL).into()),
             _ => {}
         }
     }
-    ledger.count(&payer(call), line(call), &cost);
+    let payer = Payer {
+        model: model.as_ref().filter(|model| !model.is_empty()),
+        ..payer(call)
+    };
+    ledger.count(&payer, line(call), &cost);
 }
 
 fn payer(call: &Call) -> Payer<'_> {
@@ -56,6 +68,9 @@ fn payer(call: &Call) -> Payer<'_> {
         day: CostDay::of(call.time),
         uid: call.client.caller.uid,
         agent: call.client.door.as_ref().map(|door| &door.agent),
+        client: call.client_info.as_ref().map(|info| &info.name),
+        task: call.task(),
+        model: None,
     }
 }
 

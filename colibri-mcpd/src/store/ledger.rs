@@ -1,4 +1,4 @@
-//! The cost of calls, lists and models, by day, person, agent, server, method and tool.
+//! The cost of calls, lists and models, by day, person, agent, client, task, model, server, method and tool.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::database::Database;
 use super::error::StoreError;
 
 /// The key of a counted cost.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CostKey {
     /// The day on which the request was read.
     pub day: CostDay,
@@ -17,6 +17,12 @@ pub struct CostKey {
     pub uid: u32,
     /// The agent's id; empty: the person themselves.
     pub agent: String,
+    /// The name that the client declares of itself; empty: none, or one of too many.
+    pub client: String,
+    /// The task; 0: none.
+    pub task: u64,
+    /// The model that was asked; empty: none.
+    pub model: String,
     /// The server's id; empty: the model that the agent asked.
     pub server: String,
     /// The method.
@@ -54,7 +60,7 @@ pub struct CostAnswer {
 }
 
 /// The counts, as the columns of the table.
-const COUNTS: [&str; 10] = [
+const COUNTS: [&str; 12] = [
     "calls",
     "errors",
     "bytes_in",
@@ -65,7 +71,12 @@ const COUNTS: [&str; 10] = [
     "model_requests",
     "tokens_in",
     "tokens_out",
+    "tokens_cached",
+    "tokens_cache_write",
 ];
+
+/// The columns before the counts.
+const KEYS: usize = 9;
 
 /// The most that a sum of one row comes to.
 const MOST: i64 = 1 << 62;
@@ -79,16 +90,21 @@ impl Database {
         // A sum beyond the integers would become a REAL, which the table refuses.
         let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
         let insert = format!(
-            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, {}) ON CONFLICT DO UPDATE SET {}",
-            ["?"; COUNTS.len()].join(", "),
+            "INSERT INTO ledger VALUES ({}) ON CONFLICT DO UPDATE SET {}",
+            ["?"; KEYS + COUNTS.len()].join(", "),
             sums.join(", ")
         );
         self.transact(|transaction| {
             let mut insert = transaction.prepare_cached(&insert)?;
             for (key, cost) in costs {
                 let counts = counts(cost);
-                let mut values: Vec<&dyn rusqlite::ToSql> =
-                    vec![&key.day.0, &key.uid, &key.agent, &key.server, &key.method, &key.tool];
+                // The column has a sign.
+                let task = i64::try_from(key.task).unwrap_or_default();
+                let (day, uid) = (&key.day.0, &key.uid);
+                let of: [&dyn rusqlite::ToSql; 4] = [&key.agent, &key.client, &task, &key.model];
+                let keys: [&dyn rusqlite::ToSql; 3] = [&key.server, &key.method, &key.tool];
+                let mut values: Vec<&dyn rusqlite::ToSql> = vec![day, uid];
+                values.extend(of.into_iter().chain(keys));
                 values.extend(counts.iter().map(|count| count as &dyn rusqlite::ToSql));
                 insert.execute(&values[..])?;
             }
@@ -134,8 +150,10 @@ impl Database {
 fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<CostAnswer> {
     let by: BTreeSet<CostsBy> = query.by.iter().copied().collect();
     let groups: Vec<&str> = by.iter().flat_map(|by| columns(*by)).copied().collect();
-    let shown = ["server", "method", "tool", "agent", "uid", "day"]
-        .map(|column| if groups.contains(&column) { column } else { "NULL" });
+    let shown = [
+        "server", "method", "tool", "agent", "client", "model", "task", "uid", "day",
+    ]
+    .map(|column| if groups.contains(&column) { column } else { "NULL" });
     let totals = COUNTS.map(|count| format!("total({count}) AS {count}"));
     let from = "FROM ledger WHERE day >= ?1 AND (?2 IS NULL OR uid = ?2)";
     let sums = format!("SELECT min(day), {} {from}", totals.join(", "));
@@ -177,9 +195,15 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
                 method: text(1)?,
                 tool: text(2)?,
                 agent: text(3)?,
-                uid: row.get(4)?,
-                day: row.get::<_, Option<u32>>(5)?.map(CostDay),
-                cost: cost(row, 6)?,
+                client: text(4)?,
+                model: text(5)?,
+                task: row
+                    .get::<_, Option<i64>>(6)?
+                    .and_then(|task| u64::try_from(task).ok())
+                    .filter(|task| *task > 0),
+                uid: row.get(7)?,
+                day: row.get::<_, Option<u32>>(8)?.map(CostDay),
+                cost: cost(row, KEYS)?,
             })
         })?
         .collect::<rusqlite::Result<_>>()?;
@@ -202,7 +226,10 @@ fn columns(by: CostsBy) -> &'static [&'static str] {
         CostsBy::Tool => &["server", "method", "tool"],
         CostsBy::Server => &["server"],
         CostsBy::Agent => &["agent"],
-        CostsBy::User => &["uid"],
+        CostsBy::Client => &["client"],
+        CostsBy::Model => &["model"],
+        CostsBy::Task => &["task"],
+        CostsBy::Person => &["uid"],
         CostsBy::Day => &["day"],
     }
 }
@@ -220,6 +247,8 @@ fn counts(cost: &CostSum) -> [i64; COUNTS.len()] {
         cost.model_requests,
         cost.tokens_in,
         cost.tokens_out,
+        cost.tokens_cached,
+        cost.tokens_cache_write,
     ]
     // So large that no count comes near.
     .map(|count| i64::try_from(count).unwrap_or(i64::MAX).min(1 << 48))
@@ -241,6 +270,8 @@ fn cost(row: &Row<'_>, from: usize) -> rusqlite::Result<CostSum> {
         model_requests: count(7)?,
         tokens_in: count(8)?,
         tokens_out: count(9)?,
+        tokens_cached: count(10)?,
+        tokens_cache_write: count(11)?,
         ..CostSum::default()
     });
     Ok(sum)
@@ -258,6 +289,7 @@ mod tests {
             server: server.to_owned(),
             method: "tools/call".to_owned(),
             tool: tool.to_owned(),
+            ..CostKey::default()
         }
     }
 
@@ -330,7 +362,7 @@ mod tests {
             .iter()
             .map(|row| (row.agent.as_deref(), row.cost.calls, row.cost.tokens_in));
         assert_eq!(rows.collect::<Vec<_>>(), [(None, 4, 0), (Some("coder"), 6, 50)]);
-        let by_day = ask(&store, 0, None, &[CostsBy::User, CostsBy::Day]);
+        let by_day = ask(&store, 0, None, &[CostsBy::Person, CostsBy::Day]);
         let rows = by_day.rows.iter().map(|row| (row.day, row.uid, row.cost.calls));
         let wanted = [(1, 7, 2), (2, 7, 4), (2, 8, 6)].map(|(day, uid, calls)| (Some(CostDay(day)), Some(uid), calls));
         assert_eq!(rows.collect::<Vec<_>>(), wanted);
@@ -338,10 +370,42 @@ mod tests {
     }
 
     #[test]
+    fn clients_tasks_and_models_are_told_apart_and_cached_tokens_counted() {
+        let (_state, store) = filled();
+        let mut key = key(3, 8, ("coder", "", ""));
+        key.method = "model".to_owned();
+        (key.client, key.model, key.task) = ("claude-code".to_owned(), "big-1".to_owned(), 7);
+        let tokens = CostSum {
+            model_requests: 1,
+            tokens_in: 100,
+            tokens_cached: 60,
+            tokens_cache_write: 30,
+            tokens_out: 5,
+            ..CostSum::default()
+        };
+        store.add_to_ledger(&[(key.clone(), tokens), (key, tokens)]).unwrap();
+        let all = ask(&store, 3, None, &[CostsBy::Client, CostsBy::Model, CostsBy::Task]);
+        let [row] = &*all.rows else { panic!("{all:?}") };
+        assert_eq!(
+            (row.client.as_deref(), row.model.as_deref(), row.task, row.uid),
+            (Some("claude-code"), Some("big-1"), Some(7), None)
+        );
+        let figures = (
+            row.cost.tokens_cached,
+            row.cost.tokens_cache_write,
+            row.cost.tokens_fresh(),
+        );
+        assert_eq!(figures, (120, 60, 20));
+        let by_task = ask(&store, 0, None, &[CostsBy::Task]);
+        let rows = by_task.rows.iter().map(|row| (row.task, row.cost.tokens_in));
+        assert_eq!(rows.collect::<Vec<_>>(), [(None, 50), (Some(7), 200)]);
+    }
+
+    #[test]
     fn one_person_is_told_of_that_person_alone() {
         let (_state, store) = filled();
         for by in CostsBy::ALL {
-            let own = ask(&store, 0, Some(7), &[by, CostsBy::User]);
+            let own = ask(&store, 0, Some(7), &[by, CostsBy::Person]);
             assert!(own.rows.iter().all(|row| row.uid == Some(7)), "{own:?}");
             assert_eq!((own.sum.calls, own.sum.tokens_in), (6, 0));
         }

@@ -177,6 +177,37 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE tasks ADD COLUMN share INTEGER;
 ",
     "CREATE INDEX tasks_of ON tasks (created_by, status);",
+    "
+    -- Clients by their own account, tasks (0: none) and models; of the tokens read those from and to a provider's cache.
+    CREATE TABLE costs (
+        day INTEGER NOT NULL,
+        uid INTEGER NOT NULL,
+        agent TEXT NOT NULL,
+        client TEXT NOT NULL,
+        task INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        server TEXT NOT NULL,
+        method TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        calls INTEGER NOT NULL,
+        errors INTEGER NOT NULL,
+        bytes_in INTEGER NOT NULL,
+        bytes_out INTEGER NOT NULL,
+        microseconds INTEGER NOT NULL,
+        lists INTEGER NOT NULL,
+        listed_bytes INTEGER NOT NULL,
+        model_requests INTEGER NOT NULL,
+        tokens_in INTEGER NOT NULL,
+        tokens_out INTEGER NOT NULL,
+        tokens_cached INTEGER NOT NULL,
+        tokens_cache_write INTEGER NOT NULL,
+        PRIMARY KEY (day, uid, agent, client, task, model, server, method, tool)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO costs SELECT day, uid, agent, '', 0, '', server, method, tool, calls, errors, bytes_in, bytes_out,
+        microseconds, lists, listed_bytes, model_requests, tokens_in, tokens_out, 0, 0 FROM ledger;
+    DROP TABLE ledger;
+    ALTER TABLE costs RENAME TO ledger;
+",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.

@@ -84,8 +84,14 @@ named! {
         Server = "server",
         /// By agent; what people called themselves is one row without an agent.
         Agent = "agent",
+        /// By the name that clients declare of themselves.
+        Client = "client",
+        /// By model; what asked none is one row without a model.
+        Model = "model",
+        /// By task; what was for none is one row without a task.
+        Task = "task",
         /// By person; an agent's cost is that of the person for whom it runs.
-        User = "user",
+        Person = "person",
         /// By day, in UTC.
         Day = "day",
     }
@@ -125,10 +131,13 @@ pub struct Costs {
     /// The reason for which the newest counts cannot be written now and are not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwritten: Option<String>,
+    /// The file beside the registry in which prices of models are looked for; the daemon does not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
 }
 
 /// The cost of one thing; it has those of the names by which costs are added up.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CostRow {
     /// The server; `colibri` for what the daemon answered itself; none: the model that an agent asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,6 +152,15 @@ pub struct CostRow {
     /// The agent's id; none: people themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// The name that the client declares of itself; none: it declares none, or it is one of too many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The model that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The task for which it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u64>,
     /// The person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
@@ -155,7 +173,7 @@ pub struct CostRow {
 }
 
 /// A cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CostSum {
     /// Requests.
     pub calls: u64,
@@ -187,6 +205,12 @@ pub struct CostSum {
     /// Tokens that the model wrote, as it told them.
     #[serde(default)]
     pub tokens_out: u64,
+    /// Those of `tokens_in` that the provider read from its cache.
+    #[serde(default)]
+    pub tokens_cached: u64,
+    /// Those of `tokens_in` that the provider wrote to its cache.
+    #[serde(default)]
+    pub tokens_cache_write: u64,
 }
 
 /// Bytes that a token stands for, as an estimate: tokenizers differ, and JSON and English text are near this.
@@ -206,11 +230,20 @@ impl CostSum {
             (&mut self.model_requests, other.model_requests),
             (&mut self.tokens_in, other.tokens_in),
             (&mut self.tokens_out, other.tokens_out),
+            (&mut self.tokens_cached, other.tokens_cached),
+            (&mut self.tokens_cache_write, other.tokens_cache_write),
         ] {
             *sum = sum.saturating_add(more);
         }
         self.estimated_tokens = self.bytes() / BYTES_OF_TOKEN;
         self.estimated_listed_tokens = self.listed_bytes / BYTES_OF_TOKEN;
+    }
+
+    /// Tokens that the model read that were neither in the provider's cache nor written to it.
+    #[must_use]
+    pub fn tokens_fresh(&self) -> u64 {
+        let cached = self.tokens_cached.saturating_add(self.tokens_cache_write);
+        self.tokens_in.saturating_sub(cached)
     }
 
     /// Bytes of requests and answers.
@@ -265,8 +298,8 @@ mod tests {
     #[test]
     fn what_is_asked_is_read_strictly() {
         let read = |text: &str| serde_json::from_str::<CostsRequest>(text);
-        let asked = read(r#"{"since":"2026-11-01","by":["day","user"]}"#).unwrap();
-        assert_eq!(asked.by, [CostsBy::Day, CostsBy::User]);
+        let asked = read(r#"{"since":"2026-11-01","by":["day","person"]}"#).unwrap();
+        assert_eq!(asked.by, [CostsBy::Day, CostsBy::Person]);
         for wrong in [
             r#"{"since":"yesterday"}"#,
             r#"{"by":["week"]}"#,

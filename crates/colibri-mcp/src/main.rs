@@ -10,6 +10,7 @@ mod integration;
 mod interrupt;
 mod lines;
 mod owned_file;
+mod prices;
 mod private;
 mod records;
 mod sandbox;

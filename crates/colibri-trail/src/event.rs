@@ -222,6 +222,8 @@ events! {
         length: u64,
         tokens_in: u64,
         tokens_out: u64,
+        tokens_cached: u64,
+        tokens_cache_write: u64,
         count: &'a str,
     }
     /// A request to a model was refused.
@@ -241,6 +243,7 @@ events! {
         api: &'a str,
         method: &'a str,
         path: &'a str,
+        model: Option<&'a str>,
         sha256: &'a str,
         length: u64,
         reserved: u64,

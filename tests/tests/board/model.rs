@@ -2,13 +2,14 @@
 //! through byte for byte, what would be a way out is refused, tokens are those that the model counts itself, and its key
 //! is nowhere to be seen from inside.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 
-use colibri_tests::model::{Fault, ScriptedModel};
+use colibri_tests::model::{Counted, Fault, ScriptedModel};
 use colibri_tests::{Client, Daemon, PATIENCE, Place, program, records_in, wait_for};
 use serde_json::{Value, json};
 
@@ -241,14 +242,22 @@ fn tokens_are_those_that_the_model_counts_in_four_interfaces() {
         wait_for("the same in the ledger", || {
             let told = agent
                 .operator
-                .ask("colibri/costs", json!({ "by": ["agent", "user", "server"] }));
+                .ask("colibri/costs", json!({ "by": ["agent", "person", "server"] }));
             let rows = told["result"]["rows"].as_array()?;
             let row = rows
                 .iter()
                 .find(|row| row["agent"] == "coder" && row["server"].is_null())?;
-            let figures = ["tokens_in", "tokens_out", "model_requests"].map(|figure| row[figure].as_u64());
-            (figures == [Some(counted.read), Some(counted.written), Some(4)]).then_some(())
+            let figures = [
+                "tokens_in",
+                "tokens_out",
+                "tokens_cached",
+                "tokens_cache_write",
+                "model_requests",
+            ];
+            let figures = figures.map(|figure| row[figure].as_u64().unwrap());
+            (figures == [counted.read, counted.written, counted.cached, counted.kept, 4]).then_some(())
         });
+        costs_by_model(&place, api, counted);
         assert!(
             agent
                 .events("model-answer")
@@ -272,6 +281,72 @@ fn tokens_are_those_that_the_model_counts_in_four_interfaces() {
         assert_eq!(agent.tokens(), (counted.read, counted.written), "{api}");
         daemon.stop();
     }
+}
+
+/// Money is what the prices say of tokens, cached ones apart; a wrong file costs no tokens.
+fn costs_by_model(place: &Place, api: &str, counted: Counted) {
+    let name = if api == "gemini" { "gemini-2.5-pro" } else { "m" };
+    let run = |args: &[&str]| {
+        let output = place
+            .colibri_mcp(&[&["costs", "--by", "model"], args].concat())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let row = |text: &str| {
+        let row = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let cells = row.unwrap_or_else(|| panic!("{text}")).split_whitespace();
+        cells.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let Counted {
+        read,
+        written,
+        cached,
+        kept,
+    } = counted;
+    let tokens = [read - cached - kept, cached, kept, written].map(|tokens| tokens.to_string());
+    // Without prices there are tokens alone.
+    let (status, text, _) = run(&[]);
+    assert_eq!((status, &row(&text)[4..]), (Some(0), &tokens[..]), "{text}");
+    let prices = place.path("prices.json");
+    let list = r#"{ "currency": "EUR", "date": "2026-11-01", "models": [
+        { "model": "NAME", "input": 1000, "cached_input": 100, "cache_write": 2000, "output": 5000 } ] }"#;
+    fs::write(&prices, list.replace("NAME", name)).unwrap();
+    let (status, text, _) = run(&[]);
+    let amount = (read - cached - kept) * 1000 + cached * 100 + kept * 2000 + written * 5000;
+    // Ten-thousandths, rounded.
+    let parts = (amount + 50) / 100;
+    let money = format!("{}.{:04}", parts / 10_000, parts % 10_000);
+    assert_eq!((status, &row(&text)[8..]), (Some(0), &[money.clone()][..]), "{text}");
+    assert!(
+        text.contains(&format!("{money} EUR by the prices of 2026-11-01")),
+        "{text}"
+    );
+    let (_, json, _) = run(&["--json"]);
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        answer["money"]["amount"].as_f64(),
+        Some(amount as f64 / 1e6),
+        "{answer}"
+    );
+    // The model has no price: nothing is guessed.
+    fs::write(&prices, list.replace("NAME", "other-*")).unwrap();
+    let (status, text, _) = run(&[]);
+    assert_eq!((status, &row(&text)[8..]), (Some(0), &["-".to_owned()][..]), "{text}");
+    assert!(
+        text.contains(&format!("in no sum of money: {} tokens: {name}", read + written)),
+        "{text}"
+    );
+    // What is wrong is said with its place, and the tokens are shown all the same.
+    fs::write(&prices, list.replace("100,", "cheap,")).unwrap();
+    let (status, text, error) = run(&[]);
+    assert_eq!((status, &row(&text)[4..]), (Some(65), &tokens[..]), "{text}");
+    assert!(error.contains("prices.json:2:59: "), "{error}");
+    fs::remove_file(&prices).unwrap();
+    let (status, text, error) = run(&["--prices", &prices.display().to_string()]);
+    assert_eq!((status, &row(&text)[4..]), (Some(65), &tokens[..]), "{text}");
+    assert!(error.contains("there is no such file"), "{error}");
 }
 
 #[test]

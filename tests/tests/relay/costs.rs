@@ -341,6 +341,114 @@ fn a_client_that_invents_names_makes_the_ledger_no_longer() {
     daemon.stop();
 }
 
+/// A connection of a client that gives itself this name.
+fn named(daemon: &Daemon<'_>, name: &str) -> Client {
+    let mut client = daemon.connect();
+    let info = json!({ "name": name, "version": "1.2" });
+    client.ask(
+        "initialize",
+        json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info }),
+    );
+    client
+}
+
+#[test]
+fn record_and_ledger_name_the_client_that_called() {
+    let place = Place::of_fixture(&[], json!({}));
+    let daemon = place.start(&[]);
+    for (name, calls) in [("claude-code", 3), ("codex", 1)] {
+        let mut client = named(&daemon, name);
+        for _ in 0..calls {
+            client.call("fix__echo", json!({}));
+        }
+    }
+    // A modern client, which may be another in each request; a session over HTTP; and a hostile name.
+    let mut modern = daemon.connect();
+    for name in ["gemini-cli", "goose"] {
+        let mut meta = meta();
+        meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": name });
+        modern.ask(
+            "tools/call",
+            json!({ "name": "fix__echo", "arguments": {}, "_meta": meta }),
+        );
+    }
+    let mut http = daemon.http();
+    let session = http.open(LEGACY);
+    http.call_in(&session, 1, "fix__echo", json!({}));
+    http.response();
+    named(&daemon, "evil\u{1b}[2J\r\n\u{202e}   exit  git  push  SUCCESS").call("fix__echo", json!({}));
+    let records = place.records();
+    let calls = records
+        .iter()
+        .filter(|record| record.is("enter") && record.rec["tool"] == "echo" && record.rec["continues"].is_null());
+    let clients: Vec<&str> = calls
+        .map(|record| record.rec["client"]["name"].as_str().unwrap())
+        .collect();
+    let evil = "evil\\u{1b}[2J \\u{202e} exit git push SUCCESS";
+    let claude = "claude-code";
+    assert_eq!(
+        clients,
+        [claude, claude, claude, "codex", "gemini-cli", "goose", "e2e", evil]
+    );
+    // The first record of a connection is its handshake.
+    let first = records.iter().find(|record| record.is("enter")).unwrap();
+    assert_eq!(
+        (&first.rec["method"], &first.rec["client"]),
+        (&json!("initialize"), &json!({ "name": claude, "version": "1.2" }))
+    );
+    let text = |args: &[&str]| {
+        let output = place.colibri_mcp(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let state = place.path("state").display().to_string();
+    let shown = text(&["trail", "--state-dir", &state, "show", "--client", "codex"]);
+    assert!(
+        shown.lines().count() >= 4 && shown.lines().all(|line| line.contains("  codex 1.2 ")),
+        "{shown}"
+    );
+    let shown = text(&["trail", "--state-dir", &state, "show"]);
+    assert!(!shown.contains(['\u{1b}', '\r', '\u{202e}']), "{shown}");
+    let costs = text(&["costs", "--by", "client"]);
+    let row = |name: &str| {
+        costs
+            .lines()
+            .find(|line| line.starts_with(name))
+            .map(|line| line.split_whitespace().nth(1))
+    };
+    // Four and two: the handshake is a call as well.
+    assert_eq!(
+        (row("claude-code"), row("codex")),
+        (Some(Some("4")), Some(Some("2"))),
+        "{costs}"
+    );
+    assert!(!costs.contains(['\u{1b}', '\r', '\u{202e}']), "{costs}");
+    let panes = text(&["glasspane", "--servers", "--once"]);
+    assert!(panes.contains(" codex ") || panes.contains(" evil"), "{panes}");
+    daemon.stop();
+}
+
+#[test]
+fn a_client_that_names_itself_anew_in_each_connection_makes_the_ledger_no_longer() {
+    let place = Place::of_fixture(&[], json!({}));
+    let daemon = place.start(&[]);
+    named(&daemon, "honest").call("fix__echo", json!({}));
+    for number in 0..200 {
+        named(&daemon, &format!("client {number}")).call("fix__echo", json!({}));
+    }
+    named(&daemon, "honest").call("fix__echo", json!({}));
+    let answer = daemon.connect().ask("colibri/costs", json!({ "by": ["client"] }));
+    let rows = answer["result"]["rows"].as_array().unwrap();
+    assert!(rows.len() <= 65, "{}", rows.len());
+    let calls = |name: Option<&str>| {
+        let row = rows.iter().find(|row| row["client"].as_str() == name);
+        row.map(|row| row["calls"].as_u64().unwrap())
+    };
+    assert_eq!(calls(Some("honest")), Some(4));
+    assert_eq!(calls(None), Some(2 * (200 - 63)), "they are counted, without a name");
+    daemon.stop();
+}
+
 #[test]
 fn what_a_killed_daemon_had_written_is_kept_and_what_one_that_ends_has_counted() {
     let place = Place::of_fixture(&[], json!({}));
@@ -384,7 +492,17 @@ fn a_person_sees_their_own_costs_alone() {
     assert_eq!(theirs(&[])["everybody"], false);
     let output = place.stranger(&["status"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    for by in ["tool", "server", "agent", "user", "day", "user,tool"] {
+    for by in [
+        "tool",
+        "server",
+        "agent",
+        "client",
+        "model",
+        "task",
+        "person",
+        "day",
+        "person,tool",
+    ] {
         let told = theirs(&["--by", by]);
         assert!(!told.to_string().contains("fix"), "{told}");
         for row in told["rows"].as_array().unwrap() {
@@ -394,7 +512,7 @@ fn a_person_sees_their_own_costs_alone() {
     // Nobody is asked for by name.
     let all = daemon.connect().ask("colibri/costs", json!({ "uid": 54_321 }));
     assert_eq!(all["error"]["code"], -32602, "{all}");
-    let all = daemon.connect().ask("colibri/costs", json!({ "by": ["user"] }));
+    let all = daemon.connect().ask("colibri/costs", json!({ "by": ["person"] }));
     let uids: Vec<&Value> = all["result"]["rows"]
         .as_array()
         .unwrap()

@@ -1,19 +1,29 @@
-//! `colibri-mcp costs`: what calls, lists and agents' models cost.
+//! `colibri-mcp costs`: what calls, lists and agents' models cost, and in money where the operator has written prices.
 
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::anyhow;
+use serde_json::json;
+use serde_json::value::to_raw_value;
 
 use super::context::CommandContext;
 use crate::failure::CommandError;
+use crate::prices::{Amount, PriceList, PricesError};
 use crate::terminal::{self, Style, TextTable};
 use colibri_api::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
-use colibri_text::{counted, visible};
+use colibri_text::{brief, counted, visible};
+
+/// The most models that are named because they have no price.
+const MAX_NAMED: usize = 5;
+/// The most characters of a model's name in a message.
+const MAX_NAME: usize = 60;
 
 /// The values that are shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CostsArguments {
-    /// Adds up by tool, server, agent, user or day; several separated by commas
+    /// Adds up by tool, server, agent, client, model, task, person or day; several separated by commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "tool")]
     by: Vec<CostsBy>,
     /// From this day on, in UTC: 2026-11-01, or 7d for the last seven [default: all 400 days that are kept]
@@ -22,6 +32,9 @@ pub(crate) struct CostsArguments {
     /// Only tools that were listed and that nobody called
     #[arg(long)]
     unused: bool,
+    /// Prices of models, prices.json(5) [default: prices.json beside the daemon's registry]
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
 }
 
 fn since(text: &str) -> anyhow::Result<CostDay> {
@@ -34,6 +47,28 @@ fn since(text: &str) -> anyhow::Result<CostDay> {
     Ok(CostDay(today.0.saturating_sub(days.saturating_sub(1))))
 }
 
+/// Money of some rows, and the tokens that have no price.
+#[derive(Debug, Default, Clone, Copy)]
+struct PricedSum {
+    amount: Amount,
+    /// True if any tokens have a price.
+    is_priced: bool,
+    /// Tokens in and out of models without a price.
+    unpriced: u64,
+}
+
+/// The money of each row, and of all.
+struct Money {
+    prices: PriceList,
+    /// By the row without its costs.
+    rows: HashMap<CostRow, PricedSum>,
+    sum: PricedSum,
+    /// Names of models without a price.
+    unpriced: BTreeSet<String>,
+    /// Rows that the daemon left out.
+    left_out: u64,
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &CostsArguments, context: &CommandContext) -> Result<(), CommandError> {
     let asked = CostsRequest {
@@ -41,11 +76,134 @@ pub(crate) fn run(arguments: &CostsArguments, context: &CommandContext) -> Resul
         by: arguments.by.clone(),
         unused: arguments.unused,
     };
-    let (costs, raw): (Costs, _) = context.ask("colibri/costs", &asked)?;
-    context.print(&raw, || show(&costs, arguments.unused))
+    let mut connection = context.connect()?;
+    let (costs, raw) = connection.ask::<Costs>("colibri/costs", &asked)?;
+    let prices = read_prices(arguments.prices.as_deref(), &costs);
+    let (money, failed) = match prices {
+        Err(error) => (None, Some(error)),
+        Ok(Some(prices)) if !arguments.unused => {
+            let mut by = arguments.by.clone();
+            if !by.contains(&CostsBy::Model) {
+                by.push(CostsBy::Model);
+            }
+            let (costs, _) = connection.ask::<Costs>("colibri/costs", &CostsRequest { by, ..asked })?;
+            (Some(Money::of(prices, &costs, &arguments.by)), None)
+        }
+        Ok(_) => (None, None),
+    };
+    let raw = match &money {
+        Some(money) => with_money(&costs, money).map_err(|error| CommandError::Machine(error.to_string()))?,
+        None => raw,
+    };
+    context.print(&raw, || show(&costs, arguments.unused, money.as_ref()))?;
+    match failed {
+        Some(error) => Err(CommandError::Data(format!(
+            "{error}; so tokens are shown without money"
+        ))),
+        None => Ok(()),
+    }
 }
 
-fn show(costs: &Costs, unused: bool) -> String {
+/// The prices in a file that the person names, or in the daemon's, if it is there.
+fn read_prices(named: Option<&Path>, costs: &Costs) -> Result<Option<PriceList>, PricesError> {
+    let file = named.or(costs.prices.as_deref().map(Path::new));
+    let Some(file) = file else { return Ok(None) };
+    match PriceList::read(file)? {
+        None if named.is_some() => Err(PricesError::Missing {
+            file: file.display().to_string(),
+        }),
+        prices => Ok(prices),
+    }
+}
+
+impl Money {
+    /// The money of costs that are added up by model as well as `by`.
+    fn of(prices: PriceList, costs: &Costs, by: &[CostsBy]) -> Money {
+        let mut money = Money {
+            prices,
+            rows: HashMap::new(),
+            sum: PricedSum::default(),
+            unpriced: BTreeSet::new(),
+            left_out: costs.left_out,
+        };
+        for row in costs.rows.iter().filter(|row| row.cost.model_requests > 0) {
+            let model = row.model.as_deref().unwrap_or_default();
+            let price = money.prices.price(model, &row.cost);
+            if price.is_none() {
+                money.unpriced.insert(model.to_owned());
+            }
+            let key = CostRow {
+                model: row.model.clone().filter(|_| by.contains(&CostsBy::Model)),
+                ..key(row)
+            };
+            for sum in [money.rows.entry(key).or_default(), &mut money.sum] {
+                match price {
+                    Some(amount) => {
+                        sum.amount += amount;
+                        sum.is_priced = true;
+                    }
+                    None => sum.unpriced += row.cost.tokens_in.saturating_add(row.cost.tokens_out),
+                }
+            }
+        }
+        money
+    }
+
+    fn row(&self, row: &CostRow) -> PricedSum {
+        self.rows.get(&key(row)).copied().unwrap_or_default()
+    }
+
+    fn said(&self) -> String {
+        let (prices, sum) = (&self.prices, &self.sum);
+        let mut said = String::new();
+        if sum.is_priced {
+            said = format!("\n{} {} by the prices of {}", sum.amount, prices.currency, prices.date);
+        }
+        if sum.unpriced > 0 {
+            let mut names: Vec<String> = (self.unpriced.iter().take(MAX_NAMED))
+                .map(|name| match name.as_str() {
+                    "" => "models not known by name".to_owned(),
+                    name => brief(name, MAX_NAME),
+                })
+                .collect();
+            if self.unpriced.len() > MAX_NAMED {
+                names.push(format!("{} more", self.unpriced.len() - MAX_NAMED));
+            }
+            said.push_str(&format!(
+                "\nWithout a price, and so in no sum of money: {}: {}",
+                counted(sum.unpriced, "token"),
+                names.join(", ")
+            ));
+        }
+        if self.left_out > 0 {
+            said.push_str("\nMoney of what is left out is in no sum.");
+        }
+        said
+    }
+}
+
+/// A row without its costs.
+fn key(row: &CostRow) -> CostRow {
+    CostRow {
+        cost: CostSum::default(),
+        ..row.clone()
+    }
+}
+
+/// The daemon's answer with money.
+fn with_money(costs: &Costs, money: &Money) -> serde_json::Result<Box<serde_json::value::RawValue>> {
+    let said = |sum: PricedSum| json!({ "amount": sum.amount.to_number(), "unpriced_tokens": sum.unpriced });
+    let mut answer = serde_json::to_value(costs)?;
+    for (shown, row) in answer["rows"].as_array_mut().into_iter().flatten().zip(&costs.rows) {
+        shown["money"] = said(money.row(row));
+    }
+    answer["money"] = said(money.sum);
+    answer["money"]["currency"] = json!(money.prices.currency);
+    answer["money"]["date"] = json!(money.prices.date);
+    to_raw_value(&answer)
+}
+
+fn show(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
     let whose = if costs.everybody { "everybody" } else { "you alone" };
     let Some(since) = costs.since else {
         return format!("Nothing is counted of {whose}.");
@@ -54,7 +212,7 @@ fn show(costs: &Costs, unused: bool) -> String {
     if costs.rows.is_empty() {
         text.push_str("Every tool that was listed was called.\n");
     } else {
-        text.push_str(&table(costs, unused));
+        text.push_str(&table(costs, unused, money));
         text.push('\n');
     }
     if costs.left_out > 0 {
@@ -62,47 +220,60 @@ fn show(costs: &Costs, unused: bool) -> String {
         text.push_str(&format!("\n{left_out} that cost less are left out."));
     }
     text.push_str(&format!("\nSince {since}, of {whose}: {}", sum(&costs.sum)));
+    if let Some(money) = money {
+        text.push_str(&money.said());
+    }
     if let Some(why) = &costs.unwritten {
         text.push_str(&format!("\nThe newest counts are not in it: {}", visible(why)));
     }
     text
 }
 
-fn table(costs: &Costs, unused: bool) -> String {
-    let names = costs.by.iter().map(|by| match by {
-        CostsBy::Tool => "tool",
-        CostsBy::Server => "server",
-        CostsBy::Agent => "agent",
-        CostsBy::User => "user",
-        CostsBy::Day => "day",
-    });
-    let names: Vec<&str> = names.collect();
+fn table(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
     let has_models = costs.sum.model_requests > 0;
     let figures: &[&str] = match (unused, has_models) {
         (true, _) => &["lists", "bytes", "~tokens"],
         (false, false) => &["calls", "failed", "bytes", "~tokens", "ms", "listed"],
-        (false, true) => &["calls", "failed", "bytes", "~tokens", "ms", "listed", "model"],
+        (false, true) => &["calls", "failed", "~tokens", "input", "cached", "stored", "output"],
     };
-    let headings: Vec<&str> = names.iter().chain(figures).copied().collect();
+    let money = money.filter(|_| has_models && !unused);
+    let currency = money.map(|money| money.prices.currency.as_str());
+    let headings: Vec<&str> = (costs.by.iter().map(|by| by.name()))
+        .chain(figures.iter().copied())
+        .chain(currency)
+        .collect();
     let mut table = TextTable::new(&headings);
     for row in &costs.rows {
-        let mut cells: Vec<(String, Style)> = names.iter().map(|name| (named(row, name), Style::Plain)).collect();
-        cells.extend(shown(&row.cost, unused));
-        cells.truncate(headings.len());
+        let mut cells: Vec<(String, Style)> = (costs.by.iter()).map(|by| (named(row, *by), Style::Plain)).collect();
+        cells.extend(shown(&row.cost, unused, has_models));
+        cells.extend(money.map(|money| (shown_money(money.row(row)), Style::Plain)));
         let cells: Vec<(&str, Style)> = cells.iter().map(|(text, style)| (&**text, *style)).collect();
         table.row(&cells);
     }
     table.text()
 }
 
-fn named(row: &CostRow, name: &str) -> String {
+/// A `+` says that there are tokens without a price besides.
+fn shown_money(sum: PricedSum) -> String {
+    let more = if sum.unpriced > 0 { "+" } else { "" };
+    match sum.is_priced {
+        true => format!("{}{more}", sum.amount),
+        false => "-".to_owned(),
+    }
+}
+
+fn named(row: &CostRow, by: CostsBy) -> String {
     let server = row.server.as_deref().unwrap_or("-");
-    match name {
-        "server" => server.to_owned(),
-        "agent" => row.agent.clone().unwrap_or_else(|| "-".to_owned()),
-        "user" => row.uid.map_or_else(|| "-".to_owned(), terminal::user),
-        "day" => row.day.map_or_else(|| "-".to_owned(), |day| day.to_string()),
-        _ => match (&row.tool, row.method.as_deref().unwrap_or("-")) {
+    let or_none = |name: Option<String>| name.unwrap_or_else(|| "-".to_owned());
+    match by {
+        CostsBy::Server => server.to_owned(),
+        CostsBy::Agent => or_none(row.agent.clone()),
+        CostsBy::Client => or_none(row.client.clone()),
+        CostsBy::Model => or_none(row.model.clone()),
+        CostsBy::Task => or_none(row.task.map(|task| task.to_string())),
+        CostsBy::Person => or_none(row.uid.map(terminal::user)),
+        CostsBy::Day => or_none(row.day.map(|day| day.to_string())),
+        CostsBy::Tool => match (&row.tool, row.method.as_deref().unwrap_or("-")) {
             (Some(tool), _) => format!("{server} {tool}"),
             (None, "tools/call") => format!("{server} (no such tool)"),
             (None, "model") => "(agents' models)".to_owned(),
@@ -112,7 +283,7 @@ fn named(row: &CostRow, name: &str) -> String {
 }
 
 /// In the order of the headings.
-fn shown(cost: &CostSum, unused: bool) -> Vec<(String, Style)> {
+fn shown(cost: &CostSum, unused: bool, has_models: bool) -> Vec<(String, Style)> {
     let number = |number: u64| (number.to_string(), Style::Plain);
     if unused {
         return [cost.lists, cost.listed_bytes, cost.estimated_listed_tokens]
@@ -123,15 +294,26 @@ fn shown(cost: &CostSum, unused: bool) -> Vec<(String, Style)> {
         0 => Style::Plain,
         _ => Style::Odd,
     };
+    let failed = (cost.errors.to_string(), failed);
+    if has_models {
+        return vec![
+            number(cost.calls),
+            failed,
+            number(cost.estimated_tokens),
+            number(cost.tokens_fresh()),
+            number(cost.tokens_cached),
+            number(cost.tokens_cache_write),
+            number(cost.tokens_out),
+        ];
+    }
     let each = cost.microseconds.checked_div(cost.calls).unwrap_or_default();
     vec![
         number(cost.calls),
-        (cost.errors.to_string(), failed),
+        failed,
         number(cost.bytes()),
         number(cost.estimated_tokens),
         (format!("{}.{}", each / 1000, each / 100 % 10), Style::Plain),
         number(cost.listed_bytes),
-        number(cost.tokens_in.saturating_add(cost.tokens_out)),
     ]
 }
 
@@ -150,8 +332,10 @@ fn sum(cost: &CostSum) -> String {
     }
     if cost.model_requests > 0 {
         text.push_str(&format!(
-            "; models told of {} tokens read and {} written in {}",
+            "; models told of {} tokens read ({} of them from a cache, {} stored in one) and {} written in {}",
             cost.tokens_in,
+            cost.tokens_cached,
+            cost.tokens_cache_write,
             cost.tokens_out,
             counted(cost.model_requests, "request")
         ));
@@ -205,7 +389,7 @@ mod tests {
             row(None, "tools/call"),
             row(None, "resources/read"),
         ];
-        let text = show(&costs(&[CostsBy::Tool], rows), false);
+        let text = show(&costs(&[CostsBy::Tool], rows), false, None);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
         for part in [
             "read",
@@ -220,15 +404,89 @@ mod tests {
             day: Some(CostDay(20_001)),
             ..CostRow::default()
         };
-        let text = show(&costs(&[CostsBy::Day, CostsBy::User], vec![by_day]), false);
+        let text = show(&costs(&[CostsBy::Day, CostsBy::Person], vec![by_day]), false, None);
         assert!(text.contains("2024-10-05") && text.contains("4000000000"), "{text}");
+    }
+
+    fn asked(model: &str, agent: &str, tokens: [u64; 4]) -> CostRow {
+        let [fresh, cached, stored, tokens_out] = tokens;
+        let cost = CostSum {
+            model_requests: 1,
+            tokens_in: fresh + cached + stored,
+            tokens_cached: cached,
+            tokens_cache_write: stored,
+            tokens_out,
+            ..CostSum::default()
+        };
+        CostRow {
+            model: Some(model.to_owned()).filter(|model| !model.is_empty()),
+            agent: Some(agent.to_owned()),
+            cost,
+            ..CostRow::default()
+        }
+    }
+
+    fn prices() -> PriceList {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("prices.json");
+        let list = r#"{"currency":"EUR","date":"2026-11-01","models":[
+            {"model":"big-*","input":10,"cached_input":1,"cache_write":12.5,"output":50}]}"#;
+        std::fs::write(&file, list).unwrap();
+        PriceList::read(&file).unwrap().unwrap()
+    }
+
+    #[test]
+    fn money_is_added_up_by_what_is_asked_for_and_what_has_no_price_is_named() {
+        let by_both = costs(
+            &[CostsBy::Agent, CostsBy::Model],
+            vec![
+                asked("big-1", "coder", [100_000, 1_000_000, 40_000, 10_000]),
+                asked("big-2", "coder", [100_000, 0, 0, 0]),
+                asked("small\u{1b}[2J", "coder", [7, 0, 0, 3]),
+                asked("", "writer", [5, 0, 0, 0]),
+            ],
+        );
+        let money = Money::of(prices(), &by_both, &[CostsBy::Agent]);
+        let mut coder = asked("", "coder", [200_007, 1_000_000, 40_000, 10_003]);
+        coder.cost.calls = 1;
+        let by_agent = costs(&[CostsBy::Agent], vec![coder, asked("", "writer", [5, 0, 0, 0])]);
+        let text = show(&by_agent, false, Some(&money));
+        // 1 + 1 + 0.5 + 0.5 and 1
+        let coder = text.lines().find(|line| line.starts_with("coder")).unwrap();
+        let cells: Vec<&str> = coder.split_whitespace().collect();
+        assert_eq!(cells[4..], ["200007", "1000000", "40000", "10003", "4.0000+"], "{text}");
+        let writer = text.lines().find(|line| line.starts_with("writer")).unwrap();
+        assert!(writer.ends_with(" -"), "{text}");
+        for part in [
+            "EUR",
+            "\n4.0000 EUR by the prices of 2026-11-01",
+            "in no sum of money: 15 tokens: models not known by name, small\\u{1b}[2J",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let answer: serde_json::Value = serde_json::from_str(with_money(&by_agent, &money).unwrap().get()).unwrap();
+        assert_eq!(
+            answer["rows"][0]["money"],
+            json!({ "amount": 4.0, "unpriced_tokens": 10 })
+        );
+        assert_eq!(
+            (&answer["money"]["currency"], &answer["money"]["date"]),
+            (&json!("EUR"), &json!("2026-11-01"))
+        );
+        let money = Money::of(prices(), &by_both, &[CostsBy::Agent, CostsBy::Model]);
+        let text = show(&by_both, false, Some(&money));
+        assert!(
+            text.lines()
+                .any(|line| line.contains("big-2") && line.ends_with("1.0000")),
+            "{text}"
+        );
     }
 
     #[test]
     fn nothing_is_said_to_be_nothing() {
         let none = Costs::default();
-        assert_eq!(show(&none, false), "Nothing is counted of you alone.");
-        let text = show(&costs(&[CostsBy::Tool], Vec::new()), true);
+        assert_eq!(show(&none, false, None), "Nothing is counted of you alone.");
+        let text = show(&costs(&[CostsBy::Tool], Vec::new()), true, None);
         assert!(text.starts_with("Every tool"), "{text}");
     }
 
