@@ -27,7 +27,7 @@ use crate::notices::Notices;
 use crate::oauth::Logins;
 use crate::peer::{ByteBudget, Outbox, Tenant};
 use crate::policy::{Caller, DaemonLimits, Gate, ListMode, UserSlots};
-use crate::relay::{Call, Chain, Client, SharedPage};
+use crate::relay::{self, Call, Chain, Client, SharedPage};
 use crate::search::Search;
 use crate::servers::{HostedServer, Viewer};
 use crate::store::Database;
@@ -186,6 +186,7 @@ impl Daemon {
         }
         if client.session.number == client.connection {
             client.session.end();
+            relay::looked(&self.chain.recorder, client);
         }
         self.host.disconnected(client.connection);
     }

@@ -27,7 +27,7 @@ pub(super) struct ListAgents;
 
 impl DaemonMethod for ListAgents {
     const NAME: &'static str = "colibri/agents";
-    const UNRECORDED: bool = true;
+    const IS_LOOK: bool = true;
     type Parameters = IgnoredAny;
 
     fn start(_: IgnoredAny, request: MethodCall) {
@@ -91,6 +91,7 @@ pub(super) struct AgentEvents;
 
 impl DaemonMethod for AgentEvents {
     const NAME: &'static str = "colibri/agent-events";
+    const IS_LOOK: bool = true;
     const STRICT: bool = true;
     type Parameters = AgentEventsRequest;
 

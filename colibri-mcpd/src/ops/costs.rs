@@ -19,7 +19,7 @@ pub(super) struct ShowCosts;
 
 impl DaemonMethod for ShowCosts {
     const NAME: &'static str = "colibri/costs";
-    const UNRECORDED: bool = true;
+    const IS_LOOK: bool = true;
     const STRICT: bool = true;
     type Parameters = CostsRequest;
 

@@ -18,8 +18,11 @@ pub(super) trait DaemonMethod: 'static {
     const NAME: &'static str;
     /// The gate in front of it.
     const GATE: Gate = Gate::None;
-    /// True if it is answered where nothing can be recorded: it only reads the daemon's own state.
-    const UNRECORDED: bool = false;
+    /// True if it only reads the daemon's own state: it is a look, and no call. What is recorded of looks is their
+    /// beginning on a connection and their end.
+    const IS_LOOK: bool = false;
+    /// True if it is answered where nothing can be recorded.
+    const UNRECORDED: bool = Self::IS_LOOK;
     /// True if unknown parameters are refused.
     const STRICT: bool = false;
     /// The parameters of a request.
@@ -51,6 +54,7 @@ pub(crate) type MethodWork = Box<dyn FnOnce(MethodCall) + Send + Sync>;
 pub(crate) struct MethodEntry {
     pub(crate) name: &'static str,
     pub(crate) gate: Gate,
+    pub(crate) is_look: bool,
     pub(crate) is_unrecorded: bool,
     /// Reads the parameters of a request.
     pub(crate) prepare: fn(Option<Json<'_>>) -> Result<MethodWork, RpcError>,
@@ -62,6 +66,7 @@ impl MethodEntry {
         MethodEntry {
             name: M::NAME,
             gate: M::GATE,
+            is_look: M::IS_LOOK,
             is_unrecorded: M::UNRECORDED,
             prepare: |params| {
                 let parameters = read_parameters::<M>(params)?;

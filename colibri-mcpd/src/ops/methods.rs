@@ -1,7 +1,7 @@
 //! The table of the daemon's methods beyond MCP's.
 
 use super::method::{MethodEntry, MethodWork};
-use super::{agents, costs, create_task, end, login, operator, overview, pins, watch};
+use super::{agents, costs, create_task, end, login, operator, overview, pins, servers, watch};
 use colibri_protocol::{RpcError, Version};
 use colibri_wire::Json;
 
@@ -16,6 +16,7 @@ const METHODS: &[MethodEntry] = &[
     MethodEntry::of::<pins::DiffPins>(),
     MethodEntry::of::<pins::AcceptPins>(),
     MethodEntry::of::<overview::OverviewMethod>(),
+    MethodEntry::of::<servers::ListServers>(),
     MethodEntry::of::<watch::WatchMethod>(),
     MethodEntry::of::<login::StartLogin>(),
     MethodEntry::of::<login::FinishLogin>(),

@@ -1,5 +1,6 @@
 //! `colibri/overview`: the state of everything at one time, for operators.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
@@ -22,13 +23,15 @@ const MOST_SPENDERS: usize = 100;
 
 /// The most records of the trail in an overview.
 const MAX_TAIL: u64 = 200;
+/// The records among which those of agents are looked for.
+const LOOKED_THROUGH: usize = 1000;
 
 /// `colibri/overview`.
 pub(super) struct OverviewMethod;
 
 impl DaemonMethod for OverviewMethod {
     const NAME: &'static str = "colibri/overview";
-    const UNRECORDED: bool = true;
+    const IS_LOOK: bool = true;
     type Parameters = OverviewRequest;
 
     fn check(asked: &OverviewRequest) -> Result<(), RpcError> {
@@ -173,9 +176,16 @@ fn trail_of(daemon: &Daemon, most: u64) -> Option<TrailFacts> {
         return None;
     };
     let status = trail.status();
-    let mut tail = Vec::new();
+    let (mut tail, mut agents) = (VecDeque::new(), VecDeque::new());
+    let mut take = |record: RecordView<'_>| {
+        let row = row_of(&record);
+        if record.through.is_some() || row.details.contains_key("session") {
+            push_within(&mut agents, row.clone(), most);
+        }
+        push_within(&mut tail, row, most);
+    };
     if let Some(segment) = status.segment.as_deref().filter(|_| most > 0)
-        && let Err(error) = trail::tail(segment, most as usize, &mut |record| tail.push(row_of(&record)))
+        && let Err(error) = trail::tail(segment, LOOKED_THROUGH, &mut take)
     {
         tracing::debug!("the end of the trail could not be read: {error}");
     }
@@ -184,8 +194,16 @@ fn trail_of(daemon: &Daemon, most: u64) -> Option<TrailFacts> {
         synced: status.synced,
         witnessed: status.witnessed,
         failing: status.failing,
-        tail,
+        tail: tail.into(),
+        agents: agents.into(),
     })
+}
+
+fn push_within(rows: &mut VecDeque<TrailRow>, row: TrailRow, most: u64) {
+    rows.push_back(row);
+    if rows.len() as u64 > most {
+        rows.pop_front();
+    }
 }
 
 fn row_of(record: &RecordView<'_>) -> TrailRow {

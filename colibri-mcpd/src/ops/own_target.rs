@@ -29,8 +29,8 @@ enum OwnWork {
     List(Arc<Daemon>, Feature, Option<ListCursor>),
     Listen(Arc<Daemon>, RequestId, SubscriptionFilter),
     Tool(Arc<Daemon>, &'static BuiltinDefinition),
-    /// A method of the daemon's own, until it is answered, and the use of it.
-    Method(Arc<Daemon>, FreeUse, Mutex<Option<MethodWork>>),
+    /// A method of the daemon's own, until it is answered.
+    Method(Arc<Daemon>, &'static MethodEntry, Mutex<Option<MethodWork>>),
 }
 
 impl OwnWork {
@@ -38,7 +38,10 @@ impl OwnWork {
     fn free_use(&self) -> FreeUse {
         match self {
             OwnWork::Tool(_, tool) => tool.rules.free,
-            OwnWork::Method(_, free, _) => *free,
+            OwnWork::Method(_, entry, _) => FreeUse {
+                unrecorded: entry.is_unrecorded,
+                ..FreeUse::default()
+            },
             _ => FreeUse::default(),
         }
     }
@@ -53,6 +56,7 @@ impl Own {
             .map_or(operation.len(), |(end, _)| end);
         let description = TargetDescription {
             is_named: !matches!(work, OwnWork::Over(_)),
+            is_look: matches!(&work, OwnWork::Method(_, entry, _) if entry.is_look),
             free: work.free_use(),
             ..TargetDescription::of_colibri(&operation[..end], gate)
         };
@@ -89,15 +93,14 @@ impl Own {
     }
 
     /// A method of the daemon's own, whose parameters were read.
-    pub(crate) fn method(daemon: Arc<Daemon>, (entry, work): (&MethodEntry, MethodWork)) -> Arc<dyn CallTarget> {
-        let free = FreeUse {
-            unrecorded: entry.is_unrecorded,
-            ..FreeUse::default()
-        };
+    pub(crate) fn method(
+        daemon: Arc<Daemon>,
+        (entry, work): (&'static MethodEntry, MethodWork),
+    ) -> Arc<dyn CallTarget> {
         Own::target(
             entry.name,
             entry.gate,
-            OwnWork::Method(daemon, free, Mutex::new(Some(work))),
+            OwnWork::Method(daemon, entry, Mutex::new(Some(work))),
         )
     }
 

@@ -238,7 +238,8 @@ impl CallerFacts {
         }
     }
 
-    fn servers(&self) -> Vec<ServerFacts> {
+    /// The servers that the client may see.
+    pub(super) fn servers(&self) -> Vec<ServerFacts> {
         let servers = self.daemon.host.servers();
         let seen = |server: &&Arc<HostedServer>| self.rights.sees_any(&server.spec.id);
         let processes = Processes::look();

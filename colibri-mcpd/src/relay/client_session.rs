@@ -1,6 +1,7 @@
 //! The agreement with a client, and its abilities.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::client_requests::ClientRequests;
@@ -24,12 +25,20 @@ pub struct ClientSession {
     /// The open requests to it.
     pub asked: ClientRequests,
     view: OnceLock<SingleServerView>,
+    looks: LookCounts,
     /// The log messages that a legacy client wants.
     log_level: Mutex<Option<Level>>,
     /// The stream of messages that answer no request, if there is one apart from that of the answers.
     stream: OnceLock<Arc<Outbox>>,
     /// The subscriptions of a legacy client, by the URIs that it knows. `None`: it is gone.
     subscriptions: Mutex<Option<BTreeMap<String, SubscriptionGuard>>>,
+}
+
+/// The looks of a client at the daemon's own state.
+#[derive(Default)]
+struct LookCounts {
+    all: AtomicU64,
+    failed: AtomicU64,
 }
 
 /// The view of a client that sees one server alone.
@@ -70,6 +79,7 @@ impl ClientSession {
             info: Mutex::default(),
             asked: ClientRequests::default(),
             view: OnceLock::new(),
+            looks: LookCounts::default(),
             log_level: Mutex::default(),
             stream: OnceLock::new(),
             subscriptions: Mutex::new(Some(BTreeMap::new())),
@@ -158,6 +168,22 @@ impl ClientSession {
     pub fn end(&self) {
         let ended = self.subscriptions.lock().take();
         drop(ended);
+    }
+
+    /// Counts a look at the daemon's own state. `true`: it is the first.
+    pub(crate) fn begin_look(&self) -> bool {
+        self.looks.all.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Counts a look that was refused, or failed.
+    pub(crate) fn note_failed_look(&self) {
+        self.looks.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of looks, and of those that failed.
+    pub(crate) fn looks(&self) -> (u64, u64) {
+        let LookCounts { all, failed } = &self.looks;
+        (all.load(Ordering::Relaxed), failed.load(Ordering::Relaxed))
     }
 
     /// The agreement so far.

@@ -41,6 +41,7 @@ pub use client_requests::{AnswerParts, ClientProgress, ClientRequests, ClientRes
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, CounterSnapshot};
 pub use deferred_call::{DeferredCall, Defers};
+pub use record::looked;
 pub use recorder::Recorder;
 pub use rules::CallRules;
 pub use stages::refused;

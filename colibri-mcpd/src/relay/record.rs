@@ -10,15 +10,15 @@ use super::call::{Call, ServerAnswer};
 use super::client::Client;
 use super::exit::{ClientMessage, ExitAnswer};
 use super::outcome_check::redacted;
-use super::recorder::Recorder;
+use super::recorder::{Recorder, append_event};
 use crate::policy::{FieldFact, ResultFacts};
 use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
 use colibri_registry::sha256_hex;
 use colibri_text::hex;
 use colibri_trail::{
-    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, Through, TrailError, TrailEvent,
-    TrailRecord,
+    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, Through, Trail, TrailError,
+    TrailEvent, TrailRecord,
 };
 use colibri_wire::Json;
 
@@ -35,6 +35,9 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         return Ok(());
     };
     if let [call] = calls {
+        if begins_look(trail, call) {
+            return Ok(());
+        }
         // As most are: without lists.
         let (full, name) = (call.in_full(call.arguments()), call.name());
         let record = enter(call, full.as_deref(), name.as_deref());
@@ -42,6 +45,10 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         drop(name);
         call.number = appended.first;
         note_written(call, full.as_deref());
+        return Ok(());
+    }
+    let calls: Vec<_> = calls.iter_mut().filter(|call| !begins_look(trail, call)).collect();
+    if calls.is_empty() {
         return Ok(());
     }
     let texts: Vec<_> = calls
@@ -61,6 +68,45 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         note_written(call, full.as_deref());
     }
     Ok(())
+}
+
+/// Records the first look of a connection at the daemon's own state. `false`: the call is no look.
+fn begins_look(trail: &Trail, call: &Call) -> bool {
+    let described = call.target.description();
+    if described.is_look && call.client.session.begin_look() {
+        note_written(call, None);
+        let look = TrailEvent::Look {
+            uid: call.client.caller.uid,
+            connection: call.client.session.number,
+            client: call.client_info.as_deref().map(|info| &*info.name),
+            method: &described.operation,
+        };
+        // Where nothing can be recorded, looks say why.
+        if let Err(error) = append_event(trail, look) {
+            tracing::debug!("a look was not recorded: {error}");
+        }
+    }
+    described.is_look
+}
+
+/// Records the end of a connection's looks, if there were any.
+pub fn looked(recorder: &Recorder, client: &Client) {
+    let (looks, failed) = client.session.looks();
+    if looks == 0 {
+        return;
+    }
+    if let Some(share) = client.share() {
+        share.wrote_trail(RECORD);
+    }
+    let ended = recorder.event(TrailEvent::LookEnded {
+        uid: client.caller.uid,
+        connection: client.session.number,
+        looks,
+        failed,
+    });
+    if let Err(error) = ended {
+        tracing::debug!("the end of looks was not recorded: {error}");
+    }
 }
 
 fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) -> TrailRecord<'a> {

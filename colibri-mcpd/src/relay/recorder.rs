@@ -20,13 +20,20 @@ impl Recorder {
     pub fn event(&self, event: TrailEvent<'_>) -> Result<(), TrailError> {
         match self {
             Recorder::Off => Ok(()),
-            Recorder::Trail(trail) => trail
-                .append([TrailRecord::Event(EventRecord {
-                    time: SystemTime::now(),
-                    event: event.name(),
-                    details: &event.details(),
-                })])
-                .map(drop),
+            Recorder::Trail(trail) => append_event(trail, event),
         }
     }
+}
+
+/// Appends an event of now.
+///
+/// # Errors
+/// It could not be written.
+pub(super) fn append_event(trail: &Trail, event: TrailEvent<'_>) -> Result<(), TrailError> {
+    let record = TrailRecord::Event(EventRecord {
+        time: SystemTime::now(),
+        event: event.name(),
+        details: &event.details(),
+    });
+    trail.append([record]).map(drop)
 }

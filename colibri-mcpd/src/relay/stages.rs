@@ -213,6 +213,13 @@ impl Chain {
     fn leave(&self, calls: &[(Box<Call>, exit::ExitAnswer)]) {
         let now = Instant::now();
         for (call, answer) in calls {
+            if call.target.description().is_look {
+                if !answer.success {
+                    call.client.session.note_failed_look();
+                }
+                exit::deliver(call, answer);
+                continue;
+            }
             let metrics = call
                 .target
                 .description()

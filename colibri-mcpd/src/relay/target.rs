@@ -22,6 +22,9 @@ pub struct TargetDescription {
     pub operation: Arc<str>,
     /// True if the operation is a name that the daemon or its server gave, and no client's own word.
     pub is_named: bool,
+    /// True if it is a look at the daemon's own state, and no call: it costs nothing, and only the first and the last of a
+    /// connection are recorded.
+    pub is_look: bool,
     /// The gate in front of it.
     pub gate: Gate,
     /// The server that it goes to; `None`: the daemon answers itself, or it is not known yet.
@@ -61,6 +64,7 @@ impl TargetDescription {
             feature: Feature::Tool,
             operation: operation.into(),
             is_named: true,
+            is_look: false,
             gate,
             upstream: None,
             own_name: None,

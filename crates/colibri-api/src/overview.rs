@@ -158,6 +158,9 @@ pub struct TrailFacts {
     /// The last ones.
     #[serde(default)]
     pub tail: Vec<TrailRow>,
+    /// The last ones of agents, whatever else has passed since: of the last thousand or so of all.
+    #[serde(default)]
+    pub agents: Vec<TrailRow>,
 }
 
 /// A record of the trail, as far as it is shown.

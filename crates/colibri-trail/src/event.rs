@@ -281,6 +281,20 @@ events! {
         sha256: &'a str,
         length: u64,
     }
+    /// A client looks at the daemon's own state, for the first time on its connection.
+    Look = "look" {
+        uid: u32,
+        connection: u64,
+        client: Option<&'a str>,
+        method: &'a str,
+    }
+    /// The connection of a client that looked is over.
+    LookEnded = "look-ended" {
+        uid: u32,
+        connection: u64,
+        looks: u64,
+        failed: u64,
+    }
     /// A schedule is due.
     ScheduleRun = "schedule-run" {
         id: u64,
@@ -340,6 +354,18 @@ mod tests {
                 reason: Some("r"),
             },
             TrailEvent::ScheduleRun { id: 1, person: 1001 },
+            TrailEvent::Look {
+                uid: 1001,
+                connection: 7,
+                client: Some("colibri-mcp"),
+                method: "colibri/overview",
+            },
+            TrailEvent::LookEnded {
+                uid: 1001,
+                connection: 7,
+                looks: 40,
+                failed: 0,
+            },
             TrailEvent::AgentStarted {
                 agent: "coder",
                 session: "00000000000000aa",

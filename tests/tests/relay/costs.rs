@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// The version that has batches.
 const BATCHES: &str = "2025-03-26";
 
-/// What is asked for costs, by tool, without what was asked for costs before.
+/// What is asked for costs, by tool: looking costs nothing.
 struct Told {
     rows: Vec<Value>,
 }
@@ -23,8 +23,7 @@ impl Told {
         let mut answer = daemon.connect().ask("colibri/costs", json!({}));
         assert!(answer["result"]["unwritten"].is_null(), "{answer}");
         let rows: Vec<Value> = serde_json::from_value(answer["result"]["rows"].take()).unwrap();
-        let rows = rows.into_iter().filter(|row| row["method"] != "colibri/costs");
-        Told { rows: rows.collect() }
+        Told { rows }
     }
 
     fn sum(&self, figure: &str) -> u64 {
@@ -127,7 +126,6 @@ fn requests(version: &str) -> Vec<String> {
         ("tools/call", json!({ "name": 7 })),
         ("no/such", json!({})),
         ("colibri/no-such", json!({})),
-        ("colibri/overview", json!({})),
     ];
     let with_meta = |mut params: Value| {
         if version == MODERN {
@@ -446,6 +444,51 @@ fn a_client_that_names_itself_anew_in_each_connection_makes_the_ledger_no_longer
     };
     assert_eq!(calls(Some("honest")), Some(4));
     assert_eq!(calls(None), Some(2 * (200 - 63)), "they are counted, without a name");
+    daemon.stop();
+}
+
+#[test]
+fn looking_is_no_call() {
+    let place = Place::of_fixture(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.call("fix__echo", json!({}));
+    let before = place.records().len();
+    let mut watcher = daemon.connect();
+    for _ in 0..100 {
+        for method in ["colibri/overview", "colibri/agents", "colibri/servers", "colibri/costs"] {
+            let answer = watcher.ask(method, json!({}));
+            assert!(answer["error"].is_null(), "{answer}");
+        }
+    }
+    // One that does not work is a look as well, and counted as one that failed.
+    watcher.ask("colibri/agent-events", json!({ "id": "none", "from": 1 }));
+    drop(watcher);
+    let looked = wait_for("the end of the looks", || {
+        let records = place.records();
+        let is_end = |record: &&colibri_tests::Record| record.rec["event"] == "look-ended";
+        records.iter().any(|record| is_end(&record)).then_some(records)
+    });
+    let looked: Vec<&Value> = looked[before..].iter().map(|record| &record.rec).collect();
+    let events: Vec<&Value> = looked.iter().map(|record| &record["event"]).collect();
+    assert_eq!(events, ["look", "look-ended"], "{looked:?}");
+    assert_eq!(looked[0]["details"]["method"], "colibri/overview");
+    let details = &looked[1]["details"];
+    assert_eq!(
+        (&details["looks"], &details["failed"]),
+        (&json!(401), &json!(1)),
+        "{details}"
+    );
+    let costs = Told::of(&daemon);
+    assert!(
+        costs
+            .rows
+            .iter()
+            .all(|row| !row["method"].as_str().unwrap().starts_with("colibri/"))
+    );
+    assert_eq!(costs.sum("calls"), 2, "handshake and call");
+    client.call("fix__echo", json!({}));
+    place.assert_trail_is_sound();
     daemon.stop();
 }
 

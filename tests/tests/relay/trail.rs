@@ -131,6 +131,7 @@ fn operator_methods() -> Vec<&'static str> {
         include_str!("../../../colibri-mcpd/src/ops/costs.rs"),
         include_str!("../../../colibri-mcpd/src/ops/operator.rs"),
         include_str!("../../../colibri-mcpd/src/ops/overview.rs"),
+        include_str!("../../../colibri-mcpd/src/ops/servers.rs"),
         include_str!("../../../colibri-mcpd/src/ops/watch.rs"),
     ];
     let texts = sources.into_iter().flat_map(|source| source.split('"'));
@@ -141,6 +142,9 @@ fn operator_methods() -> Vec<&'static str> {
     assert!(names.contains(&"colibri/approve") && names.len() >= 4, "{names:?}");
     names
 }
+
+/// Methods that only look at the daemon's state.
+const LOOKS: [&str; 4] = ["colibri/agents", "colibri/costs", "colibri/overview", "colibri/servers"];
 
 /// Parameters with which a method does something where it exists.
 fn params_of(method: &str) -> Value {
@@ -197,6 +201,12 @@ fn every_method_of_both_eras_leaves_its_records() {
             }
             let endings = calls_since(&place, before);
             let enters: Vec<Record> = place.records().split_off(before);
+            if LOOKS.contains(&method) {
+                let look = enters.iter().find(|record| record.rec["event"] == "look");
+                assert_eq!(look.map(|look| &look.rec["details"]["method"]), Some(&json!(method)));
+                assert_eq!(endings.len(), 0, "{method}: {endings:?}");
+                continue;
+            }
             let enters: Vec<_> = enters.iter().filter(|record| record.is("enter")).collect();
             let first = enters.first().unwrap_or_else(|| panic!("{method} left no record"));
             assert_eq!(first.rec["method"], method, "{endings:?}");

@@ -16,7 +16,7 @@ use crate::failure::CommandError;
 use crate::install::{self, InputAnswers, InstallOptions, InstallPlan, InstallScope, RegistryFile, WriteOutcome};
 use crate::interrupt;
 use crate::owned_file::agree;
-use colibri_api::{ServerState, ServerTools};
+use colibri_api::{ServerFacts, ServerState, ServerTools, Servers};
 use colibri_mcp::importers::{self, Proposal, Runs};
 use colibri_registry::is_server_id;
 use colibri_text::{counted, visible, visible_lines};
@@ -323,7 +323,15 @@ fn introduce(id: &str, context: &CommandContext, until: Instant) -> Result<Strin
         if let Some(outcome) = introduction(&answer, Instant::now() >= until) {
             return outcome;
         }
-        std::thread::sleep(PAUSE);
+        // A look is no call: however often this asks, nothing of it is recorded one by one.
+        while Instant::now() < until {
+            std::thread::sleep(PAUSE);
+            let (all, _) = connection.ask::<Servers>("colibri/servers", &json!({}))?;
+            let is_starting = |server: &ServerFacts| server.id == id && server.state == ServerState::Starting;
+            if !all.servers.iter().any(is_starting) {
+                break;
+            }
+        }
     }
 }
 

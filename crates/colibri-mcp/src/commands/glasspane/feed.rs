@@ -72,7 +72,7 @@ impl GlasspaneFeed {
 /// Looks at everything once, and at the events of one instance.
 pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> Result<GlasspaneState, CommandError> {
     let (agents, _) = connection.ask::<AgentsResponse>("colibri/agents", &json!({}))?;
-    let (servers, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
+    let (servers, _) = connection.ask::<Servers>("colibri/servers", &json!({}))?;
     let asked = OverviewRequest { tail: TAIL };
     let overview = match connection.ask::<Overview>("colibri/overview", &asked) {
         Ok((overview, _)) => Some(overview),

@@ -57,7 +57,7 @@ impl GlasspaneModel {
             }
         };
         let trail = seen.overview.as_mut().and_then(|overview| overview.trail.as_mut());
-        for mut row in trail.map(|trail| std::mem::take(&mut trail.tail)).unwrap_or_default() {
+        for mut row in trail.map(|trail| std::mem::take(&mut trail.agents)).unwrap_or_default() {
             let begun = || row.enter.and_then(|enter| self.records.get(&enter));
             let named = || row.details.get("session").and_then(|session| session.as_str());
             let session = row.session.as_deref().or_else(named);
@@ -121,7 +121,7 @@ mod tests {
         let overview = serde_json::from_value(json!({
             "version": "1", "time": 1, "uptime_s": 1, "write_gate": false, "external_gate": true, "clients": 1,
             "in_flight": 0, "resident": null, "registry_error": null, "approvals": [], "servers": [],
-            "trail": { "records": 9, "witnessed": 9, "failing": null, "tail": tail } }));
+            "trail": { "records": 9, "witnessed": 9, "failing": null, "tail": [], "agents": tail } }));
         FeedEvent::Seen(Box::new(GlasspaneState {
             overview: Some(overview.unwrap()),
             ..GlasspaneState::default()

@@ -55,7 +55,7 @@ fn seen(count: usize, operator: bool) -> GlasspaneState {
     let overview = json!({ "version": "1", "time": 1_000_000, "uptime_s": 1, "write_gate": false,
         "external_gate": true, "clients": 1, "in_flight": 0, "resident": null, "registry_error": null, "servers": [],
         "approvals": [{ "id": "1", "uid": 0, "server": "git", "tool": "push", "rule": "r", "expires": 1 }],
-        "trail": { "records": 3, "witnessed": 3, "failing": null, "tail": tail } });
+        "trail": { "records": 3, "witnessed": 3, "failing": null, "tail": [], "agents": tail } });
     let servers = json!([
         { "id": "git", "transport": "jail", "state": "ready", "since": 0, "tools": 1,
           "jail": { "name": "ephemeral", "network": "none" },
