@@ -976,7 +976,7 @@ fn without_a_file_the_library_offers_the_services_tools() {
         .args([
             "--exact",
             "--nocapture",
-            "without_a_file_the_library_offers_the_services_tools",
+            "chibi::without_a_file_the_library_offers_the_services_tools",
         ])
         .env(EMBEDDING, home.directory.path())
         .env("COLIBRI_MCP_SOCKET", place.socket())
@@ -1004,7 +1004,7 @@ fn the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down() {
         .args([
             "--exact",
             "--nocapture",
-            "the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down",
+            "chibi::the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down",
         ])
         .env(EMBEDDING, home.directory.path())
         .env("COLIBRI_MCP_SOCKET", home.path("nobody.sock"))
@@ -1045,7 +1045,7 @@ fn the_library_starts_the_bridge_once_and_calls_through_it() {
                 .args([
                     "--exact",
                     "--nocapture",
-                    "the_library_starts_the_bridge_once_and_calls_through_it",
+                    "chibi::the_library_starts_the_bridge_once_and_calls_through_it",
                 ])
                 .env(EMBEDDING, home.directory.path())
                 .env("PATH", format!("relative:{}:/usr/bin:/bin", programs.display()))
