@@ -793,6 +793,8 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
         drop(master);
         ran
     };
+    let named = run(&["--socket", "/nowhere", "uninstall", "--yes"], None);
+    assert_eq!(named.status, Some(64), "{named:?}");
     let none = run(&["uninstall"], None);
     assert_eq!(none.status, Some(0), "{none:?}");
     assert!(none.stdout.contains("There is nothing of Colibri's"), "{none:?}");

@@ -12,6 +12,7 @@ use super::connect::{EditorSettings, editor_settings};
 use super::context::CommandContext;
 use crate::connection::{DaemonConnection, RequestError};
 use crate::failure::CommandError;
+use crate::install::InstallScope;
 use crate::owned_file::{OwnedFile, agree};
 use crate::private;
 use colibri_api::paths::{self, Private};
@@ -45,6 +46,11 @@ struct Belongings {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UninstallArguments, context: &CommandContext) -> Result<(), CommandError> {
+    if context.chosen.is_some() {
+        return Err(CommandError::Usage(
+            "uninstall removes what is your own daemon's: leave --socket out".to_owned(),
+        ));
+    }
     let own = paths::private();
     // Where others could put files, they could have chosen what is removed.
     own.check().map_err(CommandError::Machine)?;
@@ -55,6 +61,9 @@ pub(crate) fn run(arguments: &UninstallArguments, context: &CommandContext) -> R
     }
     context.tell(&found.show(&own))?;
     agree("Remove all this?", arguments.yes)?;
+    // Another may be installing for minutes.
+    let scope = InstallScope::find(false).ok().filter(|_| own.registry.exists());
+    let _alone = scope.map(|scope| scope.lock()).transpose()?;
     // Editors that are open start another daemon meanwhile, unless they wait for this.
     let start = own.state_dir.exists().then(|| private::hold_start(&own)).transpose();
     let start = start.map_err(|error| CommandError::Machine(format!("{error:#}")))?;
