@@ -136,15 +136,15 @@ impl Belongings {
         add(&own.registry, format!("your registry{names}"));
         add(&own.clients, "the rules for your daemon's clients".to_owned());
         let secrets = own.registry.with_file_name("daemon-secrets");
-        add(&secrets, format!("secrets: {}", entries_of(&secrets)));
+        add(&secrets, count_in(&secrets, "secret"));
         add(
             &own.servers,
-            format!("what was installed for servers: {}", entries_of(&own.servers)),
+            format!("what was installed for {}", count_in(&own.servers, "server")),
         );
         let agents = own.servers.with_file_name("agents");
         add(
             &agents,
-            format!("homes of agents, and what they made there: {}", entries_of(&agents)),
+            format!("the home of {}, with what was made there", count_in(&agents, "agent")),
         );
         let editors = editor_settings();
         for path in [&own.registry, &own.clients] {
@@ -234,7 +234,7 @@ fn names_in(registry: &Path) -> String {
     }
 }
 
-/// The number of entries in a directory.
-fn entries_of(directory: &Path) -> String {
-    counted(fs::read_dir(directory).map_or(0, Iterator::count) as u64, "entry")
+/// The number of things in a directory, in words.
+fn count_in(directory: &Path, noun: &str) -> String {
+    counted(fs::read_dir(directory).map_or(0, Iterator::count) as u64, noun)
 }

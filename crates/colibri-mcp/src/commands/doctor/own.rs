@@ -1,6 +1,7 @@
 //! The facts that must hold for a daemon of the user's own, where no service is installed.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use anyhow::Context as _;
 use nix::unistd::geteuid;
@@ -30,13 +31,13 @@ pub(super) const TABLE: &[DoctorCheck] = &[
         remedy: "colibri-mcp add or import makes it; correct what is named; chmod go-w, if others may write to it",
     },
     DoctorCheck {
-        name: "the programs of its servers are there",
+        name: "the programs of its servers and agents are there",
         sight: Sight::Everywhere,
         check: programs,
         remedy: "colibri-mcp remove NAME, then add it again",
     },
     DoctorCheck {
-        name: "you agreed to each of its servers as it stands there",
+        name: "you agreed to each of its servers and agents as it stands there",
         sight: Sight::Everywhere,
         check: agreed,
         remedy: "look at the entry, then: colibri-mcp server enable NAME; until then it is not served",
@@ -86,29 +87,43 @@ fn registry(host: &ExaminedHost) -> CheckOutcome {
     Ok(format!("{path}: {servers}"))
 }
 
-/// Says for which enabled servers something is wrong.
-fn each(host: &ExaminedHost, wrong: impl Fn(&str, &colibri_registry::ServerEntry) -> Option<String>) -> CheckOutcome {
+/// An enabled entry: its program, if it has one, and its digest.
+type EnabledEntry<'a> = (Option<&'a Path>, &'a str);
+
+/// Says for which enabled servers and agents something is wrong.
+fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<String>) -> CheckOutcome {
     let registry = match read_registry(host) {
         Ok(registry) => registry,
         // It has a fact of its own.
         Err(_) => return Err(Amiss::Skipped("there is no registry that can be read".to_owned())),
     };
-    let enabled: Vec<_> = registry.servers.iter().filter(|(_, entry)| !entry.disabled).collect();
-    let wrong: Vec<_> = enabled
-        .iter()
+    let servers = registry.servers.iter().filter(|(_, entry)| !entry.disabled);
+    let servers = servers.map(|(id, entry)| {
+        let program = entry.command.as_ref().map(|command| command.program.as_path());
+        (id, (program, entry.digest.as_str()))
+    });
+    let agents = registry.agents.iter().filter(|(_, entry)| !entry.disabled);
+    let agents = agents.map(|(id, entry)| (id, (Some(entry.command.program.as_path()), entry.digest.as_str())));
+    let counts = [(servers.clone().count(), "server"), (agents.clone().count(), "agent")];
+    let counts = counts
+        .into_iter()
+        .filter(|(count, noun)| *count > 0 || *noun == "server");
+    let counts: Vec<String> = counts.map(|(count, noun)| counted(count as u64, noun)).collect();
+    let wrong: Vec<_> = servers
+        .chain(agents)
         .filter_map(|(id, entry)| Some(format!("{id}: {}", wrong(id, entry)?)))
         .collect();
     match wrong.is_empty() {
-        true => Ok(counted(enabled.len() as u64, "server")),
+        true => Ok(counts.join(", ")),
         false => Err(Amiss::Bad(wrong.join("; "))),
     }
 }
 
 fn programs(host: &ExaminedHost) -> CheckOutcome {
-    each(host, |_, entry| {
-        let command = entry.command.as_deref()?;
-        let program = command.program.display();
-        match command.program.metadata() {
+    each(host, |_, (program, _)| {
+        let path = program?;
+        let program = path.display();
+        match path.metadata() {
             Ok(facts) if facts.is_file() && facts.mode() & 0o111 != 0 => None,
             Ok(_) => Some(format!("{program} is no program")),
             Err(error) => Some(format!("{program}: {error}")),
@@ -123,8 +138,8 @@ fn agreed(host: &ExaminedHost) -> CheckOutcome {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => ConsentFile::default(),
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
-    each(host, |id, entry| match consent.servers.get(id) {
-        Some(digest) if *digest == entry.digest => None,
+    each(host, |id, (_, digest)| match consent.servers.get(id) {
+        Some(agreed) if agreed == digest => None,
         Some(_) => Some("it was changed since".to_owned()),
         None => Some("you have not yet".to_owned()),
     })
@@ -138,7 +153,6 @@ mod tests {
     use colibri_api::paths::Private;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
 
     #[test]
     fn what_would_keep_a_server_from_a_person_is_named() {
@@ -173,7 +187,8 @@ mod tests {
         assert_eq!(of("programs").0, "skipped");
         let write = |text: &str| fs::write(&host.registry, text).unwrap();
         write(
-            r#"{"servers": {"gone": {"command": "/nonexistent/server"}, "off": {"command": "/no", "disabled": true}}}"#,
+            r#"{"servers": {"gone": {"command": "/nonexistent/server"}, "off": {"command": "/no", "disabled": true}},
+                "agents": {"idle": {"command": "/bin/sh", "disabled": true}}}"#,
         );
         assert_eq!(of("the registry").0, "good");
         let (outcome, seen) = of("programs");
