@@ -128,6 +128,7 @@ impl ServerSpec {
             digest: String::new(),
             transport: EntryTransport::Stdio(Box::new(StdioCommand {
                 program: PathBuf::from("/"),
+                package: None,
                 args: Vec::new(),
                 env: BTreeMap::new(),
                 cwd: None,

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
-use colibri_api::{HELPER, PrivMode};
+use colibri_api::{HELPER, PrivMode, complete_command, paths};
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;
 use colibri_registry::{EntryValue, StdioCommand};
@@ -137,8 +137,13 @@ impl LoadedRegistry {
             entry: Arc::new(entry),
             refusal,
         };
-        let read = registry.servers.into_iter().map(|(id, entry)| {
-            let refusal = refusal(&entry, path, rules);
+        let packages = paths::servers(path);
+        let read = registry.servers.into_iter().map(|(id, mut entry)| {
+            let absent = match &mut entry.transport {
+                EntryTransport::Stdio(command) => complete_command(command, &packages, &id).err(),
+                EntryTransport::Http { .. } => None,
+            };
+            let refusal = refusal(&entry, path, rules).or_else(|| absent.map(|absent| absent.to_string()));
             (id, server(entry, refusal))
         });
         let refused = registry

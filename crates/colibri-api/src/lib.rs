@@ -7,6 +7,7 @@ mod agents;
 mod cost;
 mod costs;
 mod http;
+mod installed;
 mod login;
 mod named;
 mod notices;
@@ -28,6 +29,7 @@ pub use agents::{
 pub use cost::{Budgets, CostMode, CostModeSet, CostSetBy, CostUsage};
 pub use costs::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 pub use http::{authority, check_header_name, check_url, is_header_value};
+pub use installed::{BUNDLE_DIRECTORY, InstalledPackage, PackageFault, complete_command};
 pub use login::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
 pub use named::UnknownName;
 pub use notices::{Notice, NoticeEvent, NoticeNotification};

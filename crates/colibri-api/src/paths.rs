@@ -27,6 +27,9 @@ pub fn service() -> Option<&'static str> {
     SERVICE.iter().copied().find(|path| Path::new(path).exists())
 }
 
+/// The directory below which root installs what the service's servers need: programs that other programs run, hier(7).
+const SERVICE_SERVERS: &str = "/usr/local/libexec/colibri/servers";
+
 /// Store and trail of the service.
 const SERVICE_STATE: &str = if cfg!(target_os = "freebsd") {
     "/var/db/colibri"
@@ -195,6 +198,14 @@ pub fn state_dir_of_clients() -> PathBuf {
         PathBuf::from(SERVICE_STATE)
     } else {
         private().state_dir
+    }
+}
+
+/// The directory of the servers that were installed for the entries of a registry.
+pub fn servers(registry: &Path) -> PathBuf {
+    match registry == Path::new(colibri_registry::PATH) {
+        true => PathBuf::from(SERVICE_SERVERS),
+        false => private().servers,
     }
 }
 

@@ -6,13 +6,17 @@ use std::path::PathBuf;
 use colibri_json::{DocumentError, Object, ValueCursor};
 
 use crate::jail::{Jail, jail};
+use crate::package::{PackagePin, package};
 use crate::value::{is_secret_name, path, path_or_root};
 
 /// The process of a stdio server, or of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StdioCommand {
-    /// Absolute path of the program; inside the jail's root for a jailed server.
+    /// Absolute path of the program; inside the jail's root for a jailed server. Empty for a package, until it is known
+    /// where that is installed.
     pub program: PathBuf,
+    /// The package that the program belongs to, for an entry that has `from` in place of a command.
+    pub package: Option<PackagePin>,
     /// Its arguments, without the program's name.
     pub args: Vec<String>,
     /// Environment of the server beyond `PATH`, `HOME` and `LANG`.
@@ -55,8 +59,10 @@ const OWN_KEYS: &[&str] = &["args", "env", "cwd", "jail"];
 
 /// The process of an entry; `None`: it has a url.
 pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Option<Box<StdioCommand>>, DocumentError> {
+    let package = package(keys)?;
     match (keys.get("command"), keys.get("url")) {
         (Some(_), None) => {}
+        (None, None) if package.is_some() => {}
         (None, Some(_)) => {
             return match OWN_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
                 Some((key, value)) => {
@@ -66,10 +72,14 @@ pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Opt
             };
         }
         (Some(_), Some(url)) => return Err(url.error("an entry has either a command or a url, not both")),
-        (None, None) => return Err(cursor.error("an entry needs a command (absolute path) or a url")),
+        (None, None) => return Err(cursor.error("an entry needs a command (absolute path), a url, or from")),
     }
     Ok(Some(Box::new(StdioCommand {
-        program: program(keys.need("command")?)?,
+        program: match &package {
+            Some(_) => PathBuf::new(),
+            None => program(keys.need("command")?)?,
+        },
+        package,
         args: match keys.get("args") {
             None => Vec::new(),
             Some(list) => list

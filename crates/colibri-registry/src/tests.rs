@@ -51,6 +51,43 @@ fn a_command_and_a_url_do_not_go_together() {
 }
 
 #[test]
+fn a_package_stands_in_place_of_a_command() {
+    let lock = format!("sha256:{}", "0a".repeat(32));
+    let with = |more: &str| one(&format!("{{\"from\":\"pypi:time==1\",\"lock\":\"{lock}\"{more}}}"));
+    let command = with(r#","args":["--local"],"env":{"A":"b"}"#).unwrap().command.unwrap();
+    let package = command.package.clone().unwrap();
+    assert_eq!(
+        (package.origin.to_string().as_str(), package.lock.len()),
+        ("pypi:time==1", 64)
+    );
+    assert_eq!((command.program.as_path(), command.args.len()), (Path::new(""), 1));
+    for (more, why) in [
+        (r#","command":"/bin/x""#, "has no command"),
+        (r#","url":"http://h""#, "has no url"),
+        (r#","jail":{"name":"x"}"#, "has no jail"),
+    ] {
+        let error = match with(more) {
+            Err(error) => error,
+            Ok(_) => panic!("{more}"),
+        };
+        assert!(error.message.contains(why), "{more}: {error}");
+    }
+    for entry in [
+        r#"{"from":"pypi:time==1"}"#.to_owned(),
+        r#"{"from":"pypi:time==1","lock":"sha256:00"}"#.to_owned(),
+        format!(r#"{{"from":"pypi:time","lock":"{lock}"}}"#),
+        format!(r#"{{"lock":"{lock}"}}"#),
+        format!(r#"{{"command":"/bin/x","lock":"{lock}"}}"#),
+    ] {
+        assert!(one(&entry).is_err(), "{entry}");
+    }
+    // One that is wrong blocks itself alone: it asks for no jail.
+    let registry = read(r#"{"servers":{"a":{"command":"/bin/x"},"b":{"from":"pypi:time","lock":"x"}}}"#).unwrap();
+    assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["a"]);
+    assert!(registry.refused["b"].message.contains("NAME==VERSION"));
+}
+
+#[test]
 fn reads_the_example_of_the_design() {
     let text = r#"{ "servers": {
       "github": {

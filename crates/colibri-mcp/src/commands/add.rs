@@ -13,7 +13,7 @@ use super::connect::Replacement;
 use super::context::CommandContext;
 use super::tool_list::OWN;
 use crate::failure::CommandError;
-use crate::install::{self, InputAnswers, InstallOptions, InstallPlan, InstallScope, RegistryFile, WriteOutcome};
+use crate::install::{self, InputAnswers, InstallPlan, InstallScope, PackageTools, RegistryFile, WriteOutcome};
 use crate::interrupt;
 use crate::owned_file::agree;
 use colibri_api::{ServerFacts, ServerState, ServerTools, Servers};
@@ -135,9 +135,7 @@ pub(crate) fn bring_in(
 ) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::find(choices.service)?;
     interrupt::hold_back()?;
-    let options = InstallOptions {
-        scripts: choices.scripts,
-    };
+    let tools = PackageTools::new(choices.scripts).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
     let known = install::registered(&scope)?.entries;
     let (mut plans, mut refused): (Vec<InstallPlan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     let (mut present, mut keys) = (Vec::new(), BTreeMap::new());
@@ -162,7 +160,8 @@ pub(crate) fn bring_in(
             (_, true) => Err(anyhow!(install::already(&id))),
             (Ok(_), false) => answers
                 .of(&mut proposal)
-                .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &scope, options)),
+                .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &tools))
+                .and_then(|plan| plan.for_scope(&scope)),
         };
         match (plan, known.get(&id)) {
             (Ok(plan), None) => plans.push(plan),
@@ -202,7 +201,7 @@ pub(crate) fn bring_in(
     agree(&question, choices.yes)?;
     let mut written = match plans.is_empty() {
         true => WriteOutcome::default(),
-        false => install::write(&plans, &scope)?,
+        false => install::write(&plans, &scope, &tools)?,
     };
     if !present.is_empty() {
         let _alone = scope.lock()?;

@@ -25,6 +25,7 @@ pub(crate) mod server;
 pub(crate) mod signals;
 pub(crate) mod ssh_gate;
 pub(crate) mod status;
+pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod tool_list;
 pub(crate) mod tools;
@@ -55,6 +56,11 @@ pub(crate) enum ClientCommand {
     ///
     /// Each server becomes an entry or is refused with its reason; one that is odd never hinders others.
     Import(import::ImportArguments),
+    /// Installs what the registry names and this machine lacks, as after the registry was copied
+    ///
+    /// Each package comes by the hashes of its lock, which stands beside the registry in locks/; one that differs is
+    /// refused. Entries that you have not agreed to on this machine are shown, and turned on if you agree.
+    Sync(sync::SyncArguments),
     /// Removes a server or an agent: its entry, what was installed for it, and its secrets
     Remove(remove::RemoveArguments),
     /// Logs you in to a server behind a URL, or out of it
@@ -149,7 +155,16 @@ pub(crate) enum ClientCommand {
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Set up servers and editors",
-        &["add", "import", "remove", "login", "connect", "uninstall", "demo"],
+        &[
+            "add",
+            "import",
+            "sync",
+            "remove",
+            "login",
+            "connect",
+            "uninstall",
+            "demo",
+        ],
     ),
     ("Use what servers offer", &["tools", "call", "prompts", "resources"]),
     (
@@ -184,6 +199,7 @@ impl ClientCommand {
         match self {
             ClientCommand::Add(arguments) => return add::run(&arguments, context),
             ClientCommand::Import(arguments) => return import::run(&arguments, context),
+            ClientCommand::Sync(arguments) => return sync::run(&arguments, context),
             ClientCommand::Remove(arguments) => remove::run(&arguments, context)?,
             ClientCommand::Login(login) => login.run(context)?,
             ClientCommand::Connect(arguments) => connect::run(&arguments, context)?,

@@ -62,13 +62,15 @@ pub(crate) struct Restart {
 fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -> Result<(), CommandError> {
     let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
-    let RegistryFile { file, entries } = install::registered(&scope)?;
+    let RegistryFile { file, entries, read } = install::registered(&scope)?;
     let (list, entry) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
     let is_agent = *list == install::AGENTS;
     let keys = [*list, id, "disabled"];
     let text = match enable {
         true => {
-            install::check_installed(&scope.prefix(id)).map_err(|error| CommandError::Data(format!("{error:#}")))?;
+            let entry = read.servers.get(id);
+            let checked = entry.map_or(Ok(()), |entry| install::check_installed(entry, &scope, id));
+            checked.map_err(|error| CommandError::Data(format!("{error:#}")))?;
             FileFormat::Json.remove(file.text(), &keys)
         }
         false => FileFormat::Json.set(file.text(), &keys, &Value::Bool(true)),

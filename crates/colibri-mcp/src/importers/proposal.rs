@@ -30,6 +30,8 @@ pub struct Proposal {
     /// True if a stranger wrote the source: it was published, or comes with a project. Then no name in it says what is
     /// kept from the person who agrees to it.
     pub is_foreign: bool,
+    /// The address from which its bundle was fetched.
+    pub published_at: Option<String>,
 }
 
 impl Proposal {
@@ -45,6 +47,7 @@ impl Proposal {
             timeout_ms: None,
             disabled: false,
             is_foreign: false,
+            published_at: None,
         }
     }
 
@@ -52,7 +55,10 @@ impl Proposal {
     #[must_use]
     pub fn by_bundle(mut self, bundle: Proposal) -> Proposal {
         let env = match self.runs {
-            Ok(Runs::Published(published)) => published.env,
+            Ok(Runs::Published(published)) => {
+                self.published_at = Some(published.url);
+                published.env
+            }
             _ => BTreeMap::new(),
         };
         self.runs = bundle.runs.map(|mut runs| {

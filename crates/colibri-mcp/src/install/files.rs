@@ -1,50 +1,68 @@
-//! The record of a server's installed packages, and the check that they are still those.
+//! The check that the files of an installed package are those that were installed.
 //!
-//! `installed.json` in the prefix says which package it is, by which hash of its archive, and the hash of all files as they
-//! were after the installation. Archives are checked by npm(1), pip(1) or by us while they are installed; the files when
-//! consent is given anew: `colibri-mcp server enable`.
+//! [`InstalledPackage`] has the hash of all files as they were after the installation. Archives are checked by npm(1),
+//! pip(1), uv or by us while they are installed; the files when consent is given anew (`colibri-mcp server enable`), and
+//! by `colibri-mcp sync`.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use serde_json::{Value, json};
+use colibri_api::InstalledPackage;
+use colibri_registry::{PackagePin, ServerEntry};
 use sha2::{Digest as _, Sha256};
 
-/// The record, in the prefix.
-const RECORD: &str = "installed.json";
+use super::scope::InstallScope;
 
-/// Writes what was installed.
-///
-/// # Errors
-/// The files cannot be read, or the record not written.
-pub(super) fn record(prefix: &Path, package: &str, archive: &str) -> anyhow::Result<()> {
-    let record = json!({ "package": package, "archive": archive, "files": format!("sha256-{}", hash(prefix)?) });
-    let path = prefix.join(RECORD);
-    fs::write(&path, format!("{record:#}\n")).with_context(|| path.display().to_string())
+/// The record of an installed package; `None`: it is not installed.
+pub(crate) fn installed(pin: &PackagePin, scope: &InstallScope, id: &str) -> Option<InstalledPackage> {
+    InstalledPackage::of(pin, &scope.servers, id).ok()
 }
 
-/// True if the files of a prefix are those that were installed; where there is no prefix nothing was.
+/// True if the files of an installed package are those that were installed.
 ///
 /// # Errors
 /// They are not, or cannot be read.
-pub(crate) fn check(prefix: &Path) -> anyhow::Result<()> {
-    if !prefix.exists() {
-        return Ok(());
-    }
-    let path = prefix.join(RECORD);
-    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let record: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    let known = record.get("files").and_then(Value::as_str).unwrap_or_default();
-    match known == format!("sha256-{}", hash(prefix)?) {
+pub(crate) fn check_files(
+    pin: &PackagePin,
+    scope: &InstallScope,
+    id: &str,
+    record: &InstalledPackage,
+) -> anyhow::Result<()> {
+    let prefix = scope.prefix(id).join(pin.directory());
+    match record.files == format!("sha256-{}", hash(&prefix)?) {
         true => Ok(()),
         false => Err(anyhow!(
-            "{} is not as it was installed: remove the server and add it again",
+            "{} is not as it was installed: colibri-mcp sync installs it anew",
             prefix.display()
         )),
+    }
+}
+
+/// True if what is installed for an entry is as it was installed; for one without a package nothing is.
+///
+/// # Errors
+/// It is not, or not there.
+pub(crate) fn check_installed(entry: &ServerEntry, scope: &InstallScope, id: &str) -> anyhow::Result<()> {
+    match entry.command.as_ref().and_then(|command| command.package.as_ref()) {
+        None => Ok(()),
+        Some(pin) => check_files(pin, scope, id, &InstalledPackage::of(pin, &scope.servers, id)?),
+    }
+}
+
+/// Takes the record of an installed package away: without it the package is not installed, and its next installation
+/// begins with an empty directory.
+///
+/// # Errors
+/// It cannot be taken away.
+pub(crate) fn discard(pin: &PackagePin, scope: &InstallScope, id: &str) -> anyhow::Result<()> {
+    let path = InstalledPackage::path(&scope.prefix(id).join(pin.directory()));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| path.display().to_string()),
+        _ => Ok(()),
     }
 }
 
@@ -54,10 +72,10 @@ pub(crate) fn check(prefix: &Path) -> anyhow::Result<()> {
 ///
 /// What is neither a file nor a link is refused, and so is a file by which who runs it becomes who installed it: archives
 /// can hold both, and where root installs for the service the latter would be root.
-fn hash(prefix: &Path) -> anyhow::Result<String> {
+pub(super) fn hash(prefix: &Path) -> anyhow::Result<String> {
     let mut paths = Vec::new();
     list(prefix, &mut paths)?;
-    paths.retain(|path| *path != prefix.join(RECORD));
+    paths.retain(|path| *path != InstalledPackage::path(prefix));
     paths.sort();
     let mut hash = Sha256::new();
     for path in paths {
@@ -122,39 +140,51 @@ mod tests {
     #[test]
     fn files_that_changed_are_noticed() {
         let place = tempfile::tempdir().unwrap();
-        let prefix = place.path().join("p");
-        check(&prefix).unwrap();
+        let scope = InstallScope {
+            registry: place.path().join("external-mcp.json"),
+            secrets: place.path().join("secrets"),
+            servers: place.path().join("servers"),
+            logins: place.path().join("logins"),
+            consent: None,
+            group: None,
+        };
+        let pin = PackagePin {
+            origin: colibri_registry::PackageOrigin::parse("pypi:a==1").unwrap(),
+            lock: "0".repeat(64),
+        };
+        let prefix = scope.prefix("s").join(pin.directory());
         fs::create_dir_all(prefix.join("a/__pycache__")).unwrap();
         fs::write(prefix.join("a/b.py"), "1").unwrap();
-        assert!(check(&prefix).unwrap_err().to_string().contains(RECORD));
-        record(&prefix, "pypi:a==1", "sha256-00").unwrap();
-        check(&prefix).unwrap();
+        let record = InstalledPackage {
+            from: "pypi:a==1".to_owned(),
+            lock: format!("sha256:{}", pin.lock),
+            command: vec!["/bin/a".to_owned()],
+            files: format!("sha256-{}", hash(&prefix).unwrap()),
+        };
+        let check = || check_files(&pin, &scope, "s", &record);
+        check().unwrap();
         // What Python would run instead of the source is not left there.
         let cache = prefix.join("a/__pycache__");
         fs::create_dir_all(cache.join("__pycache__")).unwrap();
         fs::write(cache.join("b.cpython-311.pyc"), "x").unwrap();
-        check(&prefix).unwrap();
+        check().unwrap();
         assert!(!cache.exists());
         let elsewhere = place.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         fs::write(elsewhere.join("b.cpython-311.pyc"), "x").unwrap();
         std::os::unix::fs::symlink(&elsewhere, &cache).unwrap();
-        assert!(check(&prefix).is_err());
+        assert!(check().is_err());
         assert!(
             elsewhere.join("b.cpython-311.pyc").exists(),
             "nothing elsewhere is removed"
         );
         fs::remove_file(&cache).unwrap();
         fs::write(prefix.join("a/b.py"), "2").unwrap();
-        assert!(
-            check(&prefix)
-                .unwrap_err()
-                .to_string()
-                .contains("not as it was installed")
-        );
+        assert!(check().unwrap_err().to_string().contains("not as it was installed"));
         fs::write(prefix.join("a/b.py"), "1").unwrap();
+        check().unwrap();
         fs::write(prefix.join("a/new"), "").unwrap();
-        assert!(check(&prefix).is_err());
+        assert!(check().is_err());
     }
 
     #[test]
@@ -163,23 +193,12 @@ mod tests {
             let prefix = tempfile::tempdir().unwrap();
             let program = prefix.path().join("su");
             fs::write(&program, "").unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-            record(prefix.path(), "npm:a@1", "sha512-00").unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(
-                check(prefix.path()).unwrap_err().to_string().contains("set-user-ID"),
-                "{mode:o}"
-            );
-            let said = record(prefix.path(), "npm:a@1", "sha512-00").unwrap_err().to_string();
-            assert!(said.contains("su: it is set-user-ID"), "{said}");
+            let said = hash(prefix.path()).unwrap_err().to_string();
+            assert!(said.contains("su: it is set-user-ID"), "{mode:o}: {said}");
         }
         let prefix = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&prefix.path().join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
-        assert!(
-            record(prefix.path(), "npm:a@1", "")
-                .unwrap_err()
-                .to_string()
-                .contains("neither a file")
-        );
+        assert!(hash(prefix.path()).unwrap_err().to_string().contains("neither a file"));
     }
 }

@@ -1,11 +1,13 @@
-//! The way of others' servers into ours: the plan of the writing ([`plan`]), its packages ([`npm`], [`pypi`]), and the
-//! writing ([`write`]). Nothing is written before a person agreed.
+//! The way of others' servers into ours: the plan of the writing ([`plan`]), its packages ([`package`], [`lock`]), and
+//! the writing ([`write`]). Nothing is written before a person agreed.
 
 mod answers;
 mod bundle;
 mod comparison;
 mod files;
+mod lock;
 mod npm;
+mod package;
 mod plan;
 mod pypi;
 mod scope;
@@ -16,12 +18,14 @@ mod write;
 pub(crate) use answers::{InputAnswers, ask, value_of};
 pub(crate) use bundle::fetch as fetch_bundle;
 pub(crate) use comparison::is_same;
-pub(crate) use files::check as check_installed;
-pub(crate) use plan::{InstallOptions, InstallPlan, plan};
+pub(crate) use files::{check_files, check_installed, discard, installed};
+pub(crate) use lock::PackageLock;
+pub(crate) use package::PackageTools;
+pub(crate) use plan::{InstallPlan, plan};
 pub(crate) use scope::InstallScope;
 pub(crate) use shown::{show, show_entry};
 pub(crate) use tools::{find as find_program, is_executable};
 pub(crate) use write::{
-    AGENTS, ChangeReport, RegistryFile, WriteOutcome, agree_to, already, belongings, forget, put_secret, registered,
-    reload, remove, rewrite, write,
+    AGENTS, ChangeReport, RegistryFile, WriteOutcome, absent_secrets, agree_to, agreements, already, belongings,
+    forget, put_secret, registered, reload, remove, rewrite, write,
 };

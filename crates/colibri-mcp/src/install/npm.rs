@@ -6,46 +6,33 @@ use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::tools::{need, run, run_whole};
+use super::lock::{NpmLock, PackageLock};
+use super::tools::{need, node, run, run_whole, text};
 use colibri_mcp::importers::Package;
 
-/// The packages to install: `package.json` and `package-lock.json`, of which the latter has version and hash of all.
-#[derive(Debug)]
-pub(crate) struct Npm {
-    stage: TempDir,
-    /// The version of the package that was asked for.
-    pub version: String,
-    /// The hash of its archive, as the lock has it: npm-ci(1) checks it, and that of each other.
-    pub integrity: String,
-    /// The script, below the prefix.
-    pub script: String,
-    /// The number of packages beside it.
-    pub others: u64,
-    /// Packages that have scripts to be run at their installation.
-    pub scripted: Vec<String>,
-    /// True if they are run.
-    scripts: bool,
-}
-
-/// Finds out what a package is now. Nothing is kept but in a temporary directory.
+/// Finds out what a package is now: its lock, and the packages in it that have scripts. Nothing is kept but in a temporary
+/// directory.
 ///
 /// # Errors
 /// npm(1) is missing or fails, or the package has no program.
-pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Npm> {
-    let stage = tempfile::tempdir().context("no temporary directory")?;
+pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow::Result<(PackageLock, Vec<String>)> {
+    let place = tempfile::tempdir_in(stage).context("no temporary directory")?;
+    let place = place.path();
     let own = r#"{"name":"colibri-server","version":"0.0.0","private":true}"#;
-    write(&stage.path().join("package.json"), own)?;
+    write(&place.join("package.json"), own)?;
     let word = match &package.version {
         Some(version) => format!("{}@{version}", package.name),
         None => package.name.clone(),
     };
-    let mut npm = npm(stage.path(), stage.path())?;
+    let mut npm = npm(place, stage)?;
     npm.args(["install", "--package-lock-only", "--ignore-scripts", "--save-exact"]);
     run(npm.arg("--").arg(word).args(&package.with))?;
-    let lock = read(&stage.path().join("package-lock.json"))?;
-    let lock: Value = serde_json::from_str(&lock).context("npm's package-lock.json")?;
+    let file = |name: &str| {
+        let text = read(&place.join(name))?;
+        serde_json::from_str::<Value>(&text).with_context(|| format!("npm's {name}"))
+    };
+    let (own, lock) = (file("package.json")?, file("package-lock.json")?);
     let packages = lock
         .get("packages")
         .and_then(Value::as_object)
@@ -54,9 +41,8 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Npm> {
     let facts = packages
         .get(&at)
         .with_context(|| format!("npm did not find {}", package.name))?;
-    let text = |key: &str| facts.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (version, integrity) = (text("version"), text("integrity"));
-    if integrity.is_empty() {
+    let text = |key: &str| facts.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("integrity").is_empty() {
         bail!("{}: the registry has no hash of it", package.name);
     }
     let unhashed = packages.iter().find(|(path, facts)| {
@@ -66,20 +52,22 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Npm> {
     if let Some((path, _)) = unhashed {
         bail!("{path}: it comes from no registry, and has no hash");
     }
-    let script = format!("{at}/{}", script(package, facts)?);
     let scripted = packages
         .iter()
         .filter(|(_, facts)| facts.get("hasInstallScript") == Some(&Value::Bool(true)));
     let scripted = scripted.map(|(path, _)| path.rsplit("node_modules/").next().unwrap_or(path).to_owned());
-    Ok(Npm {
-        version,
-        integrity,
-        script,
-        others: packages.len().saturating_sub(2) as u64,
-        scripted: scripted.collect(),
+    let scripted = scripted.collect();
+    let lock = PackageLock {
+        from: format!("npm:{}@{}", package.name, text("version")),
+        run: format!("{at}/{}", script(package, facts)?),
+        program: package.program.clone(),
+        with: package.with.clone(),
         scripts,
-        stage,
-    })
+        url: None,
+        requirements: None,
+        npm: Some(NpmLock { package: own, lock }),
+    };
+    Ok((lock, scripted))
 }
 
 /// The path of the program in its package.
@@ -112,29 +100,29 @@ fn script(package: &Package, facts: &Value) -> anyhow::Result<String> {
     Ok(path.to_owned())
 }
 
-impl Npm {
-    /// Installs exactly this.
-    ///
-    /// # Errors
-    /// npm(1) fails: also where an archive is not what its hash says.
-    pub(super) fn install(&self, prefix: &Path) -> anyhow::Result<()> {
-        for file in ["package.json", "package-lock.json"] {
-            write(&prefix.join(file), &read(&self.stage.path().join(file))?)?;
-        }
-        let mut npm = npm(prefix, self.stage.path())?;
-        npm.arg("ci");
-        if !self.scripts {
-            npm.arg("--ignore-scripts");
-        }
-        // It calls it a success if it could not write what it unpacked, as on a disk that is full.
-        let (_, said) = run_whole(npm.env("npm_config_loglevel", "warn"))?;
-        if let Some(line) = said.lines().find(|line| line.contains("TAR_ENTRY_ERROR")) {
-            bail!("npm did not unpack all: {}", colibri_text::brief(line, 200));
-        }
-        match prefix.join(&self.script).is_file() {
-            true => Ok(()),
-            false => Err(anyhow!("{} is not in what npm installed", self.script)),
-        }
+/// Installs exactly this into a directory; the command that runs it.
+///
+/// # Errors
+/// npm(1) fails: also where an archive is not what its hash says.
+pub(super) fn install(stage: &Path, lock: &PackageLock, files: &NpmLock, prefix: &Path) -> anyhow::Result<Vec<String>> {
+    let node = text(&node()?)?;
+    for (name, file) in [("package.json", &files.package), ("package-lock.json", &files.lock)] {
+        write(&prefix.join(name), &format!("{file:#}\n"))?;
+    }
+    let mut npm = npm(prefix, stage)?;
+    npm.arg("ci");
+    if !lock.scripts {
+        npm.arg("--ignore-scripts");
+    }
+    // It calls it a success if it could not write what it unpacked, as on a disk that is full.
+    let (_, said) = run_whole(npm.env("npm_config_loglevel", "warn"))?;
+    if let Some(line) = said.lines().find(|line| line.contains("TAR_ENTRY_ERROR")) {
+        bail!("npm did not unpack all: {}", colibri_text::brief(line, 200));
+    }
+    let script = prefix.join(&lock.run);
+    match script.is_file() {
+        true => Ok(vec![node, text(&script)?]),
+        false => Err(anyhow!("{} is not in what npm installed", lock.run)),
     }
 }
 

@@ -7,25 +7,19 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, anyhow, bail};
 
-use super::npm::{self, Npm};
-use super::pypi::{self, Pypi};
+use super::lock::PackageLock;
+use super::package::PackageTools;
 use super::scope::InstallScope;
-use super::tools::{find, is_executable, need, node, text};
+use super::tools::{find, is_executable, text};
+use colibri_api::BUNDLE_DIRECTORY;
 use colibri_mcp::edit::Value;
 use colibri_mcp::importers::{
-    Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template, TemplateValues,
+    Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template, TemplateValues,
     container_runner, looks_secret, name_says_secret, shown_url,
 };
 
 /// Text in place of what is not shown.
 pub(super) const HIDDEN: &str = "[not shown]";
-
-/// The options that the person chose.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct InstallOptions {
-    /// True if scripts of packages are run while they are installed.
-    pub scripts: bool,
-}
 
 /// One server as it will be.
 #[derive(Debug)]
@@ -38,10 +32,8 @@ pub(crate) struct InstallPlan {
     pub entry: Value,
     /// Secrets: whose value each is, the name of its file, the value.
     pub secrets: Vec<(String, String, String)>,
-    /// The packages to install for it.
-    pub installs: Installs,
-    /// The package and its version, as make-root.sh takes them.
-    pub package: Option<(PackageRegistry, String)>,
+    /// The package to install for it.
+    pub package: Option<PlannedPackage>,
     /// The arguments, or the address, as they are shown.
     pub shown: Vec<String>,
     /// The values that have files of their own, as they are shown: by the name of each.
@@ -50,31 +42,13 @@ pub(crate) struct InstallPlan {
     pub notes: Vec<String>,
 }
 
-/// The packages to install for a server.
+/// The package to install for a server.
 #[derive(Debug)]
-pub(crate) enum Installs {
-    /// Nothing.
-    Nothing,
-    /// A package of npm.
-    Npm(Npm, String),
-    /// A package of PyPI.
-    Pypi(Pypi, String),
-    /// A bundle, and what it needs of PyPI.
-    Bundle {
-        /// The file.
-        bytes: Rc<[u8]>,
-        /// Its SHA-256.
-        sha256: String,
-        /// Its requirements, in an environment of its own.
-        venv: Option<Pypi>,
-    },
-}
-
-/// The command of a process.
-struct StartCommand {
-    words: Vec<String>,
-    installs: Installs,
-    package: Option<(PackageRegistry, String)>,
+pub(crate) struct PlannedPackage {
+    /// Its lock.
+    pub lock: PackageLock,
+    /// The bundle that it is.
+    pub bundle: Option<Rc<[u8]>>,
 }
 
 /// The plan for a server of this id. What its packages are is found out, and nothing is kept of it.
@@ -86,22 +60,20 @@ pub(crate) fn plan(
     id: &str,
     answers: &TemplateValues,
     bundle: Option<&Rc<[u8]>>,
-    scope: &InstallScope,
-    options: InstallOptions,
+    tools: &PackageTools,
 ) -> anyhow::Result<InstallPlan> {
     let mut plan = InstallPlan {
         id: id.to_owned(),
         name: proposal.name.clone(),
         entry: Value::Null,
         secrets: Vec::new(),
-        installs: Installs::Nothing,
         package: None,
         shown: Vec::new(),
         shown_secrets: BTreeMap::new(),
         notes: proposal.notes.clone(),
     };
     let mut members = match proposal.runs.as_ref().map_err(|why| anyhow!(why.clone()))? {
-        Runs::Process(process) => plan.process(process, proposal, answers, bundle, scope, options)?,
+        Runs::Process(process) => plan.process(process, proposal, answers, bundle, tools)?,
         Runs::Remote(remote) => plan.remote(remote, proposal, answers)?,
         Runs::Published(published) => bail!("{} was not fetched", published.url),
     };
@@ -129,6 +101,20 @@ pub(crate) fn plan(
 type EntryMembers = Vec<(String, Value)>;
 
 impl InstallPlan {
+    /// The same, if it may be in this scope.
+    ///
+    /// # Errors
+    /// It is a container of the service, whose user is not to use what makes root of it.
+    pub(crate) fn for_scope(self, scope: &InstallScope) -> anyhow::Result<InstallPlan> {
+        if let (Some(runner), true) = (self.command().and_then(container_runner), scope.is_service()) {
+            bail!(
+                "it is a container, and the service's user is not to use {runner}, which makes root of who may: add it for \
+                 yourself, without --service"
+            );
+        }
+        Ok(self)
+    }
+
     /// The program of its entry.
     pub(super) fn command(&self) -> Option<&str> {
         let Value::Object(members) = &self.entry else {
@@ -146,12 +132,11 @@ impl InstallPlan {
         proposal: &Proposal,
         answers: &TemplateValues,
         bundle: Option<&Rc<[u8]>>,
-        scope: &InstallScope,
-        options: InstallOptions,
+        tools: &PackageTools,
     ) -> anyhow::Result<EntryMembers> {
-        let prefix = scope.prefix(&self.id);
         let mut answers = answers.clone();
-        answers.insert("__dirname".to_owned(), vec![text(&prefix.join("bundle"))?]);
+        // It is known where the bundle is when it is run.
+        answers.insert("__dirname".to_owned(), vec![BUNDLE_DIRECTORY.to_owned()]);
         let veiled = veiled(&answers);
         let (mut args, mut shown, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         for arg in &process.args {
@@ -166,39 +151,28 @@ impl InstallPlan {
             args.extend(words);
             shown.extend(fill(&veiled)?);
         }
-        let StartCommand {
-            words,
-            installs,
-            package,
-        } = start(&process.program, &answers, bundle, scope, &self.id, options)?;
-        (self.installs, self.package) = (installs, package);
-        if let Installs::Npm(npm, _) = &self.installs
-            && !npm.scripted.is_empty()
-        {
-            let names = npm.scripted.join(", ");
-            self.notes.push(match options.scripts {
-                true => format!("scripts of these packages are run while they are installed: {names}"),
-                false => {
-                    format!("scripts of these packages are not run, as some may need (--scripts runs them): {names}")
+        let mut members = match &process.program {
+            ProposedProgram::Command(command) => {
+                let command = command
+                    .fill(&answers)
+                    .map_err(|key| anyhow!("its command needs {key}"))?;
+                let command = absolute(&command)?;
+                if fetches(&command, &args) {
+                    bail!(
+                        "its command would fetch what it runs each time it is started: give the runner itself as the \
+                         command"
+                    );
                 }
-            });
-        }
-        let mut words = words.into_iter();
-        let command = words.next().context("its command is empty")?;
-        let before: Vec<String> = words.collect();
-        asked.iter_mut().for_each(|at| *at += before.len());
-        let (args, mut shown) = ([before.clone(), args].concat(), [before, shown].concat());
-        if fetches(&command, &args) {
-            bail!(
-                "its command would fetch what it runs each time it is started: give the runner itself as the command"
-            );
-        }
-        if container_runner(&command).is_some() && !args.iter().any(|arg| arg.contains("@sha256:")) {
-            self.notes.push(
-                "its image is what the tag names whenever it is started: @sha256:... in its name holds it to one"
-                    .to_owned(),
-            );
-        }
+                if container_runner(&command).is_some() && !args.iter().any(|arg| arg.contains("@sha256:")) {
+                    self.notes.push(
+                        "its image is what the tag names whenever it is started: @sha256:... in its name holds it to one"
+                            .to_owned(),
+                    );
+                }
+                vec![("command".to_owned(), Value::String(command))]
+            }
+            program => self.package(program, proposal, &answers, bundle, tools)?,
+        };
         asked.extend(told(&args));
         for (at, (word, shown)) in args.iter().zip(&mut shown).enumerate() {
             match (asked.contains(&at), proposal.is_foreign) {
@@ -215,7 +189,6 @@ impl InstallPlan {
                     .to_owned(),
             );
         }
-        let mut members = vec![("command".to_owned(), Value::String(command))];
         if !args.is_empty() {
             let args = args.into_iter().map(Value::String).collect();
             members.push(("args".to_owned(), Value::Array(args)));
@@ -229,6 +202,59 @@ impl InstallPlan {
             members.push(("cwd".to_owned(), Value::String(cwd)));
         }
         Ok(members)
+    }
+
+    /// Finds out what a package is now, and plans its installation.
+    fn package(
+        &mut self,
+        program: &ProposedProgram,
+        proposal: &Proposal,
+        answers: &TemplateValues,
+        bundle: Option<&Rc<[u8]>>,
+        tools: &PackageTools,
+    ) -> anyhow::Result<EntryMembers> {
+        let (lock, bundle) = match program {
+            ProposedProgram::Command(_) => return Ok(Vec::new()),
+            ProposedProgram::Package(package) => {
+                let (lock, scripted) = tools.resolve(package)?;
+                if !scripted.is_empty() {
+                    let names = scripted.join(", ");
+                    self.notes.push(match tools.scripts {
+                        true => format!("scripts of these packages are run while they are installed: {names}"),
+                        false => format!(
+                            "scripts of these packages are not run, as some may need (--scripts runs them): {names}"
+                        ),
+                    });
+                }
+                (lock, None)
+            }
+            ProposedProgram::Bundled {
+                command,
+                requirements,
+                venv,
+            } => {
+                let bytes = bundle.context("its bundle is not at hand")?;
+                let run = command.fill(answers);
+                let lock = PackageLock {
+                    from: format!("mcpb:sha256:{}", colibri_registry::sha256_hex(bytes)),
+                    run: run.map_err(|key| anyhow!("its command needs {key}"))?,
+                    program: None,
+                    with: Vec::new(),
+                    scripts: tools.scripts,
+                    url: proposal.published_at.clone(),
+                    requirements: venv.then(|| tools.resolve_all(requirements)).transpose()?,
+                    npm: None,
+                };
+                (lock, Some(bytes.clone()))
+            }
+        };
+        let pin = lock.pin()?;
+        self.package = Some(PlannedPackage { lock, bundle });
+        let text = |key: &str, text: String| (key.to_owned(), Value::String(text));
+        Ok(vec![
+            text("from", pin.origin.to_string()),
+            text("lock", format!("sha256:{}", pin.lock)),
+        ])
     }
 
     fn remote(
@@ -410,80 +436,6 @@ fn told(args: &[String]) -> Vec<usize> {
     (0..args.len()).filter(|at| is_secret(*at)).collect()
 }
 
-fn start(
-    program: &ProposedProgram,
-    answers: &TemplateValues,
-    bundle: Option<&Rc<[u8]>>,
-    scope: &InstallScope,
-    id: &str,
-    options: InstallOptions,
-) -> anyhow::Result<StartCommand> {
-    let prefix = scope.prefix(id);
-    let venv = prefix.join("venv");
-    match program {
-        ProposedProgram::Command(command) => {
-            let command = command
-                .fill(answers)
-                .map_err(|key| anyhow!("its command needs {key}"))?;
-            if let (Some(runner), true) = (container_runner(&command), scope.is_service()) {
-                bail!(
-                    "it is a container, and the service's user is not to use {runner}, which makes root of who may: add it \
-                     for yourself, without --service"
-                );
-            }
-            Ok(StartCommand {
-                words: vec![absolute(&command)?],
-                installs: Installs::Nothing,
-                package: None,
-            })
-        }
-        ProposedProgram::Package(package) if package.registry == PackageRegistry::Npm => {
-            let npm = npm::resolve(package, options.scripts)?;
-            let words = vec![text(&node()?)?, text(&prefix.join(&npm.script))?];
-            let exact = format!("{}@{}", package.name, npm.version);
-            Ok(StartCommand {
-                words,
-                package: Some((PackageRegistry::Npm, exact.clone())),
-                installs: Installs::Npm(npm, exact),
-            })
-        }
-        ProposedProgram::Package(package) => {
-            let pypi = pypi::resolve(package, options.scripts)?;
-            let script = venv.join("bin").join(&pypi.program);
-            let exact = format!("{}=={}", package.name, pypi.version);
-            Ok(StartCommand {
-                words: vec![text(&pypi::interpreter(&venv))?, text(&script)?],
-                package: Some((PackageRegistry::Pypi, exact.clone())),
-                installs: Installs::Pypi(pypi, exact),
-            })
-        }
-        ProposedProgram::Bundled {
-            command,
-            requirements,
-            venv: has_venv,
-        } => {
-            let bytes = bundle.context("its bundle is not at hand")?.clone();
-            let sha256 = colibri_registry::sha256_hex(&bytes);
-            let word = match command.plain() {
-                Some("node") => text(&node()?)?,
-                Some("python3") if *has_venv => text(&pypi::interpreter(&venv))?,
-                Some("python3") => text(&need("python3", "Python 3")?)?,
-                _ => command
-                    .fill(answers)
-                    .map_err(|key| anyhow!("its command needs {key}"))?,
-            };
-            let venv = has_venv
-                .then(|| pypi::resolve_all(requirements, None, options.scripts))
-                .transpose()?;
-            Ok(StartCommand {
-                words: vec![word],
-                package: None,
-                installs: Installs::Bundle { bytes, sha256, venv },
-            })
-        }
-    }
-}
-
 /// The absolute path of a program: as it is, or as PATH has it now.
 fn absolute(command: &str) -> anyhow::Result<String> {
     if command.is_empty() {
@@ -561,21 +513,9 @@ mod tests {
             "s",
             &TemplateValues::new(),
             None,
-            &nowhere(),
-            InstallOptions::default(),
+            &PackageTools::new(false).unwrap(),
         )
         .unwrap()
-    }
-
-    fn nowhere() -> InstallScope {
-        InstallScope {
-            registry: PathBuf::from("/x/external-mcp.json"),
-            secrets: PathBuf::from("/x/secrets"),
-            servers: PathBuf::from("/x/servers"),
-            logins: PathBuf::from("/x/logins"),
-            consent: None,
-            group: None,
-        }
     }
 
     #[test]
@@ -616,7 +556,7 @@ mod tests {
         let mut proposal = Proposal::new("s", Ok(Runs::Process(Box::new(process))));
         proposal.is_foreign = true;
         let plan_of =
-            |proposal: &Proposal| plan(proposal, "s", &answers, None, &nowhere(), InstallOptions::default()).unwrap();
+            |proposal: &Proposal| plan(proposal, "s", &answers, None, &PackageTools::new(false).unwrap()).unwrap();
         let foreign = plan_of(&proposal);
         let evil = format!("sh -c evil; {HIDDEN}");
         assert_eq!(
@@ -651,7 +591,7 @@ mod tests {
             (true, "https://evil.example:8/a/[not shown]/b?token=hunter2"),
         ] {
             proposal.is_foreign = is_foreign;
-            let plan = plan(&proposal, "s", &answers, None, &nowhere(), InstallOptions::default()).unwrap();
+            let plan = plan(&proposal, "s", &answers, None, &PackageTools::new(false).unwrap()).unwrap();
             assert_eq!(plan.shown, [shown]);
         }
     }

@@ -1,42 +1,217 @@
-//! Packages of PyPI: resolved to exact versions first, with the hash of each archive, and installed by those alone, in an
-//! environment of their own.
+//! Packages of PyPI: resolved to exact versions first, with the hashes of their files, and installed by those alone, in an
+//! environment of their own. uv does both where it is on PATH, else pip.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::tools::{is_executable, need, run};
+use super::lock::{PackageLock, is_requirement};
+use super::tools::{find, is_executable, need, run};
 use colibri_mcp::importers::Package;
 
-/// The packages to install: requirements with version and hash of all.
+/// Prints the SHA-256 of each file of packages, as their index has them (PEP 691).
+const HASHES: &str = include_str!("hashes.py");
+/// The index of pip(1) that is not told another.
+const INDEX: &str = "https://pypi.org/simple";
+
+/// The program that resolves and installs, with a cache of its own: what was looked at need not be fetched again.
 #[derive(Debug)]
-pub(crate) struct Pypi {
-    /// Holds pip's cache, so that what was looked at needs not be fetched again.
-    stage: TempDir,
-    requirements: String,
-    /// The version of the package that was asked for.
-    pub version: String,
-    /// Its name, as PEP 503 compares it.
-    name: String,
-    /// SHA-256 of its archive: pip(1) checks it, and that of each other.
-    pub sha256: String,
-    /// The program, in the environment's `bin`; empty: the interpreter alone.
-    pub program: String,
-    /// The number of packages beside it.
-    pub others: u64,
-    /// True if packages may be built here, which runs their code.
-    scripts: bool,
+pub(super) struct PythonTool {
+    stage: PathBuf,
+    python: PathBuf,
+    kind: ToolKind,
 }
 
-/// Finds out what a package is now. Nothing is kept but in a temporary directory.
+#[derive(Debug)]
+enum ToolKind {
+    /// uv, at this path.
+    Uv(PathBuf),
+    /// pip of an environment in the stage, by its interpreter.
+    Pip(PathBuf),
+}
+
+impl PythonTool {
+    /// Finds uv, or makes an environment with pip in a temporary directory.
+    ///
+    /// # Errors
+    /// There is no Python 3, or it cannot make environments.
+    pub(super) fn new(stage: &Path) -> anyhow::Result<PythonTool> {
+        let stage = stage.to_owned();
+        let python = need("python3", "Python 3")?;
+        let kind = match find("uv") {
+            Some(uv) => ToolKind::Uv(uv),
+            None => {
+                let venv = stage.join("venv");
+                run(Command::new(&python).args(["-m", "venv"]).arg(&venv))?;
+                ToolKind::Pip(interpreter(&venv))
+            }
+        };
+        Ok(PythonTool { stage, python, kind })
+    }
+
+    /// Resolves requirements: a line for each package, with the hashes of all its files.
+    ///
+    /// # Errors
+    /// They cannot be met, or a package has no hash.
+    pub(super) fn resolve(&self, words: &[String], scripts: bool) -> anyhow::Result<Vec<String>> {
+        if words.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut lines = match &self.kind {
+            ToolKind::Uv(_) => self.compile(words, scripts)?,
+            ToolKind::Pip(python) => self.report(python, words, scripts)?,
+        };
+        lines.sort();
+        match lines.iter().find(|line| !is_requirement(line)) {
+            Some(line) => Err(anyhow!(
+                "{}: the registry has no hash of it, or no name and version that can be",
+                colibri_text::brief(line, 60)
+            )),
+            None => Ok(lines),
+        }
+    }
+
+    /// uv's resolution, for all platforms at once.
+    fn compile(&self, words: &[String], scripts: bool) -> anyhow::Result<Vec<String>> {
+        let file = self.stage.join("requirements.in");
+        fs::write(&file, words.join("\n")).with_context(|| file.display().to_string())?;
+        let mut uv = self.uv(&["pip", "compile", "--universal", "--generate-hashes"])?;
+        uv.args(["--no-header", "--no-annotate", "--python"]).arg(&self.python);
+        if !scripts {
+            uv.args(["--only-binary", ":all:"]);
+        }
+        let said = run(uv.arg(&file))?;
+        let said = String::from_utf8(said).context("uv's answer")?.replace("\\\n", " ");
+        let words = said
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        Ok(words.filter(|line| !line.is_empty()).collect())
+    }
+
+    /// pip's resolution, and the hashes of the other platforms' files from the index. Where that does not list them, the
+    /// file of this platform alone has one.
+    fn report(&self, python: &Path, words: &[String], scripts: bool) -> anyhow::Result<Vec<String>> {
+        let report = self.stage.join("report.json");
+        let mut pip = self.pip(python, python, scripts);
+        pip.args(["--dry-run", "--ignore-installed", "--report"]).arg(&report);
+        run(pip.arg("--").args(words))?;
+        let text = fs::read_to_string(&report).with_context(|| report.display().to_string())?;
+        let report: Value = serde_json::from_str(&text).context("pip's report")?;
+        let installs = report
+            .get("install")
+            .and_then(Value::as_array)
+            .context("pip's report names nothing")?;
+        let found = installs.iter().map(pinned).collect::<anyhow::Result<Vec<_>>>()?;
+        let all = self.all_hashes(python, &found).unwrap_or_default();
+        Ok(found
+            .iter()
+            .map(|(name, version, hash)| {
+                let mut hashes = all.get(*name).cloned().unwrap_or_default();
+                hashes.push((*hash).to_owned());
+                hashes.sort();
+                hashes.dedup();
+                let hashes: String = hashes.iter().map(|hash| format!(" --hash=sha256:{hash}")).collect();
+                format!("{name}=={version}{hashes}")
+            })
+            .collect())
+    }
+
+    /// The hashes of all files of packages, by name.
+    fn all_hashes(&self, python: &Path, found: &[(&str, &str, &str)]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let mut setting = Command::new(python);
+        setting.args(["-m", "pip", "config", "get", "global.index-url"]);
+        let index = match std::env::var("PIP_INDEX_URL") {
+            Ok(index) => index,
+            Err(_) => run(&mut setting).map_or_else(|_| INDEX.to_owned(), |said| String::from_utf8_lossy(&said).into()),
+        };
+        let mut command = Command::new(python);
+        command.args(["-I", "-c", HASHES, index.trim()]);
+        command.args(found.iter().map(|(name, version, _)| format!("{name}=={version}")));
+        if let Some(certificates) = std::env::var_os("PIP_CERT") {
+            command.env("SSL_CERT_FILE", certificates);
+        }
+        Ok(serde_json::from_slice(&run(&mut command)?)?)
+    }
+
+    /// Installs exactly these, in an environment that is made.
+    ///
+    /// # Errors
+    /// It fails, also where a file has none of the hashes.
+    pub(super) fn install(&self, lines: &[String], scripts: bool, venv: &Path) -> anyhow::Result<()> {
+        match &self.kind {
+            ToolKind::Uv(_) => run(self.uv(&["venv", "--python"])?.arg(&self.python).arg(venv))?,
+            ToolKind::Pip(_) => run(Command::new(&self.python)
+                .args(["-m", "venv", "--without-pip"])
+                .arg(venv))?,
+        };
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let file = self.stage.join("requirements.txt");
+        fs::write(&file, lines.join("\n")).with_context(|| file.display().to_string())?;
+        let mut command = match &self.kind {
+            ToolKind::Uv(_) => {
+                let mut uv = self.uv(&["pip", "install", "--python"])?;
+                uv.arg(interpreter(venv));
+                if !scripts {
+                    uv.args(["--only-binary", ":all:"]);
+                }
+                uv
+            }
+            ToolKind::Pip(python) => self.pip(python, &interpreter(venv), scripts),
+        };
+        run(command.args(["--no-deps", "--require-hashes", "-r"]).arg(&file)).map(drop)
+    }
+
+    fn uv(&self, words: &[&str]) -> anyhow::Result<Command> {
+        let ToolKind::Uv(path) = &self.kind else {
+            bail!("uv is not what installs here");
+        };
+        let mut uv = Command::new(path);
+        uv.args(words)
+            .args(["--quiet", "--cache-dir"])
+            .arg(self.stage.join("cache"))
+            .env_remove("VIRTUAL_ENV")
+            .env_remove("UV_PYTHON")
+            .env("UV_PYTHON_DOWNLOADS", "never");
+        Ok(uv)
+    }
+
+    /// pip(1), told to install into the environment of an interpreter, without state beyond it.
+    fn pip(&self, pip: &Path, python: &Path, scripts: bool) -> Command {
+        let mut command = Command::new(pip);
+        command.args([
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--quiet",
+            "--python",
+        ]);
+        command.arg(python).arg("--cache-dir").arg(self.stage.join("cache"));
+        command
+            .arg("install")
+            .env_remove("PYTHONPATH")
+            .env_remove("PYTHONHOME")
+            .env_remove("PIP_TARGET")
+            .env_remove("PIP_PREFIX")
+            .env("PIP_USER", "0");
+        if !scripts {
+            command.args(["--only-binary", ":all:"]);
+        }
+        command
+    }
+}
+
+/// Finds out what a package is now: its lock. Nothing is kept but in a temporary directory.
 ///
 /// # Errors
-/// Python is missing, or pip fails.
-pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Pypi> {
+/// Python is missing, or the package cannot be resolved.
+pub(super) fn resolve(tool: &PythonTool, package: &Package, scripts: bool) -> anyhow::Result<PackageLock> {
     let bare = package.name.split('[').next().unwrap_or_default();
     let word = match package.version.as_deref() {
         Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => format!("{}=={version}", package.name),
@@ -44,63 +219,43 @@ pub(super) fn resolve(package: &Package, scripts: bool) -> anyhow::Result<Pypi> 
         None => package.name.clone(),
     };
     let words = [vec![word], package.with.clone()].concat();
-    let mut found = resolve_all(&words, Some(bare), scripts)?;
-    found.name = normal(bare);
-    bare.clone_into(&mut found.program);
-    if let Some(program) = &package.program {
-        program.clone_into(&mut found.program);
+    let lines = tool.resolve(&words, scripts)?;
+    let mut lock = PackageLock {
+        from: String::new(),
+        run: package.program.clone().unwrap_or_else(|| bare.to_owned()),
+        program: package.program.clone(),
+        with: package.with.clone(),
+        scripts,
+        url: None,
+        requirements: Some(lines),
+        npm: None,
+    };
+    if lock.run.contains('/') || lock.run.starts_with('.') {
+        bail!("{} is not the name of a program", lock.run);
     }
-    if found.program.contains('/') || found.program.starts_with('.') {
-        bail!("{} is not the name of a program", found.program);
-    }
-    Ok(found)
+    let packages = lock.packages();
+    let its = packages.iter().find(|(name, _)| normal(name) == normal(bare));
+    let (_, version) = its.with_context(|| format!("{} is not in what was found for it", package.name))?;
+    lock.from = format!("pypi:{}=={version}", package.name);
+    Ok(lock)
 }
 
-/// The same for requirements, none of which has a program that is run.
+/// The program of a package in the environment in which it was installed.
 ///
 /// # Errors
-/// As above.
-pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -> anyhow::Result<Pypi> {
-    let stage = tempfile::tempdir().context("no temporary directory")?;
-    let mut found = Pypi {
-        requirements: String::new(),
-        version: String::new(),
-        name: String::new(),
-        sha256: String::new(),
-        program: String::new(),
-        others: 0,
-        scripts,
-        stage,
-    };
-    if words.is_empty() {
-        return Ok(found);
+/// The package has no program of this name.
+pub(super) fn program(lock: &PackageLock, package: &str, venv: &Path) -> anyhow::Result<PathBuf> {
+    let bare = package.split('[').next().unwrap_or_default();
+    let programs = programs(venv, &normal(bare));
+    let program = venv.join("bin").join(&lock.run);
+    match programs.contains(&lock.run) && is_executable(&program) {
+        true => Ok(program),
+        false => Err(anyhow!(
+            "the package has no program {}; it has {}",
+            lock.run,
+            programs.join(", ")
+        )),
     }
-    let venv = found.stage.path().join("venv");
-    make_venv(&venv)?;
-    let report = found.stage.path().join("report.json");
-    let mut pip = found.pip(&venv);
-    pip.args(["--quiet", "--dry-run", "--ignore-installed", "--report"])
-        .arg(&report);
-    run(pip.arg("--").args(words))?;
-    let text = fs::read_to_string(&report).with_context(|| report.display().to_string())?;
-    let report: Value = serde_json::from_str(&text).context("pip's report")?;
-    let installs = report
-        .get("install")
-        .and_then(Value::as_array)
-        .context("pip's report names nothing")?;
-    for one in installs {
-        let (name, version, hash) = pinned(one)?;
-        if main.is_some_and(|main| normal(main) == normal(name)) {
-            version.clone_into(&mut found.version);
-            hash.clone_into(&mut found.sha256);
-        } else {
-            found.others += 1;
-        }
-        found
-            .requirements
-            .push_str(&format!("{name}=={version} --hash=sha256:{hash}\n"));
-    }
-    Ok(found)
 }
 
 /// Name, version and SHA-256 of what pip would install. They become a line of a file of requirements, which knows options
@@ -123,57 +278,8 @@ fn pinned(one: &Value) -> anyhow::Result<(&str, &str, &str)> {
 }
 
 /// A name as PEP 503 compares it.
-fn normal(name: &str) -> String {
+pub(super) fn normal(name: &str) -> String {
     name.to_ascii_lowercase().replace(['_', '.'], "-")
-}
-
-fn make_venv(at: &Path) -> anyhow::Result<()> {
-    let python = need("python3", "Python 3")?;
-    run(Command::new(python).args(["-m", "venv"]).arg(at)).map(drop)
-}
-
-impl Pypi {
-    /// pip(1) of an environment, told to install, without state beyond it.
-    fn pip(&self, venv: &Path) -> Command {
-        let mut pip = Command::new(venv.join("bin/python"));
-        pip.args(["-m", "pip", "--disable-pip-version-check", "--no-input", "--cache-dir"])
-            .arg(self.stage.path().join("cache"))
-            .arg("install")
-            .env_remove("PYTHONPATH")
-            .env_remove("PYTHONHOME")
-            .env_remove("PIP_TARGET")
-            .env_remove("PIP_PREFIX")
-            .env("PIP_USER", "0");
-        if !self.scripts {
-            pip.args(["--only-binary", ":all:"]);
-        }
-        pip
-    }
-
-    /// Installs exactly this, in an environment that is made.
-    ///
-    /// # Errors
-    /// pip(1) fails, also where an archive is not what its hash says; or the program is not there then.
-    pub(super) fn install(&self, venv: &Path) -> anyhow::Result<()> {
-        make_venv(venv)?;
-        if self.requirements.is_empty() {
-            return Ok(());
-        }
-        let file = self.stage.path().join("requirements.txt");
-        fs::write(&file, &self.requirements).with_context(|| file.display().to_string())?;
-        let mut pip = self.pip(venv);
-        run(pip.args(["--quiet", "--no-deps", "--require-hashes", "-r"]).arg(&file))?;
-        let programs = programs(venv, &self.name);
-        let is_there = programs.contains(&self.program) && is_executable(&venv.join("bin").join(&self.program));
-        match self.program.is_empty() || is_there {
-            true => Ok(()),
-            false => Err(anyhow!(
-                "the package has no program {}; it has {}",
-                self.program,
-                programs.join(", ")
-            )),
-        }
-    }
 }
 
 /// The programs that a package has put into an environment, by its list of files (PEP 376, `RECORD`). The environment's

@@ -11,9 +11,6 @@ use nix::unistd::{Group, Uid};
 
 use crate::failure::CommandError;
 
-/// Below it root installs what the service's servers need: programs that other programs run, hier(7).
-const SERVICE_SERVERS: &str = "/usr/local/libexec/colibri/servers";
-
 /// The scope of changes, and the places of everything in it.
 #[derive(Debug, Clone)]
 pub(crate) struct InstallScope {
@@ -70,8 +67,8 @@ impl InstallScope {
                 let registry = PathBuf::from(colibri_registry::PATH);
                 Ok(InstallScope {
                     secrets: registry.with_file_name("daemon-secrets"),
+                    servers: paths::servers(&registry),
                     registry,
-                    servers: PathBuf::from(SERVICE_SERVERS),
                     logins: paths::state_dir_of_clients().join("oauth"),
                     consent: None,
                     group: Some(group.gid.as_raw()),

@@ -1,9 +1,10 @@
 //! The plan as a person sees it before anything is written: everything but secrets.
 
-use super::plan::{HIDDEN, InstallPlan, Installs};
+use super::plan::{HIDDEN, InstallPlan};
 use super::scope::InstallScope;
 use colibri_mcp::edit::Value;
-use colibri_mcp::importers::{PackageRegistry, container_runner, looks_secret, name_says_secret, shown_url};
+use colibri_mcp::importers::{container_runner, looks_secret, name_says_secret, shown_url};
+use colibri_registry::PackageOrigin;
 use colibri_text::{brief, counted, visible};
 
 /// The parts to be written for a server, and its confinement.
@@ -22,6 +23,8 @@ pub(crate) fn show(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -
     for (key, value) in members {
         match (key.as_str(), value) {
             ("command", Value::String(command)) => line("runs", &command_line(command, &plan.shown)),
+            ("from", Value::String(from)) => line("runs", &command_line(from, &plan.shown)),
+            ("lock", Value::String(hash)) => line("lock", &format!("{hash}, over all its packages and their hashes")),
             ("args", _) => {}
             ("url", _) => line("url", &plan.shown.concat()),
             ("env" | "headers", Value::Object(fields)) => {
@@ -35,38 +38,10 @@ pub(crate) fn show(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -
             (key, value) => line(key, &json(value)),
         }
     }
-    match &plan.installs {
-        Installs::Nothing => {}
-        Installs::Npm(npm, exact) => {
-            line(
-                "installs",
-                &format!("{exact} of npm and {}", counted(npm.others, "other package")),
-            );
-            line("", &format!("in {}", scope.prefix(&plan.id).display()));
-            line(
-                "hash",
-                &format!("{} (npm ci checks it, and that of each other)", npm.integrity),
-            );
-        }
-        Installs::Pypi(pypi, exact) => {
-            line(
-                "installs",
-                &format!("{exact} of PyPI and {}", counted(pypi.others, "other package")),
-            );
-            line("", &format!("in {}", scope.prefix(&plan.id).display()));
-            line(
-                "hash",
-                &format!("sha256-{} (pip checks it, and that of each other)", pypi.sha256),
-            );
-        }
-        Installs::Bundle { sha256, venv, .. } => {
-            let others = venv
-                .as_ref()
-                .map(|venv| format!(", and {} of PyPI", counted(venv.others, "package")));
-            line("installs", &format!("the bundle{}", others.unwrap_or_default()));
-            line("", &format!("in {}", scope.prefix(&plan.id).display()));
-            line("hash", &format!("sha256-{sha256}"));
-        }
+    if let Some(package) = &plan.package {
+        let lock = &package.lock;
+        line("installs", &counted(lock.count(), "package"));
+        line("", &format!("in {}", scope.prefix(&plan.id).display()));
     }
     for text in confinement(plan, scope, is_freebsd) {
         line("confined", &text);
@@ -89,7 +64,7 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
     let args: Vec<String> = args.collect();
     let mut lines = vec![id.to_owned()];
     let mut line = |what: &str, text: &str| lines.push(format!("  {what:<9} {}", visible(text)));
-    if let Some(command) = text("command") {
+    if let Some(command) = text("command").or_else(|| text("from")) {
         line("runs", &command_line(command, &args));
     }
     if let Some(url) = text("url") {
@@ -97,7 +72,8 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
     }
     for (key, value) in entry.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
-            ("command" | "args" | "url" | "disabled", _) => {}
+            ("command" | "from" | "args" | "url" | "disabled", _) => {}
+            ("lock", serde_json::Value::String(hash)) => line(key, hash),
             ("env" | "headers", serde_json::Value::Object(fields)) => {
                 for (name, value) in fields {
                     match value.as_str() {
@@ -187,14 +163,21 @@ fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Ve
     let root = format!("/usr/local/libexec/colibri/roots/{}", plan.id);
     let script = "/usr/local/libexec/colibri/make-root.sh";
     // What make-root.sh takes.
-    let legal = |exact: &str| exact.chars().all(|c| c.is_ascii_alphanumeric() || "@/._=-".contains(c));
-    let package = plan.package.as_ref().filter(|(_, exact)| legal(exact));
+    let legal = |exact: &String| exact.chars().all(|c| c.is_ascii_alphanumeric() || "@/._=-".contains(c));
+    let origin = plan
+        .package
+        .as_ref()
+        .and_then(|package| PackageOrigin::parse(&package.lock.from));
+    let package = match origin {
+        Some(PackageOrigin::Npm { name, version }) => Some(("-n", format!("{name}@{version}"))),
+        Some(PackageOrigin::Pypi { name, version }) => Some(("-p", format!("{name}=={version}"))),
+        Some(PackageOrigin::Bundle { .. }) | None => None,
+    };
     let jail = format!("\"jail\": {{ \"path\": \"{root}\" }}");
-    let (how, then) = match package {
-        Some((registry, exact)) => {
-            let flag = if *registry == PackageRegistry::Npm { "-n" } else { "-p" };
+    let (how, then) = match package.filter(|(_, exact)| legal(exact)) {
+        Some((flag, exact)) => {
             let program = "\"command\": \"/usr/local/mcp/bin/PROGRAM\", which the script lists";
-            let then = format!("{jail}; in place of its command and first argument {program}");
+            let then = format!("{jail}; in place of its from and lock {program}");
             (format!("{script} {flag} {exact} {root}"), then)
         }
         None => (
@@ -230,17 +213,32 @@ fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock::PackageLock;
+    use super::super::plan::PlannedPackage;
     use super::*;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
-    fn plan(entry: Value, package: Option<(PackageRegistry, String)>) -> InstallPlan {
+    fn plan(entry: Value, from: Option<&str>) -> InstallPlan {
+        let lock = |from: &str| PackageLock {
+            from: from.to_owned(),
+            run: "x".to_owned(),
+            program: None,
+            with: Vec::new(),
+            scripts: false,
+            url: None,
+            requirements: None,
+            npm: None,
+        };
+        let package = from.map(|from| PlannedPackage {
+            lock: lock(from),
+            bundle: None,
+        });
         InstallPlan {
             id: "git".to_owned(),
             name: "Git\u{202e}".to_owned(),
             entry,
             secrets: vec![("TOKEN".to_owned(), "git-token".to_owned(), "hunter2-hunter2".to_owned())],
-            installs: Installs::Nothing,
             package,
             shown: ["--key", HIDDEN, "a b"].map(str::to_owned).to_vec(),
             shown_secrets: BTreeMap::new(),
@@ -341,8 +339,7 @@ mod tests {
 
     #[test]
     fn a_jail_and_its_root_are_named_where_there_are_jails() {
-        let package = Some((PackageRegistry::Npm, "@a/b@1.0.0".to_owned()));
-        let shown = show(&plan(process(), package), &scope(None), true);
+        let shown = show(&plan(process(), Some("npm:@a/b@1.0.0")), &scope(None), true);
         assert!(
             shown.contains("make-root.sh -n @a/b@1.0.0 /usr/local/libexec/colibri/roots/git"),
             "{shown}"
@@ -354,8 +351,8 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        let extras = Some((PackageRegistry::Pypi, "a[b]==1.0.0".to_owned()));
-        assert!(show(&plan(process(), extras), &scope(None), true).contains("-k PACKAGE"));
+        let extras = plan(process(), Some("pypi:a[b]==1.0.0"));
+        assert!(show(&extras, &scope(None), true).contains("-k PACKAGE"));
         let shown = show(&plan(process(), None), &scope(None), true);
         assert!(shown.contains("-k PACKAGE") && shown.contains("by hand"), "{shown}");
         let shown = show(&plan(process(), None), &scope(Some("/c".into())), true);

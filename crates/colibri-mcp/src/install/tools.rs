@@ -1,6 +1,8 @@
 //! Other programs that are run while something is installed, never when a server is started.
 
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -146,9 +148,25 @@ pub(super) fn node() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8_lossy(&said).trim()))
 }
 
+/// Has a file say this, in one step, and sees that it is on the disk.
+///
+/// # Errors
+/// It cannot be written, and is as it was.
+pub(super) fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let replaced = || -> io::Result<()> {
+        let mut new = tempfile::NamedTempFile::new_in(directory)?;
+        new.write_all(text.as_bytes())?;
+        fs::set_permissions(new.path(), Permissions::from_mode(mode))?;
+        new.as_file().sync_all()?;
+        new.persist(path)?;
+        File::open(directory)?.sync_all()
+    };
+    replaced().with_context(|| path.display().to_string())
+}
+
 /// True if a file may be executed.
 pub(crate) fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
     path.metadata()
         .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }

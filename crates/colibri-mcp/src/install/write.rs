@@ -7,12 +7,12 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use colibri_registry::Registry;
 use serde_json::{Value, json};
 
-use super::files;
-use super::plan::{InstallPlan, Installs};
+use super::lock;
+use super::package::PackageTools;
+use super::plan::InstallPlan;
 use super::scope::InstallScope;
 use crate::commands::context::CommandContext;
 use crate::connection::DaemonConnection;
@@ -22,7 +22,6 @@ use crate::interrupt;
 use crate::owned_file::OwnedFile;
 use colibri_api::ReloadResponse;
 use colibri_mcp::edit::FileFormat;
-use colibri_mcp::importers::Archive;
 use colibri_text::visible;
 
 /// The keys below which a registry has its servers, and its agents.
@@ -44,6 +43,8 @@ pub(crate) struct RegistryFile {
     pub file: OwnedFile,
     /// The entries.
     pub entries: RegistryEntries,
+    /// The same as the daemon reads them.
+    pub read: Registry,
 }
 
 /// # Errors
@@ -57,8 +58,9 @@ pub(crate) fn registered(scope: &InstallScope) -> Result<RegistryFile, CommandEr
     }
     let file = OwnedFile::read(&scope.registry)?;
     let mut entries = BTreeMap::new();
+    let mut known = Registry::default();
     if file.exists() {
-        read(scope, file.text())?;
+        known = read(scope, file.text())?;
         for list in LISTS {
             let found = FileFormat::Json.get(file.text(), &[list]);
             let found = found.map_err(|fault| file.fault(fault))?;
@@ -66,7 +68,8 @@ pub(crate) fn registered(scope: &InstallScope) -> Result<RegistryFile, CommandEr
             entries.extend(found.map(|(id, entry)| (id.clone(), (list, entry.clone()))));
         }
     }
-    Ok(RegistryFile { file, entries })
+    let read = known;
+    Ok(RegistryFile { file, entries, read })
 }
 
 /// A registry as the daemon reads it.
@@ -93,7 +96,11 @@ pub(crate) struct WriteOutcome {
 ///
 /// # Errors
 /// The registry cannot be written; then nothing of any server stays.
-pub(crate) fn write(plans: &[InstallPlan], scope: &InstallScope) -> Result<WriteOutcome, CommandError> {
+pub(crate) fn write(
+    plans: &[InstallPlan],
+    scope: &InstallScope,
+    tools: &PackageTools,
+) -> Result<WriteOutcome, CommandError> {
     let _alone = scope.lock()?;
     let known = registered(scope)?;
     let mut written = WriteOutcome::default();
@@ -104,7 +111,7 @@ pub(crate) fn write(plans: &[InstallPlan], scope: &InstallScope) -> Result<Write
             written.failed.push((plan.id.clone(), why));
             continue;
         }
-        match prepare(plan, scope) {
+        match prepare(plan, scope, tools) {
             Ok(()) => ready.push(plan),
             Err(failure) => {
                 undo(plan, scope);
@@ -156,8 +163,16 @@ pub(crate) fn already(id: &str) -> String {
     format!("there is a server {id} already: colibri-mcp remove {id} first")
 }
 
-fn prepare(plan: &InstallPlan, scope: &InstallScope) -> Result<(), CommandError> {
-    install(plan, scope, &scope.prefix(&plan.id))?;
+fn prepare(plan: &InstallPlan, scope: &InstallScope, tools: &PackageTools) -> Result<(), CommandError> {
+    let machine = |error: anyhow::Error| CommandError::Machine(format!("{}: {error:#}", plan.id));
+    // No entry has this id: what is there was left when somebody put an older registry back.
+    gone(&scope.prefix(&plan.id))?;
+    if let Some(package) = &plan.package {
+        tools
+            .install(&package.lock, package.bundle.as_deref(), scope, &plan.id)
+            .and_then(|()| package.lock.write(scope))
+            .map_err(machine)?;
+    }
     if let Some(command) = plan.command() {
         scope.check_reach(Path::new(command))?;
     }
@@ -169,6 +184,8 @@ fn prepare(plan: &InstallPlan, scope: &InstallScope) -> Result<(), CommandError>
 /// Takes away what was written for a server beside its entry.
 fn undo(plan: &InstallPlan, scope: &InstallScope) {
     let mut paths = vec![scope.prefix(&plan.id)];
+    let pin = plan.package.as_ref().and_then(|package| package.lock.pin().ok());
+    paths.extend(pin.map(|pin| lock::path(scope, &pin.lock)));
     paths.extend(plan.secrets.iter().map(|(_, file, _)| scope.secrets.join(file)));
     // What made it fail is said; this can only fail for the same reason.
     let _ = forget(scope, &paths);
@@ -227,76 +244,6 @@ pub(crate) fn rewrite(scope: &InstallScope, file: OwnedFile, text: String) -> Re
 fn own(path: &Path, group: u32, mode: u32) -> Result<(), CommandError> {
     chown(path, Some(0), Some(group)).map_err(failed(path))?;
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))
-}
-
-fn install(plan: &InstallPlan, scope: &InstallScope, prefix: &Path) -> Result<(), CommandError> {
-    if matches!(plan.installs, Installs::Nothing) {
-        return Ok(());
-    }
-    let mode = if scope.is_service() { 0o755 } else { 0o700 };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(&scope.servers)
-        .map_err(failed(&scope.servers))?;
-    // Nobody else comes in before all of it has been looked at.
-    let mut make = DirBuilder::new();
-    match make.mode(0o700).create(prefix) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            // No entry names it: somebody put an older registry back.
-            fs::remove_dir_all(prefix).map_err(failed(prefix))?;
-            make.create(prefix).map_err(failed(prefix))?;
-        }
-        Err(source) => return Err(failed(prefix)(source)),
-    }
-    let said = |error: anyhow::Error| CommandError::Machine(format!("{}: {error:#}", plan.id));
-    let (what, hash) = match &plan.installs {
-        Installs::Nothing => return Ok(()),
-        Installs::Npm(npm, exact) => {
-            npm.install(prefix).map_err(said)?;
-            (format!("npm:{exact}"), npm.integrity.clone())
-        }
-        Installs::Pypi(pypi, exact) => {
-            pypi.install(&prefix.join("venv")).map_err(said)?;
-            (format!("pypi:{exact}"), format!("sha256-{}", pypi.sha256))
-        }
-        Installs::Bundle { bytes, sha256, venv } => {
-            unpack(bytes, &prefix.join("bundle"), mode).map_err(said)?;
-            if let Some(venv) = venv {
-                venv.install(&prefix.join("venv")).map_err(said)?;
-            }
-            (format!("mcpb:{}", plan.name), format!("sha256-{sha256}"))
-        }
-    };
-    files::record(prefix, &what, &hash).map_err(said)?;
-    fs::set_permissions(prefix, Permissions::from_mode(mode)).map_err(failed(prefix))
-}
-
-/// Unpacks a bundle that was looked at into a directory that is made.
-fn unpack(bytes: &[u8], into: &Path, mode: u32) -> anyhow::Result<()> {
-    let mut archive = Archive::open(bytes)?;
-    let paths: Vec<(String, bool)> = archive
-        .files()
-        .map(|(path, executable)| (path.to_owned(), executable))
-        .collect();
-    let make = |directory: &Path| {
-        let made = DirBuilder::new().recursive(true).mode(mode).create(directory);
-        made.with_context(|| directory.display().to_string())
-    };
-    make(into)?;
-    for (path, executable) in paths {
-        let content = archive.read(&path)?;
-        let path = into.join(path);
-        path.parent().map_or(Ok(()), make)?;
-        // The owner's own, and for the service's daemon to read.
-        let mode = (if executable { 0o755 } else { 0o644 }) & (mode | 0o600);
-        let mut file = OpenOptions::new();
-        let file = file.write(true).create_new(true).mode(mode).open(&path);
-        let written = file.and_then(|mut file| file.write_all(&content));
-        written.with_context(|| path.display().to_string())?;
-    }
-    Ok(())
 }
 
 /// Writes a secret into a file of its own, for the daemon alone.
@@ -369,6 +316,18 @@ pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), Command
     consent.write(path).map_err(failed(path))
 }
 
+/// The digests of the entries that the user agreed to, by server; `None`: the service reads no such file.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn agreements(scope: &InstallScope) -> Result<Option<BTreeMap<String, String>>, CommandError> {
+    let Some(path) = &scope.consent else {
+        return Ok(None);
+    };
+    let consent = ConsentFile::parse(OwnedFile::read(path)?.text()).unwrap_or_default();
+    Ok(Some(consent.servers))
+}
+
 /// Takes a server's entry out, if it has one. What was kept of the registry.
 ///
 /// # Errors
@@ -402,14 +361,35 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
     };
     let secrets = secrets.difference(&named).map(|name| scope.secrets.join(name));
     let logins = names_in(&scope.logins).filter(|name| name.starts_with(&format!("login.{id}.")));
-    let paths = [scope.prefix(id), scope.agent_place(id)].into_iter().chain(secrets);
+    let lock_of = |entry: &Value| Some(entry.get("lock")?.as_str()?.strip_prefix("sha256:")?.to_owned());
+    let shared: BTreeSet<String> = others.filter_map(|(_, (_, entry))| lock_of(entry)).collect();
+    let lock = entries.get(id).and_then(|(_, entry)| lock_of(entry));
+    let lock = lock.filter(|lock| is_file_name(lock) && !shared.contains(lock));
+    let lock = lock.map(|lock| lock::path(scope, &lock));
+    let paths = [scope.prefix(id), scope.agent_place(id)]
+        .into_iter()
+        .chain(lock)
+        .chain(secrets);
     let paths = paths.chain(logins.map(|name| scope.logins.join(name)));
     paths.filter(|path| path.symlink_metadata().is_ok()).collect()
+}
+
+/// True if a hash out of an entry leads nowhere else.
+fn is_file_name(hash: &str) -> bool {
+    hash.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 fn names_in(directory: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// The files of the secrets that an entry names and that are not there.
+pub(crate) fn absent_secrets(scope: &InstallScope, entry: &Value) -> Vec<PathBuf> {
+    let files = secrets_of(entry).into_iter().map(|name| scope.secrets.join(name));
+    files
+        .filter(|file| entry.get("jail").is_none() && !file.exists())
+        .collect()
 }
 
 /// The names of the secrets that an entry names, wherever in it.
@@ -433,7 +413,13 @@ fn secrets_of(entry: &Value) -> BTreeSet<String> {
 pub(crate) fn forget(scope: &InstallScope, paths: &[PathBuf]) -> Result<(), CommandError> {
     paths.iter().try_for_each(|path| gone(path))?;
     if !scope.is_service() {
-        for directory in [&scope.servers, &scope.agents(), &scope.secrets, &scope.logins] {
+        for directory in [
+            &scope.servers,
+            &scope.agents(),
+            &scope.secrets,
+            &scope.logins,
+            &lock::directory(scope),
+        ] {
             // It is not there, or something else is in it.
             let _ = fs::remove_dir(directory);
         }

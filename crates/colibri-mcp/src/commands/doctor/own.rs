@@ -1,7 +1,7 @@
 //! The facts that must hold for a daemon of the user's own, where no service is installed.
 
+use colibri_registry::StdioCommand;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
 use anyhow::Context as _;
 use nix::unistd::geteuid;
@@ -12,6 +12,7 @@ use super::machine::{SANDBOX, SYSTEM};
 use super::service::{ROOM, daemon_answers, state_directory};
 use crate::consent::ConsentFile;
 use crate::private;
+use colibri_api::complete_command;
 use colibri_text::counted;
 
 /// Every fact of a user's own daemon.
@@ -34,7 +35,7 @@ pub(super) const TABLE: &[DoctorCheck] = &[
         name: "the programs of its servers and agents are there",
         sight: Sight::Everywhere,
         check: programs,
-        remedy: "colibri-mcp remove NAME, then add it again",
+        remedy: "colibri-mcp sync installs packages; correct the path of another command",
     },
     DoctorCheck {
         name: "you agreed to each of its servers and agents as it stands there",
@@ -88,7 +89,7 @@ fn registry(host: &ExaminedHost) -> CheckOutcome {
 }
 
 /// An enabled entry: its program, if it has one, and its digest.
-type EnabledEntry<'a> = (Option<&'a Path>, &'a str);
+type EnabledEntry<'a> = (Option<&'a StdioCommand>, &'a str);
 
 /// Says for which enabled servers and agents something is wrong.
 fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<String>) -> CheckOutcome {
@@ -99,11 +100,11 @@ fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<St
     };
     let servers = registry.servers.iter().filter(|(_, entry)| !entry.disabled);
     let servers = servers.map(|(id, entry)| {
-        let program = entry.command.as_ref().map(|command| command.program.as_path());
-        (id, (program, entry.digest.as_str()))
+        let command = entry.command.as_deref();
+        (id, (command, entry.digest.as_str()))
     });
     let agents = registry.agents.iter().filter(|(_, entry)| !entry.disabled);
-    let agents = agents.map(|(id, entry)| (id, (Some(entry.command.program.as_path()), entry.digest.as_str())));
+    let agents = agents.map(|(id, entry)| (id, (Some(&*entry.command), entry.digest.as_str())));
     let counts = [(servers.clone().count(), "server"), (agents.clone().count(), "agent")];
     let counts = counts
         .into_iter()
@@ -120,10 +121,14 @@ fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<St
 }
 
 fn programs(host: &ExaminedHost) -> CheckOutcome {
-    each(host, |_, (program, _)| {
-        let path = program?;
-        let program = path.display();
-        match path.metadata() {
+    let servers = &host.own()?.servers;
+    each(host, |id, (command, _)| {
+        let mut command = command?.clone();
+        if let Err(fault) = complete_command(&mut command, servers, id) {
+            return Some(fault.to_string());
+        }
+        let program = command.program.display();
+        match command.program.metadata() {
             Ok(facts) if facts.is_file() && facts.mode() & 0o111 != 0 => None,
             Ok(_) => Some(format!("{program} is no program")),
             Err(error) => Some(format!("{program}: {error}")),
@@ -153,6 +158,7 @@ mod tests {
     use colibri_api::paths::Private;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
 
     #[test]
     fn what_would_keep_a_server_from_a_person_is_named() {
