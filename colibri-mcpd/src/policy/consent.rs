@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use colibri_json::{Document, ValueCursor};
+use colibri_json::{Document, DocumentError, ValueCursor};
 
 use super::file::{self, FileError};
 
@@ -13,6 +13,8 @@ use super::file::{self, FileError};
 pub struct UserConsent {
     digests: BTreeMap<String, String>,
     write: bool,
+    /// Of entries that the registry is about to have, while `colibri-mcp update` writes them.
+    next: BTreeMap<String, String>,
 }
 
 impl UserConsent {
@@ -26,7 +28,7 @@ impl UserConsent {
         };
         let name = path.to_string_lossy();
         let document = Document::parse(&found.content, &name)?;
-        let root = document.root().object(&["servers", "gates"])?;
+        let root = document.root().object(&["servers", "gates", "next"])?;
         let mut write = false;
         for gate in root.read("gates", ValueCursor::array)?.unwrap_or_default() {
             match gate.string()? {
@@ -34,11 +36,18 @@ impl UserConsent {
                 _ => return Err(gate.error("must be write").into()),
             }
         }
-        let mut digests = BTreeMap::new();
-        for member in root.read("servers", ValueCursor::members)?.unwrap_or_default() {
-            digests.insert(member.key.to_owned(), member.value.string()?.to_owned());
-        }
-        Ok(UserConsent { digests, write })
+        let read = |key: &str| {
+            let members = root.read(key, ValueCursor::members)?.unwrap_or_default();
+            let members = members.iter();
+            members
+                .map(|member| Ok((member.key.to_owned(), member.value.string()?.to_owned())))
+                .collect::<Result<_, DocumentError>>()
+        };
+        Ok(UserConsent {
+            digests: read("servers")?,
+            next: read("next")?,
+            write,
+        })
     }
 
     /// True if the user opened the write gate: tasks and agents.
@@ -50,6 +59,7 @@ impl UserConsent {
     pub fn refusal(&self, server: &str, digest: &str) -> Option<String> {
         let why = match self.digests.get(server) {
             Some(agreed) if agreed == digest => return None,
+            Some(_) if self.next.get(server).is_some_and(|next| next == digest) => return None,
             Some(_) => "its entry was changed since you agreed to it",
             None => "you have not agreed to its entry yet",
         };
@@ -78,6 +88,15 @@ mod tests {
         assert_eq!(consent.refusal("git", "00"), None);
         assert!(consent.refusal("git", "01").unwrap().contains("was changed"));
         assert!(consent.refusal("other", "00").unwrap().contains("have not agreed"));
+        std::fs::write(&path, r#"{"servers":{"git":"00"},"next":{"git":"01"}}"#).unwrap();
+        let consent = UserConsent::read(&path).unwrap();
+        for (server, digest, is_agreed) in [("git", "00", true), ("git", "01", true), ("git", "02", false)] {
+            assert_eq!(
+                consent.refusal(server, digest).is_none(),
+                is_agreed,
+                "{server} {digest}"
+            );
+        }
         for (text, opens) in [
             (r#"{"gates":["write"]}"#, true),
             (r#"{"gates":[],"servers":{}}"#, false),

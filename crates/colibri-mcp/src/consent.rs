@@ -17,6 +17,9 @@ pub(crate) struct ConsentFile {
     /// The entries of the registry as they were agreed to: by id, the SHA-256 of each.
     #[serde(default)]
     pub servers: BTreeMap<String, String>,
+    /// Those of entries that the registry is about to have, while `update` writes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub next: BTreeMap<String, String>,
     /// The gates that the user opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     gates: Vec<String>,

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use colibri_tests::Place;
+use colibri_tests::{Daemon, Place};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -76,6 +76,22 @@ fn backup(said: &str) -> PathBuf {
         .lines()
         .find_map(|line| line.strip_prefix("The registry as it was: "));
     PathBuf::from(line.unwrap_or_else(|| panic!("no backup: {said}")))
+}
+
+/// Starts a daemon that finds what is installed in a user's place.
+fn start(place: &Place) -> Daemon<'_> {
+    let data = place.path("").display().to_string();
+    place.start_in(&[("XDG_DATA_HOME", &data)], &["--external-call"])
+}
+
+/// The directory of a server's package.
+fn installed(place: &Place, id: &str) -> PathBuf {
+    let below = fs::read_dir(place.path(&format!("servers/{id}"))).unwrap();
+    let below: Vec<PathBuf> = below.map(|entry| entry.unwrap().path()).collect();
+    let [prefix] = below.as_slice() else {
+        panic!("{below:?}");
+    };
+    prefix.clone()
 }
 
 /// The words of a fixture's command line, for `add`.
@@ -695,7 +711,7 @@ fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
 #[test]
 fn a_bundle_is_unpacked_run_checked_and_removed() {
     let place = users_own();
-    let _daemon = place.start(&[]);
+    let _daemon = start(&place);
     let fixture = words(&place.fixture("bundled", &[], json!({})));
     let script = format!("#!/bin/sh\nexec '{}'\n", fixture.join("' '"));
     let manifest = json!({ "manifest_version": "0.3", "name": "Bundled Server", "version": "1.0.0",
@@ -721,11 +737,14 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     let set = "pass=open-sesame-1";
     let said = good(&place, &["import", file, "--yes", "--sha256", &hash, "--set", set]);
     assert!(said.contains(&hash) && !said.contains("open-sesame-1"), "{said}");
-    let prefix = place.path("servers/bundled-server");
-    assert_eq!(
-        json_of(&prefix.join("installed.json"))["archive"],
-        format!("sha256-{hash}")
-    );
+    let prefix = installed(&place, "bundled-server");
+    let entry = &json_of(&place.path("external-mcp.json"))["servers"]["bundled-server"];
+    assert_eq!(entry["from"], format!("mcpb:sha256:{hash}"));
+    assert!(entry.get("command").is_none(), "{entry}");
+    let record = json_of(&prefix.join("installed.json"));
+    assert_eq!((&record["from"], &record["lock"]), (&entry["from"], &entry["lock"]));
+    let lock = entry["lock"].as_str().unwrap().replace("sha256:", "");
+    assert!(place.path(&format!("locks/{lock}.json")).exists());
     good(&place, &["call", "bundled-server", "echo"]);
     good(&place, &["server", "enable", "bundled-server", "--yes"]);
 
@@ -733,8 +752,16 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     let (status, said) = run(&place, &["server", "enable", "bundled-server", "--yes"]);
     assert_eq!(status, Some(65), "{said}");
     assert!(said.contains("not as it was installed"), "{said}");
+    let (status, said) = run(&place, &["sync", "--yes"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("its bundle was a file: sync --bundle FILE"), "{said}");
+    let said = good(&place, &["sync", "--yes", "--bundle", file]);
+    assert!(said.contains("Installed and turned on: bundled-server"), "{said}");
+    good(&place, &["call", "bundled-server", "echo"]);
     good(&place, &["remove", "bundled-server", "--yes"]);
-    assert!(!prefix.exists() && !place.path("daemon-secrets/bundled-server-pass").exists());
+    assert!(
+        !prefix.exists() && !place.path("locks").exists() && !place.path("daemon-secrets/bundled-server-pass").exists()
+    );
 }
 
 #[test]
@@ -744,7 +771,7 @@ fn what_was_planted_in_pythons_caches_does_not_run() {
         cache = importlib.util.cache_from_source(sys.argv[2])\n\
         py_compile.compile(sys.argv[1], cache, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)\n";
     let place = users_own();
-    let _daemon = place.start(&[]);
+    let _daemon = start(&place);
     let fixture = words(&place.fixture("cached", &[], json!({})));
     let script = format!(
         "import helper, os\nwords = {}\nos.execv(words[0], words)\n",
@@ -762,7 +789,7 @@ fn what_was_planted_in_pythons_caches_does_not_run() {
     good(&place, &["import", file.to_str().unwrap(), "--yes"]);
     let (evil, ran) = (place.path("evil.py"), place.path("evil.ran"));
     fs::write(&evil, format!("open({ran:?}, 'w')\n")).unwrap();
-    let helper = place.path("servers/cached/bundle/helper.py");
+    let helper = installed(&place, "cached").join("bundle/helper.py");
     let plant_and = |first: &[&str]| {
         let mut python = Command::new("python3");
         let planted = python.args(["-c", PLANT]).args([&evil, &helper]).status();
@@ -850,7 +877,7 @@ fn a_bundle_of_a_registry_is_fetched_by_its_hash() {
     let entry = &json_of(&place.path("external-mcp.json"))["servers"]["published"];
     let secret = json!({ "secret": "published-b-key" });
     assert_eq!(entry["env"], json!({ "A": "1", "B_KEY": secret }));
-    assert!(place.path("servers/published/bundle/s.py").exists());
+    assert!(installed(&place, "published").join("bundle/s.py").exists());
     good(&place, &["remove", "published", "--yes"]);
     let mut after = files(&place);
     after.retain(|path, _| *path != file && !path.to_string_lossy().contains(".colibri-backup-"));
@@ -940,14 +967,22 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     };
     let (status, said) = on_a_host(&place, &["import", bundle.to_str().unwrap(), "--service", "--yes"]);
     assert_eq!(status, Some(0), "{said}");
+    let below = |path: &str| {
+        let mut names = fs::read_dir(place.path(&format!("host/{path}"))).unwrap();
+        let name = names.next().unwrap().unwrap().file_name().into_string().unwrap();
+        format!("{path}/{name}")
+    };
+    let of_bundle = below("libexec/colibri/servers/b");
     for (path, expected) in [
         ("etc/colibri", (0o755, 0, 0)),
         ("etc/colibri/external-mcp.json", (0o640, 0, 64_999)),
         ("etc/colibri/daemon-secrets", (0o750, 0, 64_999)),
         ("etc/colibri/daemon-secrets/fx-fx-token", (0o440, 0, 64_999)),
         ("libexec/colibri/servers/b", (0o755, 0, 0)),
-        ("libexec/colibri/servers/b/installed.json", (0o644, 0, 0)),
-        ("libexec/colibri/servers/b/bundle/s.py", (0o755, 0, 0)),
+        (&of_bundle, (0o755, 0, 0)),
+        (&format!("{of_bundle}/installed.json"), (0o644, 0, 0)),
+        (&format!("{of_bundle}/bundle/s.py"), (0o755, 0, 0)),
+        (&below("etc/colibri/locks"), (0o644, 0, 0)),
     ] {
         assert_eq!(facts(path), expected, "{path}");
     }
@@ -1054,7 +1089,7 @@ fn one_that_is_interrupted_undoes_what_is_half_done() {
             .stderr(Stdio::piped());
         let add = add.spawn().unwrap();
         let sleeps = until(|| fs::read_to_string(&started).ok()?.trim().parse().ok());
-        assert!(place.path("servers/p/half").exists());
+        assert!(installed(&place, "p").join("half").exists());
         kill(Pid::from_raw(i32::try_from(add.id()).unwrap()), signal).unwrap();
         let output = add.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

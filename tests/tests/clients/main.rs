@@ -11,6 +11,7 @@ mod hostile_clients;
 mod http;
 mod notices;
 mod operations;
+mod packages;
 mod private;
 mod replace;
 mod seeing;

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::connect::Replacement;
 use super::context::CommandContext;
 use super::tool_list::OWN;
+use crate::connection::DaemonConnection;
 use crate::failure::CommandError;
 use crate::install::{self, InputAnswers, InstallPlan, InstallScope, PackageTools, RegistryFile, WriteOutcome};
 use crate::interrupt;
@@ -23,7 +24,7 @@ use colibri_text::{counted, visible, visible_lines};
 
 /// The time that servers that came in may take to tell what they offer: longer than the 30 s in which each is ready or has
 /// failed, unless its `start_timeout_ms` says otherwise.
-const INTRODUCTION: Duration = Duration::from_secs(35);
+pub(crate) const INTRODUCTION: Duration = Duration::from_secs(35);
 /// Between two questions whether one has.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -315,12 +316,28 @@ fn dead_servers(dead: DeadServers) -> Result<(), CommandError> {
 }
 
 fn introduce(id: &str, context: &CommandContext, until: Instant) -> Result<String, CommandError> {
-    let mut connection = context.connect()?;
+    let answer = started(&mut context.connect()?, id, until)?;
+    let tools = answer.tools.len() as u64 + answer.left_out + answer.unlistable;
+    Ok(format!("offers {}.", counted(tools, "tool")))
+}
+
+/// Has a daemon start a server, and waits for its tools.
+///
+/// # Errors
+/// It does not start, or not within this time.
+pub(crate) fn started(
+    connection: &mut DaemonConnection,
+    id: &str,
+    until: Instant,
+) -> Result<ServerTools, CommandError> {
     loop {
+        interrupt::check()?;
         let asked = json!({ "server": id });
         let (answer, _) = connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &asked)?;
-        if let Some(outcome) = introduction(&answer, Instant::now() >= until) {
-            return outcome;
+        match start_outcome(&answer, Instant::now() >= until) {
+            StartOutcome::Ready => return Ok(answer),
+            StartOutcome::Failed(why) => return Err(CommandError::DeadServer(why)),
+            StartOutcome::Starting => {}
         }
         // A look is no call: however often this asks, nothing of it is recorded one by one.
         while Instant::now() < until {
@@ -334,21 +351,26 @@ fn introduce(id: &str, context: &CommandContext, until: Instant) -> Result<Strin
     }
 }
 
-/// The tools that a server offers, or why it offers none. `None`: it still starts, and may.
-fn introduction(answer: &ServerTools, is_late: bool) -> Option<Result<String, CommandError>> {
+/// The outcome of a server's start.
+#[derive(Debug, PartialEq, Eq)]
+enum StartOutcome {
+    Ready,
+    Starting,
+    Failed(String),
+}
+
+fn start_outcome(answer: &ServerTools, is_late: bool) -> StartOutcome {
     let Some(unseen) = answer.not_seen.first() else {
-        let tools = answer.tools.len() as u64 + answer.left_out + answer.unlistable;
-        return Some(Ok(format!("offers {}.", counted(tools, "tool"))));
+        return StartOutcome::Ready;
     };
-    let why = match unseen.state {
+    StartOutcome::Failed(match unseen.state {
         ServerState::Starting if is_late => format!("it still starts after {} s", INTRODUCTION.as_secs()),
-        ServerState::Starting => return None,
+        ServerState::Starting => return StartOutcome::Starting,
         state => {
             let reason = unseen.reason.as_deref().unwrap_or("it gives no reason");
             format!("{state}: {reason}")
         }
-    };
-    Some(Err(CommandError::DeadServer(why)))
+    })
 }
 
 #[cfg(test)]
@@ -361,15 +383,14 @@ mod tests {
             let unseen = json!([{ "server": "s", "state": state, "reason": "no module" }]);
             serde_json::from_value(json!({ "tools": [], "left_out": 0, "not_seen": unseen })).unwrap()
         };
-        assert!(introduction(&unseen("starting"), false).is_none());
+        assert_eq!(start_outcome(&unseen("starting"), false), StartOutcome::Starting);
         for (state, is_late, wanted) in [
             ("starting", true, "it still starts after 35 s"),
             ("failed", false, "failed: no module"),
         ] {
-            let failure = introduction(&unseen(state), is_late).unwrap().unwrap_err();
             assert_eq!(
-                (failure.exit_code(), &*failure.to_string()),
-                (CommandError::UNAVAILABLE, wanted)
+                start_outcome(&unseen(state), is_late),
+                StartOutcome::Failed(wanted.to_owned())
             );
         }
     }

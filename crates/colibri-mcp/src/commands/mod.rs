@@ -31,6 +31,7 @@ pub(crate) mod tool_list;
 pub(crate) mod tools;
 pub(crate) mod trail;
 pub(crate) mod uninstall;
+pub(crate) mod update;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
 
@@ -61,6 +62,12 @@ pub(crate) enum ClientCommand {
     /// Each package comes by the hashes of its lock, which stands beside the registry in locks/; one that differs is
     /// refused. Entries that you have not agreed to on this machine are shown, and turned on if you agree.
     Sync(sync::SyncArguments),
+    /// Looks for newer versions of packages, tries them, and takes those that work
+    ///
+    /// Asks before any new code runs. Each new version is installed beside the old one and started with an empty home
+    /// and without its secrets; if its definitions differ from those that were approved, that is shown, and asked
+    /// again. Until then the old one stays as it is, and after it --to takes you back to it.
+    Update(update::UpdateArguments),
     /// Removes a server or an agent: its entry, what was installed for it, and its secrets
     Remove(remove::RemoveArguments),
     /// Logs you in to a server behind a URL, or out of it
@@ -159,6 +166,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "add",
             "import",
             "sync",
+            "update",
             "remove",
             "login",
             "connect",
@@ -200,6 +208,7 @@ impl ClientCommand {
             ClientCommand::Add(arguments) => return add::run(&arguments, context),
             ClientCommand::Import(arguments) => return import::run(&arguments, context),
             ClientCommand::Sync(arguments) => return sync::run(&arguments, context),
+            ClientCommand::Update(arguments) => return update::run(&arguments, context),
             ClientCommand::Remove(arguments) => remove::run(&arguments, context)?,
             ClientCommand::Login(login) => login.run(context)?,
             ClientCommand::Connect(arguments) => connect::run(&arguments, context)?,

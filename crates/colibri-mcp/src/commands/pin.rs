@@ -219,7 +219,7 @@ fn only_waiting(mut pins: PinList) -> PinList {
 }
 
 /// The definition that was shown, for the daemon.
-fn seen(pin: &PinRow) -> PinSeen {
+pub(crate) fn seen(pin: &PinRow) -> PinSeen {
     PinSeen {
         subject: pin.subject.clone(),
         sha256: pin.waiting.clone().unwrap_or_default(),
@@ -338,6 +338,16 @@ fn show_diff(pin: &PinRow) -> String {
         PinSubject::Instructions => "--instructions".to_owned(),
     };
     let sha256 = pin.waiting.as_deref().unwrap_or_default();
+    format!(
+        "{}\nAccept it with:\n  colibri-mcp pin accept --sha256 {sha256} {} {what}",
+        show_difference(pin),
+        quoted(&pin.server)
+    )
+}
+
+/// The difference of a definition from the approved one.
+pub(crate) fn show_difference(pin: &PinRow) -> String {
+    let sha256 = pin.waiting.as_deref().unwrap_or_default();
     let mut text = format!("{} {}: {}", visible(&pin.server), name(&pin.subject), pin.state.name());
     if let Some(reason) = &pin.reason {
         text.push_str(&format!(", {}", visible(reason)));
@@ -351,11 +361,6 @@ fn show_diff(pin: &PinRow) -> String {
     for line in pin.diff.as_deref().unwrap_or_default().lines() {
         text.push_str(&format!("\n{}", visible(line)));
     }
-    text.push_str(&format!(
-        "\nAccept it with:\n  colibri-mcp pin accept --sha256 {sha256} {} {}",
-        quoted(&pin.server),
-        what
-    ));
     text
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
     let tools = PackageTools::new(false).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
     let bundles = bundles(&arguments.bundle)?;
     let RegistryFile { entries, read, .. } = install::registered(&scope)?;
-    let agreed = install::agreements(&scope)?;
+    let agreed = install::agreements(&scope, &read)?;
     let (mut steps, mut refused) = (Vec::new(), Vec::new());
     for (id, why) in &read.refused {
         refused.push((id.clone(), why.to_string()));

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use colibri_registry::Registry;
+use colibri_registry::{PackagePin, Registry};
 use serde_json::{Value, json};
 
 use super::lock;
@@ -21,7 +21,7 @@ use crate::failure::CommandError;
 use crate::interrupt;
 use crate::owned_file::OwnedFile;
 use colibri_api::ReloadResponse;
-use colibri_mcp::edit::FileFormat;
+use colibri_mcp::edit::{FileFormat, Value as Text};
 use colibri_text::visible;
 
 /// The keys below which a registry has its servers, and its agents.
@@ -302,30 +302,78 @@ pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), Command
         return Ok(());
     };
     let registry = read(scope, OwnedFile::read(&scope.registry)?.text())?;
-    let mut consent = ConsentFile::parse(OwnedFile::read(path)?.text()).unwrap_or_default();
-    let digest = |id: &str| {
-        let server = registry.servers.get(id).map(|entry| &entry.digest);
-        server.or(registry.agents.get(id).map(|entry| &entry.digest))
-    };
-    consent.servers.retain(|id, _| digest(id).is_some());
+    let mut consent = settled_consent(path, &registry)?;
+    consent.servers.retain(|id, _| digest_of(&registry, id).is_some());
     for id in ids {
-        if let Some(digest) = digest(id) {
+        if let Some(digest) = digest_of(&registry, id) {
             consent.servers.insert((*id).to_owned(), digest.clone());
         }
     }
     consent.write(path).map_err(failed(path))
 }
 
+/// The digest of a server's or an agent's entry.
+fn digest_of<'r>(registry: &'r Registry, id: &str) -> Option<&'r String> {
+    let server = registry.servers.get(id).map(|entry| &entry.digest);
+    server.or(registry.agents.get(id).map(|entry| &entry.digest))
+}
+
+/// The consent of this file. Of an entry that an update was writing it is to the one that stands in the registry.
+fn settled_consent(path: &Path, registry: &Registry) -> Result<ConsentFile, CommandError> {
+    let mut consent = ConsentFile::parse(OwnedFile::read(path)?.text()).unwrap_or_default();
+    for (id, digest) in std::mem::take(&mut consent.next) {
+        if digest_of(registry, &id) == Some(&digest) {
+            consent.servers.insert(id, digest);
+        }
+    }
+    Ok(consent)
+}
+
+/// Puts another package in place of a server's, and notes that the user agreed to that. What was kept of the registry.
+/// Whenever this ends, the user has agreed to the entry that stands there.
+///
+/// # Errors
+/// It cannot be written, and the entry is as it was.
+pub(crate) fn put_package(scope: &InstallScope, id: &str, pin: &PackagePin) -> Result<Option<PathBuf>, CommandError> {
+    let RegistryFile {
+        file,
+        entries,
+        read: now,
+    } = registered(scope)?;
+    let (list, _) = entries.get(id).ok_or_else(|| {
+        CommandError::Data(format!(
+            "{id} was taken out of the registry meanwhile; nothing was written"
+        ))
+    })?;
+    let mut text = file.text().to_owned();
+    for (key, value) in [
+        ("from", pin.origin.to_string()),
+        ("lock", format!("sha256:{}", pin.lock)),
+    ] {
+        let changed = FileFormat::Json.set(&text, &[list, id, key], &Text::String(value));
+        text = changed.map_err(|fault| file.fault(fault))?;
+    }
+    let next = read(scope, &text)?;
+    if let (Some(path), Some(entry)) = (&scope.consent, next.servers.get(id)) {
+        let mut consent = settled_consent(path, &now)?;
+        consent.next.insert(id.to_owned(), entry.digest.clone());
+        consent.write(path).map_err(failed(path))?;
+    }
+    let kept = rewrite(scope, file, text)?;
+    agree_to(scope, &[id])?;
+    Ok(kept)
+}
+
 /// The digests of the entries that the user agreed to, by server; `None`: the service reads no such file.
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn agreements(scope: &InstallScope) -> Result<Option<BTreeMap<String, String>>, CommandError> {
-    let Some(path) = &scope.consent else {
-        return Ok(None);
-    };
-    let consent = ConsentFile::parse(OwnedFile::read(path)?.text()).unwrap_or_default();
-    Ok(Some(consent.servers))
+pub(crate) fn agreements(
+    scope: &InstallScope,
+    registry: &Registry,
+) -> Result<Option<BTreeMap<String, String>>, CommandError> {
+    let consent = scope.consent.as_ref().map(|path| settled_consent(path, registry));
+    Ok(consent.transpose()?.map(|consent| consent.servers))
 }
 
 /// Takes a server's entry out, if it has one. What was kept of the registry.
@@ -372,6 +420,40 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
         .chain(secrets);
     let paths = paths.chain(logins.map(|name| scope.logins.join(name)));
     paths.filter(|path| path.symlink_metadata().is_ok()).collect()
+}
+
+/// Takes away all installed versions of a server but the one that it runs and the one before, which has a copy of its
+/// lock beside its files.
+///
+/// # Errors
+/// Something cannot be removed.
+pub(crate) fn tidy(scope: &InstallScope, id: &str, now: &PackagePin, before: &PackagePin) -> Result<(), CommandError> {
+    let prefix = scope.prefix(id);
+    let others = names_in(&prefix).filter(|name| ![now, before].iter().any(|pin| pin.directory() == *name));
+    others.map(|name| prefix.join(name)).try_for_each(|path| gone(&path))?;
+    forget_lock(scope, before)
+}
+
+/// Takes away a version that was installed and is not run.
+///
+/// # Errors
+/// Something cannot be removed.
+pub(crate) fn uninstall(pin: &PackagePin, scope: &InstallScope, id: &str) -> Result<(), CommandError> {
+    gone(&scope.prefix(id).join(pin.directory()))?;
+    forget_lock(scope, pin)
+}
+
+/// Takes away a lock that no entry names.
+fn forget_lock(scope: &InstallScope, pin: &PackagePin) -> Result<(), CommandError> {
+    let registry = registered(scope)?.read;
+    let mut packages = registry
+        .servers
+        .values()
+        .filter_map(|entry| entry.command.as_ref()?.package.as_ref());
+    match packages.any(|other| other.lock == pin.lock) {
+        true => Ok(()),
+        false => gone(&lock::path(scope, &pin.lock)),
+    }
 }
 
 /// True if a hash out of an entry leads nowhere else.
@@ -492,5 +574,65 @@ pub(crate) fn reload(socket: &Path) -> ChangeReport {
             ),
             facts: json!({ "running": true, "reloaded": false, "reason": error.to_string() }),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use colibri_registry::PackageOrigin;
+
+    #[test]
+    fn whenever_an_update_ends_the_user_has_agreed_to_the_entry_that_stands_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        let scope = InstallScope {
+            registry: path("external-mcp.json"),
+            secrets: path("secrets"),
+            servers: path("servers"),
+            logins: path("logins"),
+            consent: Some(path("consent.json")),
+            group: None,
+        };
+        let pin = |version: &str, lock: &str| PackagePin {
+            origin: PackageOrigin::parse(&format!("npm:p@{version}")).unwrap(),
+            lock: lock.repeat(32),
+        };
+        let entry =
+            |pin: &PackagePin| json!({ "from": pin.origin.to_string(), "lock": format!("sha256:{}", pin.lock) });
+        let (old, new) = (pin("1.0.0", "0a"), pin("1.1.0", "0b"));
+        let other = json!({ "command": "/bin/true" });
+        let text = json!({ "servers": { "p": entry(&old), "other": other } }).to_string();
+        fs::write(&scope.registry, text).unwrap();
+        agree_to(&scope, &["p"]).unwrap();
+        let agreed = |id: &str| {
+            let registry = registered(&scope).unwrap().read;
+            let agreed = agreements(&scope, &registry).unwrap().unwrap();
+            agreed.get(id) == Some(&registry.servers[id].digest)
+        };
+        assert!(agreed("p") && !agreed("other"));
+        // A power cut before the registry was written, and one after.
+        let before = fs::read(&scope.registry).unwrap();
+        let file = scope.consent.clone().unwrap();
+        let mut old_consent = settled_consent(&file, &registered(&scope).unwrap().read).unwrap();
+        put_package(&scope, "p", &new).unwrap();
+        assert!(agreed("p"));
+        let registry = registered(&scope).unwrap().read;
+        let package = registry.servers["p"].command.as_ref().unwrap().package.clone();
+        assert_eq!(package, Some(new.clone()));
+        old_consent
+            .next
+            .insert("p".to_owned(), registry.servers["p"].digest.clone());
+        old_consent.write(&file).unwrap();
+        assert!(agreed("p"));
+        let after = fs::read(&scope.registry).unwrap();
+        fs::write(&scope.registry, &before).unwrap();
+        assert!(agreed("p"));
+        // What is done next keeps it so.
+        fs::write(&scope.registry, &after).unwrap();
+        agree_to(&scope, &["other"]).unwrap();
+        assert!(agreed("p") && agreed("other"));
+        assert!(!fs::read_to_string(path("consent.json")).unwrap().contains("next"));
+        assert!(put_package(&scope, "gone", &new).is_err());
     }
 }

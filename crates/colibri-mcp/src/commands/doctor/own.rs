@@ -144,7 +144,7 @@ fn agreed(host: &ExaminedHost) -> CheckOutcome {
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
     each(host, |id, (_, digest)| match consent.servers.get(id) {
-        Some(agreed) if agreed == digest => None,
+        Some(agreed) if agreed == digest || consent.next.get(id).is_some_and(|next| next == digest) => None,
         Some(_) => Some("it was changed since".to_owned()),
         None => Some("you have not yet".to_owned()),
     })
