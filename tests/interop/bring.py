@@ -145,9 +145,12 @@ def judge(user, name, source, wanted):
         return "a secret shows"
     if wanted is WRITTEN:
         return None if "url" in entry else "its entry has no url"
-    words = [entry["command"], *entry.get("args", [])]
+    records = list(user.own.glob(f"servers/{name}/*/installed.json"))
+    if "command" in entry or len(records) != 1 or str(user.home) in json.dumps(entry):
+        return f"its entry has a path of this machine: {entry} {records}"
+    words = json.loads(records[0].read_text())["command"]
     if re.search(r"/(npx|uvx|npm|pipx)$", words[0]) or not all(pathlib.Path(word).exists() for word in words[:2]):
-        return f"its entry runs {words[:2]}"
+        return f"its package runs {words[:2]}"
     return None
 
 
@@ -175,7 +178,7 @@ def main():
             status, said = user.client("remove", name, "--yes")
             if status:
                 wrong[name] = f"not removed: {said}"
-        left = [path for place in ("servers", "daemon-secrets") for path in (user.own / place).glob("*")]
+        left = [path for place in ("servers", "daemon-secrets", "locks") for path in (user.own / place).glob("*")]
         if left or user.registry():
             wrong["left"] = f"{left} {user.registry()}"
     for name, why in wrong.items():

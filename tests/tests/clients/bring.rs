@@ -878,6 +878,10 @@ fn a_bundle_of_a_registry_is_fetched_by_its_hash() {
     let secret = json!({ "secret": "published-b-key" });
     assert_eq!(entry["env"], json!({ "A": "1", "B_KEY": secret }));
     assert!(installed(&place, "published").join("bundle/s.py").exists());
+    // It is fetched again where it is not: its lock has the address.
+    fs::remove_dir_all(place.path("servers")).unwrap();
+    good(&place, &["sync", "--yes"]);
+    assert!(installed(&place, "published").join("bundle/s.py").exists());
     good(&place, &["remove", "published", "--yes"]);
     let mut after = files(&place);
     after.retain(|path, _| *path != file && !path.to_string_lossy().contains(".colibri-backup-"));

@@ -115,7 +115,7 @@ impl PackageLock {
             return Ok(None);
         };
         let at = || path.display().to_string();
-        let facts = path.symlink_metadata().with_context(at)?;
+        let facts = path.metadata().with_context(at)?;
         if !facts.is_file() || facts.len() > MAX_BYTES {
             bail!("{}: it is not a file of at most 16 MiB", at());
         }
@@ -138,7 +138,20 @@ impl PackageLock {
 
     /// Refuses a lock in which a package manager would read something else than packages by version and hash: whoever
     /// wrote it may be a stranger.
-    fn check(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let npm = self.npm.as_ref().and_then(|npm| npm.lock.get("packages")?.as_object());
+        let has_hash =
+            |facts: &Value| facts.get("integrity").is_some_and(Value::is_string) || facts.get("inBundle").is_some();
+        let unhashed = npm
+            .into_iter()
+            .flatten()
+            .find(|(path, facts)| !path.is_empty() && !has_hash(facts));
+        if let Some((path, _)) = unhashed {
+            bail!(
+                "{}: it comes from no registry, and has no hash",
+                colibri_text::brief(path, 120)
+            );
+        }
         let odd = self.requirements.iter().flatten().find(|line| !is_requirement(line));
         if let Some(line) = odd {
             bail!("{:?} is no package by version and hash", colibri_text::brief(line, 80));
@@ -151,7 +164,7 @@ impl PackageLock {
                 facts.and_then(|facts| facts.get("version")).and_then(Value::as_str) == Some(version)
             }),
             PackageOrigin::Pypi { name, version } => self.packages().iter().any(|(other, has)| {
-                let bare = |name: &str| super::pypi::normal(name.split('[').next().unwrap_or_default());
+                let bare = |name: &str| normal(name.split('[').next().unwrap_or_default());
                 bare(other) == bare(name) && has == version
             }),
             PackageOrigin::Bundle { .. } => true,
@@ -193,6 +206,11 @@ pub(super) fn copy_in(prefix: &Path) -> PathBuf {
     prefix.join("lock.json")
 }
 
+/// A name as PEP 503 compares it.
+pub(super) fn normal(name: &str) -> String {
+    name.to_ascii_lowercase().replace(['_', '.'], "-")
+}
+
 /// True if a line of requirements.txt is a package of PyPI by version and hashes, for some platforms or for all: no
 /// option, no address, no path.
 pub(super) fn is_requirement(line: &str) -> bool {
@@ -221,6 +239,7 @@ pub(super) fn is_requirement(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn lock() -> PackageLock {
         PackageLock {
@@ -304,5 +323,24 @@ mod tests {
             assert!(changed.check().is_err(), "{changed:?}");
         }
         lock().check().unwrap();
+        let npm = |facts: Value| PackageLock {
+            from: "npm:p@1.0.0".to_owned(),
+            requirements: None,
+            npm: Some(NpmLock {
+                package: Value::Null,
+                lock: json!({ "packages": { "": {}, "node_modules/p": facts } }),
+            }),
+            ..lock()
+        };
+        npm(json!({ "version": "1.0.0", "integrity": "sha512-x" }))
+            .check()
+            .unwrap();
+        for facts in [
+            json!({ "version": "1.0.0" }),
+            json!({ "version": "1.0.0", "link": true, "resolved": "../x" }),
+            json!({ "version": "1.0.1", "integrity": "sha512-x" }),
+        ] {
+            assert!(npm(facts.clone()).check().is_err(), "{facts}");
+        }
     }
 }

@@ -45,13 +45,6 @@ pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow:
     if text("integrity").is_empty() {
         bail!("{}: the registry has no hash of it", package.name);
     }
-    let unhashed = packages.iter().find(|(path, facts)| {
-        let is_fetched = !path.is_empty() && facts.get("link").is_none() && facts.get("inBundle").is_none();
-        is_fetched && facts.get("integrity").is_none()
-    });
-    if let Some((path, _)) = unhashed {
-        bail!("{path}: it comes from no registry, and has no hash");
-    }
     let scripted = packages
         .iter()
         .filter(|(_, facts)| facts.get("hasInstallScript") == Some(&Value::Bool(true)));
@@ -67,6 +60,7 @@ pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow:
         requirements: None,
         npm: Some(NpmLock { package: own, lock }),
     };
+    lock.check()?;
     Ok((lock, scripted))
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
-use super::lock::{PackageLock, is_requirement};
+use super::lock::{PackageLock, is_requirement, normal};
 use super::tools::{find, is_executable, need, run};
 use colibri_mcp::importers::Package;
 
@@ -41,7 +41,10 @@ impl PythonTool {
     /// There is no Python 3, or it cannot make environments.
     pub(super) fn new(stage: &Path) -> anyhow::Result<PythonTool> {
         let stage = stage.to_owned();
-        let python = need("python3", "Python 3")?;
+        // What is on PATH may be a script that chooses one.
+        let said =
+            run(Command::new(need("python3", "Python 3")?).args(["-I", "-c", "import sys; print(sys.executable)"]))?;
+        let python = PathBuf::from(String::from_utf8_lossy(&said).trim());
         let kind = match find("uv") {
             Some(uv) => ToolKind::Uv(uv),
             None => {
@@ -79,8 +82,11 @@ impl PythonTool {
     fn compile(&self, words: &[String], scripts: bool) -> anyhow::Result<Vec<String>> {
         let file = self.stage.join("requirements.in");
         fs::write(&file, words.join("\n")).with_context(|| file.display().to_string())?;
-        let mut uv = self.uv(&["pip", "compile", "--universal", "--generate-hashes"])?;
-        uv.args(["--no-header", "--no-annotate", "--python"]).arg(&self.python);
+        let mut uv = self.uv(
+            &["pip", "compile", "--universal", "--generate-hashes", "--python"],
+            &self.python,
+        )?;
+        uv.args(["--no-header", "--no-annotate"]);
         if !scripts {
             uv.args(["--only-binary", ":all:"]);
         }
@@ -106,7 +112,12 @@ impl PythonTool {
             .and_then(Value::as_array)
             .context("pip's report names nothing")?;
         let found = installs.iter().map(pinned).collect::<anyhow::Result<Vec<_>>>()?;
-        let all = self.all_hashes(python, &found).unwrap_or_default();
+        let all = self.all_hashes(python, &found).unwrap_or_else(|_| {
+            eprintln!(
+                "colibri-mcp: the index does not list the files of other platforms: this lock is for machines like this one"
+            );
+            BTreeMap::new()
+        });
         Ok(found
             .iter()
             .map(|(name, version, hash)| {
@@ -143,7 +154,7 @@ impl PythonTool {
     /// It fails, also where a file has none of the hashes.
     pub(super) fn install(&self, lines: &[String], scripts: bool, venv: &Path) -> anyhow::Result<()> {
         match &self.kind {
-            ToolKind::Uv(_) => run(self.uv(&["venv", "--python"])?.arg(&self.python).arg(venv))?,
+            ToolKind::Uv(_) => run(self.uv(&["venv", "--python"], &self.python)?.arg(venv))?,
             ToolKind::Pip(_) => run(Command::new(&self.python)
                 .args(["-m", "venv", "--without-pip"])
                 .arg(venv))?,
@@ -155,8 +166,7 @@ impl PythonTool {
         fs::write(&file, lines.join("\n")).with_context(|| file.display().to_string())?;
         let mut command = match &self.kind {
             ToolKind::Uv(_) => {
-                let mut uv = self.uv(&["pip", "install", "--python"])?;
-                uv.arg(interpreter(venv));
+                let mut uv = self.uv(&["pip", "install", "--python"], &interpreter(venv))?;
                 if !scripts {
                     uv.args(["--only-binary", ":all:"]);
                 }
@@ -167,12 +177,14 @@ impl PythonTool {
         run(command.args(["--no-deps", "--require-hashes", "-r"]).arg(&file)).map(drop)
     }
 
-    fn uv(&self, words: &[&str]) -> anyhow::Result<Command> {
-        let ToolKind::Uv(path) = &self.kind else {
+    /// uv, with a command that ends with an option for a path.
+    fn uv(&self, words: &[&str], path: &Path) -> anyhow::Result<Command> {
+        let ToolKind::Uv(uv) = &self.kind else {
             bail!("uv is not what installs here");
         };
-        let mut uv = Command::new(path);
+        let mut uv = Command::new(uv);
         uv.args(words)
+            .arg(path)
             .args(["--quiet", "--cache-dir"])
             .arg(self.stage.join("cache"))
             .env_remove("VIRTUAL_ENV")
@@ -275,11 +287,6 @@ fn pinned(one: &Value) -> anyhow::Result<(&str, &str, &str)> {
             colibri_text::brief(name, 60)
         )),
     }
-}
-
-/// A name as PEP 503 compares it.
-pub(super) fn normal(name: &str) -> String {
-    name.to_ascii_lowercase().replace(['_', '.'], "-")
 }
 
 /// The programs that a package has put into an environment, by its list of files (PEP 376, `RECORD`). The environment's

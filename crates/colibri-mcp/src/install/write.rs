@@ -364,14 +364,14 @@ pub(crate) fn put_package(scope: &InstallScope, id: &str, pin: &PackagePin) -> R
     Ok(kept)
 }
 
-/// The digests of the entries that the user agreed to, by server; `None`: the service reads no such file.
+/// The digests of the entries that a user agreed to, by server.
+type EntryDigests = BTreeMap<String, String>;
+
+/// The digests of the entries that the user agreed to; `None`: the service reads no such file.
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn agreements(
-    scope: &InstallScope,
-    registry: &Registry,
-) -> Result<Option<BTreeMap<String, String>>, CommandError> {
+pub(crate) fn agreements(scope: &InstallScope, registry: &Registry) -> Result<Option<EntryDigests>, CommandError> {
     let consent = scope.consent.as_ref().map(|path| settled_consent(path, registry));
     Ok(consent.transpose()?.map(|consent| consent.servers))
 }

@@ -111,7 +111,10 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         return outcome(&report);
     }
     let number = counted(found.len() as u64, "new version");
-    agree(&format!("Install and try {number}? New code runs then"), arguments.yes)?;
+    agree(
+        &format!("Install {number}, and run what is new to try it?"),
+        arguments.yes,
+    )?;
     let _alone = scope.lock()?;
     let updater = Updater {
         arguments,
@@ -134,11 +137,20 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
     }
     tell_failures(&report.failed, "stays as it was");
     let ids: Vec<String> = report.taken.iter().map(|(id, _)| id.clone()).collect();
+    let back = found
+        .iter()
+        .filter(|candidate| ids.contains(&candidate.id))
+        .filter_map(|candidate| {
+            let version = candidate.old.origin.version()?;
+            Some(format!("colibri-mcp update {} --to {version}", candidate.id))
+        });
+    let back: Vec<String> = back.collect();
     let said = match ids.is_empty() {
         true => "No server was updated.".to_owned(),
         false => format!(
-            "Updated {}. Back again: colibri-mcp update NAME --to VERSION",
-            ids.join(", ")
+            "Updated {}. Back to the version before: {}",
+            ids.join(", "),
+            back.join("; ")
         ),
     };
     let facts = json!({ "updates": updates, "current": current, "updated": ids, "failed": failures(&report.failed) });
