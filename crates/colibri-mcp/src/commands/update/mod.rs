@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         &format!("Install {number}, and run what is new to try it?"),
         arguments.yes,
     )?;
-    let _alone = scope.lock()?;
+    let alone = scope.lock()?;
     let updater = Updater {
         arguments,
         context,
@@ -135,6 +135,8 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             Err(why) => report.failed.push((candidate.id.clone(), format!("{why:#}"))),
         }
     }
+    // A daemon that is started may wait for the same directory.
+    drop(alone);
     tell_failures(&report.failed, "stays as it was");
     let ids: Vec<String> = report.taken.iter().map(|(id, _)| id.clone()).collect();
     let back = found
