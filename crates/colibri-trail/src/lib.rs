@@ -45,7 +45,7 @@ pub use report::{Extent, Report, TrailFault, TrailFaultKind, TrailWitness, Vouch
 pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;
 pub use show::show_last;
-pub use show::{RecordFields, RecordFilter, RecordView, RecordedClient, show, tail};
+pub use show::{RecordFields, RecordFilter, RecordReader, RecordView, RecordedClient, show, tail};
 pub use signed_note::{NoteError, Verifier};
 pub use stats::{Stats, StatsRow, stats};
 pub use time::utc;

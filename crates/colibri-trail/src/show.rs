@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::rc::Rc;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -113,11 +113,11 @@ pub struct RecordView<'a> {
     /// The user of the call it belongs to, where known.
     pub uid: Option<u32>,
     /// The agent that made the call it belongs to, if one did.
-    pub through: Option<Rc<RecordedAgent>>,
+    pub through: Option<Arc<RecordedAgent>>,
     /// The task for which the call it belongs to was made, if it was for one.
     pub task: Option<u64>,
     /// The client that made the call it belongs to, by its own account.
-    pub client: Option<Rc<RecordedClient>>,
+    pub client: Option<Arc<RecordedClient>>,
 }
 
 /// The name and version that a client declared of itself.
@@ -145,9 +145,9 @@ pub struct RecordedAgent {
 #[derive(Clone, Debug, Default)]
 struct RecordedCaller {
     uid: Option<u32>,
-    through: Option<Rc<RecordedAgent>>,
+    through: Option<Arc<RecordedAgent>>,
     task: Option<u64>,
-    client: Option<Rc<RecordedClient>>,
+    client: Option<Arc<RecordedClient>>,
 }
 
 impl RecordFilter {
@@ -262,46 +262,85 @@ pub fn show_last(
     }
 }
 
-/// Reads from byte `at` of segment `from` on.
+/// Reads on from byte `at` of segment `from`.
 fn read_on(
     dir: &Path,
     filter: &RecordFilter,
-    mut from: Option<SegmentName>,
-    mut at: u64,
+    from: Option<SegmentName>,
+    at: u64,
     follow: Option<&AtomicBool>,
     each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> io::Result<()> {
-    let mut users = BTreeMap::new();
-    let mut buffer = Vec::new();
+    let mut reader = RecordReader {
+        from,
+        at,
+        ..RecordReader::new(dir, filter.clone())
+    };
     loop {
-        let listing = TrailListing::read(dir)?;
+        let read = reader.read(each)?;
+        match follow {
+            Some(stop) if read.is_continue() && !stop.load(Ordering::Relaxed) => std::thread::sleep(FOLLOW),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// A reader of a trail that grows. Each [`RecordReader::read`] goes on where the one before it ended.
+#[derive(Debug)]
+pub struct RecordReader {
+    dir: PathBuf,
+    filter: RecordFilter,
+    /// The segment that is read, and the place in it. `None`: nothing was read yet.
+    from: Option<SegmentName>,
+    at: u64,
+    callers: BTreeMap<u64, RecordedCaller>,
+    buffer: Vec<u8>,
+}
+
+impl RecordReader {
+    /// The reader of the trail in `dir`, from its beginning or from the day that the filter names.
+    #[must_use]
+    pub fn new(dir: &Path, filter: RecordFilter) -> RecordReader {
+        RecordReader {
+            dir: dir.to_owned(),
+            filter,
+            from: None,
+            at: 0,
+            callers: BTreeMap::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Calls `each` for every record that passes and was not read yet, until it breaks or the trail's present end.
+    ///
+    /// # Errors
+    /// Where the directory or a segment cannot be read.
+    pub fn read(&mut self, each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>) -> io::Result<ControlFlow<()>> {
+        let listing = TrailListing::read(&self.dir)?;
         let mut names = listing.segments.iter().copied().peekable();
         while let Some(name) = names.next() {
             let next = names.peek().copied();
-            if from.is_some_and(|from| name < from) || next.is_some_and(|next| filter.is_before(name, next)) {
+            if self.from.is_some_and(|from| name < from) || next.is_some_and(|next| self.filter.is_before(name, next)) {
                 continue;
             }
-            if from != Some(name) {
-                from = Some(name);
-                at = 0;
+            if self.from != Some(name) {
+                self.from = Some(name);
+                self.at = 0;
             }
-            let mut reader = LineReader::open(&name.path(dir), None)?;
-            reader.seek(at)?;
+            let mut reader = LineReader::open(&name.path(&self.dir), None)?;
+            reader.seek(self.at)?;
             let limit = listing.torn.get(&name).map_or(u64::MAX, |torn| torn.offset);
-            while reader.next(&mut buffer)? == Read::Line && reader.offset() <= limit {
-                at = reader.offset();
-                if let Some(shown) = read(&buffer, &mut users)
-                    && filter.passes(&shown)
+            while reader.next(&mut self.buffer)? == Read::Line && reader.offset() <= limit {
+                self.at = reader.offset();
+                if let Some(shown) = read(&self.buffer, &mut self.callers)
+                    && self.filter.passes(&shown)
                     && each(shown).is_break()
                 {
-                    return Ok(());
+                    return Ok(ControlFlow::Break(()));
                 }
             }
         }
-        match follow {
-            Some(stop) if !stop.load(Ordering::Relaxed) => std::thread::sleep(FOLLOW),
-            _ => return Ok(()),
-        }
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -409,13 +448,13 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, RecordedCaller>) -> Option
         _ => RecordedCaller {
             uid: fields.uid,
             task: fields.task,
-            client: fields.client.clone().map(Rc::new),
+            client: fields.client.clone().map(Arc::new),
             through: fields
                 .agent
                 .clone()
                 .zip(fields.session.clone())
                 .map(|(agent, session)| {
-                    Rc::new(RecordedAgent {
+                    Arc::new(RecordedAgent {
                         agent,
                         session,
                         for_uid: fields.for_uid,

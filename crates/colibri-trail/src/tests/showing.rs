@@ -245,6 +245,47 @@ fn the_last_records_that_pass_are_found_from_the_end() {
 }
 
 #[test]
+fn a_reader_goes_on_where_it_ended_over_segments_too() {
+    use std::ops::ControlFlow;
+    let dir = tempfile::tempdir().unwrap();
+    let limits = SegmentLimits {
+        segment_bytes: 4000,
+        ..SegmentLimits::default()
+    };
+    let (trail, _) = open(dir.path(), limits);
+    let mut reader = RecordReader::new(&directory(dir.path()), RecordFilter::default());
+    let mut seen = Vec::new();
+    for count in [0, 1, 0, 30, 2] {
+        calls(&trail, count);
+        let mut new = 0;
+        let read = reader.read(&mut |record| {
+            assert!(
+                record.kind != "exit" || record.uid.is_some(),
+                "whose call it was is known"
+            );
+            new += 1;
+            seen.push(record.n);
+            // What breaks off is read on as well.
+            if new == 7 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        if read.unwrap().is_break() {
+            let rest = reader.read(&mut |record| {
+                seen.push(record.n);
+                ControlFlow::Continue(())
+            });
+            assert!(rest.unwrap().is_continue());
+        }
+        assert_eq!(seen.len() as u64, trail.status().records);
+    }
+    assert!(segments(dir.path()).len() > 2);
+    assert_eq!(seen, (0..trail.status().records).collect::<Vec<_>>());
+}
+
+#[test]
 fn segments_before_the_day_that_is_asked_for_are_not_read() {
     use std::ops::ControlFlow;
     const DAY: u64 = 86_400;
