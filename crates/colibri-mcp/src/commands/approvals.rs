@@ -97,14 +97,17 @@ fn arguments(arguments: &str, width: usize) -> String {
     text
 }
 
+/// The reason for which nothing can be approved from here: standard input is no terminal, and the daemon a person's own.
+pub(crate) fn terminal_needed(context: &CommandContext) -> Option<&'static str> {
+    let why = "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \
+               approval";
+    (context.place.private && !io::stdin().is_terminal()).then_some(why)
+}
+
 /// Approves or denies a call.
 fn decide(decide: &Decide, approve: bool, context: &CommandContext) -> Result<(), CommandError> {
-    if approve && context.place.private && !io::stdin().is_terminal() {
-        return Err(CommandError::Refused(
-            "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \
-             approval"
-                .to_owned(),
-        ));
+    if let Some(why) = terminal_needed(context).filter(|_| approve) {
+        return Err(CommandError::Refused(why.to_owned()));
     }
     let method = if approve { "colibri/approve" } else { "colibri/deny" };
     let asked = DecisionRequest { id: decide.id.clone() };
