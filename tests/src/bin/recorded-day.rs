@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
     Attempt, ContentDigest, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail,
-    TrailHead, TrailOptions, TrailRecord, Witness,
+    TrailEvent, TrailHead, TrailOptions, TrailRecord, Witness,
 };
 
 const DAY: u64 = 86_400_000;
@@ -96,6 +96,45 @@ const FAILURES: [&str; 4] = ["TIMEOUT_CALL", "SERVER_DIED", "INTEGRATION_UNAVAIL
 const AGENTS: [(u32, &str); 3] = [(33, "coder"), (34, "reviewer"), (33, "researcher")];
 const PEOPLE: [u32; 4] = [0, 33, 34, 8];
 
+/// An instance of an agent starts this often at the most, milliseconds.
+const RUN: u64 = 2 * 3_600_000;
+
+/// The instance of an agent that works: its part of the day, its session and its task.
+struct Run {
+    part: u64,
+    session: String,
+    task: u64,
+}
+
+/// Records an event.
+fn happen(trail: &Trail, time: SystemTime, event: &TrailEvent<'_>) -> io::Result<()> {
+    let details = event.details();
+    let name = event.name();
+    let record = EventRecord {
+        time,
+        event: name,
+        details: &details,
+    };
+    trail
+        .append([TrailRecord::Event(record)])
+        .map(|_| ())
+        .map_err(io::Error::other)
+}
+
+/// The status of a task, as an instance of an agent changes it.
+fn task<'a>(run: &'a Run, from: &'a str, to: &'a str, reason: Option<&'a str>) -> TrailEvent<'a> {
+    TrailEvent::Task {
+        id: run.task,
+        to,
+        claim: 1,
+        from: Some(from),
+        share: None,
+        by: None,
+        session: Some(&run.session),
+        reason,
+    }
+}
+
 /// What an attacker would have people read.
 fn hostile(dice: &mut Dice) -> String {
     let number = dice.roll(60);
@@ -132,6 +171,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
     let mut dice = Dice(12);
+    let mut runs: [Option<Run>; 3] = Default::default();
+    let mut tasks = 0;
     for call in 0..calls {
         // More in working hours, and something that loops for a while.
         let part = call * 1000 / calls.max(1);
@@ -151,7 +192,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             [0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5][dice.roll(12) as usize]
         }];
         let (tool, asked, answered, took) = tools[dice.roll(tools.len() as u64) as usize];
-        let agent = (loops || dice.roll(10) > 3).then(|| AGENTS[if loops { 0 } else { dice.roll(3) as usize }]);
+        let kind = (loops || dice.roll(10) > 3).then(|| if loops { 0 } else { dice.roll(3) as usize });
+        let agent = kind.map(|kind| AGENTS[kind]);
         let uid = agent.map_or_else(|| PEOPLE[dice.roll(4) as usize], |(uid, _)| uid);
         let evil_text = [(); 4].map(|()| if evil { hostile(&mut dice) } else { String::new() });
         let [server, tool, who, why] = if evil {
@@ -159,11 +201,95 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         } else {
             [server, tool, agent.map_or("", |(_, agent)| agent), ""]
         };
-        let through = agent.map(|_| Through {
+        if let Some(kind) = kind
+            && runs[kind].as_ref().is_none_or(|run| run.part != of_day * 1000 / RUN)
+        {
+            if let Some(run) = runs[kind].take() {
+                let (to, state) = [("done", "done"), ("done", "done"), ("failed", "error")][dice.roll(3) as usize];
+                let reason = (to == "failed").then_some(if evil { who } else { "the tests do not pass" });
+                happen(&trail, time(0), &task(&run, "started", to, reason))?;
+                let ended = TrailEvent::AgentEnded {
+                    agent: who,
+                    session: &run.session,
+                    person: uid,
+                    state,
+                    reason: "",
+                    exit: "exit status 0",
+                    events: None,
+                    sha256: None,
+                    calls: None,
+                    tokens_in: None,
+                    tokens_out: None,
+                };
+                happen(&trail, time(0), &ended)?;
+            }
+            tasks += 1;
+            let run = Run {
+                part: of_day * 1000 / RUN,
+                session: format!("{:016x}", (call + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                task: tasks,
+            };
+            let created = TrailEvent::Task {
+                id: run.task,
+                to: "queued",
+                claim: 0,
+                from: None,
+                share: None,
+                by: Some(uid),
+                session: None,
+                reason: None,
+            };
+            happen(&trail, time(0), &created)?;
+            let started = TrailEvent::AgentStarted {
+                agent: who,
+                session: &run.session,
+                person: uid,
+                by: Detail::Text("daemon"),
+                task: Some(run.task),
+                jail: Some("colibri-agent"),
+            };
+            happen(&trail, time(0), &started)?;
+            happen(&trail, time(1), &task(&run, "queued", "claimed", None))?;
+            happen(&trail, time(900), &task(&run, "claimed", "started", None))?;
+            runs[kind] = Some(run);
+        }
+        let run = kind.and_then(|kind| runs[kind].as_ref());
+        if let Some(run) = run.filter(|_| dice.roll(3) == 0) {
+            let asks = TrailEvent::ModelRequest {
+                agent: who,
+                session: &run.session,
+                person: uid,
+                n: call,
+                api: if evil { who } else { "anthropic" },
+                method: "POST",
+                path: "/v1/messages",
+                model: Some("made-up-1"),
+                sha256: "",
+                length: 40_000,
+                reserved: 0,
+            };
+            happen(&trail, time(0), &asks)?;
+            let answers = TrailEvent::ModelAnswer {
+                agent: who,
+                session: &run.session,
+                person: uid,
+                n: call,
+                status: if dice.roll(60) == 0 { 529 } else { 200 },
+                length: 3000,
+                tokens_in: 9000 + dice.roll(2000),
+                tokens_out: 100 + dice.roll(900),
+                tokens_cached: 4000,
+                tokens_cache_write: 0,
+                count: "reported",
+            };
+            happen(&trail, time(1500 + dice.roll(9000)), &answers)?;
+        }
+        let through = run.map(|run| Through {
             agent: who,
-            session: "0123456789abcdef",
+            session: &run.session,
             for_uid: uid,
         });
+        let task = run.map(|run| run.task);
         let mut length = |about: u64| ContentDigest {
             algorithm: DigestAlgorithm::Sha256,
             digest: [7; 32],
@@ -190,7 +316,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             tracestate: None,
             validated: colibri_trail::Validation::Exact,
             through,
-            task: None,
+            task,
         };
         let number = trail.append([TrailRecord::Enter(enter)])?.first;
         let mut late = took / 2 + dice.roll(took.max(1));
