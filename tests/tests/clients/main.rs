@@ -12,6 +12,7 @@ mod http;
 mod notices;
 mod operations;
 mod packages;
+mod page;
 mod private;
 mod replace;
 mod seeing;

@@ -14,6 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use super::page::ServedPage;
+
 /// What says on stderr that a daemon was started, before its process id.
 const STARTED: &str = "started a daemon of your own (colibri-mcpd, process ";
 
@@ -568,6 +570,11 @@ fn the_one_user_approves_at_a_terminal_only() {
         let ran = home.run(&["approvals", "approve", &id]);
         assert_eq!(ran.status, Some(77), "{ran:?}");
         assert!(ran.stderr.contains("at a terminal"), "{ran:?}");
+        // Nor on a page that no terminal serves.
+        let command = home.command(&["--json", "glasspane", "--open"]);
+        let page = ServedPage::of(command, &home.path("tmp"), "/nonexistent/browser");
+        assert_eq!(page.answer(&id, true), (403, false));
+        drop(page);
         let ran = home.at_terminal(&["approvals", "approve", &id], "");
         assert_eq!(ran.status, Some(0), "{ran:?}");
         let ran = call.join().unwrap();

@@ -3,6 +3,7 @@
 mod feed;
 mod html;
 mod key_help;
+mod live;
 mod model;
 mod servers;
 mod snapshot;
@@ -50,6 +51,9 @@ pub(crate) struct GlasspaneArguments {
 pub(crate) fn run(arguments: &GlasspaneArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     if let Some(file) = &arguments.html.html {
         return html::run(&arguments.html, file, context);
+    }
+    if arguments.html.open {
+        return live::run(&arguments.html, arguments.screen.every(), context);
     }
     let begins_with_servers = arguments.servers;
     let arguments = &arguments.screen;

@@ -1,27 +1,25 @@
 //! The trail's record of a period's calls, in bounded form: counted by path and piece of time and by tool, and one by
 //! one only where a call was refused, failed or waited.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
+use super::fields::{CallFields, RecordedClient};
+use super::lanes::{LaneKey, LaneReader, LaneSpan, SpanKind};
+use super::names::{NAME, NameTable};
+use super::period::{CallMark, CallMarkReason, CallPath, ReportPeriod, ToolFigures};
+use super::pieces::{CallPieces, SpanOutcome};
+use super::reasons::reason;
 use super::time::{millis, text};
 use crate::terminal;
 use colibri_protocol::Code;
 use colibri_text::brief;
-use colibri_trail::{RecordFields, RecordFilter, RecordView, TrailEvent, show};
+use colibri_trail::{RecordFields, RecordFilter, RecordReader, RecordView, TrailEvent};
 
-/// The most characters of a name.
-pub(super) const NAME: usize = 120;
-/// Pieces that the time is cut into, at most.
-const MAX_BINS: u64 = 288;
 /// The most paths of calls that are shown apart; the others are counted together.
 const MAX_PATHS: usize = 200;
-/// Clients that are told apart: they name themselves.
-const MAX_CLIENTS: usize = 20;
 /// Tools that are told apart, each by path; the others are counted together.
 const MAX_TOOLS: usize = 1000;
 /// Calls of each kind that are told one by one, the newest.
@@ -30,154 +28,43 @@ const MAX_MARKS: usize = 2000;
 const MAX_CODES: usize = 60;
 /// Calls that are remembered until they end, and questions until they are answered.
 const MAX_OPEN: usize = 100_000;
+/// The server of what Colibri answers itself.
+const COLIBRI: &str = "colibri";
+/// The method of those who watch.
+const WATCH: &str = "colibri/watch";
 /// The name of those beyond a bound.
 const OTHERS: &str = "all others";
-/// Lengths of a piece of time that people can read off an axis, in seconds.
-const STEPS: [u64; 19] = [
-    1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800, 31_536_000,
-];
+/// Connections whose client's name is remembered.
+const MAX_CLIENTS: usize = 10_000;
 
 /// From when to when, milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(crate) struct Span {
     pub since: u64,
     pub until: u64,
 }
 
-impl Span {
-    /// The length of a piece of it, milliseconds.
-    fn step(self) -> u64 {
-        let length = self.until.saturating_sub(self.since);
-        let fits = |step: &&u64| length.div_ceil(**step * 1000) <= MAX_BINS;
-        STEPS.iter().find(fits).unwrap_or(&STEPS[STEPS.len() - 1]) * 1000
-    }
-}
-
-/// The reason for which a call is listed by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum CallMarkReason {
-    /// Colibri did not let it pass.
-    Refused,
-    /// It went wrong.
-    Failed,
-    /// It waited: for a person, or for its next attempt.
-    Waited,
-}
-
-/// A name: its place among [`Day::names`].
-type Name = usize;
-
-/// The facts of a period. Text in it has been made visible and is bounded.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct ReportPeriod {
-    since: u64,
-    until: u64,
-    /// The beginning of the first piece of time, and the length of each, milliseconds.
-    first: u64,
-    step: u64,
-    names: Vec<String>,
-    /// Caller, client or nothing, agent or nothing, server, the server's id as it is known elsewhere.
-    paths: Vec<CallPath>,
-    /// Path, piece of time, and the calls that went well, that failed, that were refused.
-    cells: Vec<[u64; 5]>,
-    tools: Vec<ToolFigures>,
-    /// Reasons of calls that did not go well, most first.
-    codes: Vec<(String, u64)>,
-    /// Oldest first.
-    marks: Vec<CallMark>,
-    /// The number of each kind: refused, failed, waited.
-    marked: [u64; 3],
-    /// Calls that have no end in this time.
-    open: u64,
-    /// Calls and questions whose end, if it came, found nothing of them any more: there were too many before it.
-    forgotten: u64,
-    /// True if paths or tools were counted together.
-    together: bool,
-    /// The most calls that are listed one by one, of each kind.
-    most_marks: usize,
-}
-
-/// The way that calls take.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-struct CallPath {
-    caller: Name,
-    /// The name that the client declares of itself.
-    client: Option<Name>,
-    agent: Option<Name>,
-    server: Name,
-}
-
 /// The same before its names have their places.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct PathKey {
-    uid: Option<u32>,
-    client: Option<String>,
-    agent: Option<String>,
-    server: String,
-}
-
-/// The figures of a tool's calls on one path.
-#[derive(Debug, Default, Serialize)]
-struct ToolFigures {
-    path: usize,
-    name: Name,
-    calls: u64,
-    failed: u64,
-    refused: u64,
-    /// Bytes of arguments.
-    asked: u64,
-    /// Bytes of answers.
-    answered: u64,
-    /// Milliseconds of all together.
-    ms: f64,
-}
-
-/// A call that is told by itself.
-#[derive(Debug, Serialize)]
-struct CallMark {
-    kind: CallMarkReason,
-    /// Its beginning and its duration, milliseconds.
-    at: u64,
-    ms: u64,
-    path: usize,
-    tool: Name,
-    why: Name,
-    /// The number of the record that says so.
-    n: u64,
-}
-
-/// The same before its names have their places.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct RawCallMark {
     at: u64,
     ms: u64,
     path: usize,
     tool: String,
     why: String,
+    code: String,
     n: u64,
-}
-
-/// The fields of records beyond those that people search for.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct More {
-    args: DigestLength,
-    output: Option<DigestLength>,
-    continues: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct DigestLength {
-    length: u64,
 }
 
 /// A call that has not ended.
 #[derive(Debug)]
 struct OpenCall {
+    at: u64,
     path: usize,
+    lane: LaneKey,
+    server: String,
     tool: String,
+    task: Option<u64>,
     asked: u64,
     /// The time at which an attempt failed that another follows, and the reason.
     retry: Option<(u64, String)>,
@@ -192,58 +79,113 @@ struct OpenQuestion {
     method: String,
 }
 
-#[derive(Default)]
-struct PeriodReader {
-    day: ReportPeriod,
-    named: HashMap<String, Name>,
-    paths: HashMap<PathKey, usize>,
-    clients: BTreeSet<String>,
+/// The news of a trail that was read on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TrailNews {
+    /// There are new records.
+    pub has_records: bool,
+    /// Some of them are not of calls of Colibri's own tools, such as those with which the page asks for news.
+    pub has_others: bool,
+}
+
+/// Reads the calls of a time from the trail, and goes on as it grows.
+pub(super) struct PeriodReader {
+    records: RecordReader,
+    calls: CallReader,
+}
+
+/// What was read of a period.
+struct CallReader {
+    span: Span,
+    names: NameTable,
+    /// The paths in the order in which they were first seen.
+    seen: Vec<CallPath>,
+    paths: HashMap<(Option<u32>, Option<String>, String), usize>,
     users: HashMap<u32, String>,
-    cells: BTreeMap<(usize, u64), [u64; 3]>,
+    clients: BTreeMap<u64, String>,
+    pieces: CallPieces,
+    figures: Vec<ToolFigures>,
     tools: HashMap<(usize, String), usize>,
     codes: BTreeMap<String, u64>,
     told: [VecDeque<RawCallMark>; 3],
+    marked: [u64; 3],
     open: BTreeMap<u64, OpenCall>,
     questions: BTreeMap<(u64, u64), OpenQuestion>,
-}
-
-/// Reads the calls of a time from the trail in this directory.
-///
-/// # Errors
-/// It cannot be read.
-pub(super) fn read(dir: &Path, span: Span) -> io::Result<ReportPeriod> {
-    let filter = RecordFilter {
-        since: Some(text(span.since)),
-        until: Some(text(span.until)),
-        ..RecordFilter::default()
-    };
-    let step = span.step();
-    let mut reading = PeriodReader {
-        day: ReportPeriod {
-            since: span.since,
-            until: span.until,
-            // So that the pieces begin when clocks strike.
-            first: span.since - span.since % step,
-            step,
-            most_marks: MAX_MARKS,
-            ..ReportPeriod::default()
-        },
-        ..PeriodReader::default()
-    };
-    show(dir, &filter, None, &mut |record| {
-        reading.take(&record);
-        ControlFlow::Continue(())
-    })?;
-    Ok(reading.finish())
+    lanes: LaneReader,
+    forgotten: u64,
+    together: bool,
 }
 
 impl PeriodReader {
+    /// The reader of the trail in this directory.
+    pub(super) fn new(dir: &Path, span: Span) -> PeriodReader {
+        let filter = RecordFilter {
+            since: Some(text(span.since)),
+            until: Some(text(span.until)),
+            ..RecordFilter::default()
+        };
+        PeriodReader {
+            records: RecordReader::new(dir, filter),
+            calls: CallReader::new(span),
+        }
+    }
+
+    /// Takes in what was recorded since the last time.
+    ///
+    /// # Errors
+    /// The trail cannot be read.
+    pub(super) fn read(&mut self) -> io::Result<TrailNews> {
+        let mut news = TrailNews::default();
+        let _ = self.records.read(&mut |record| {
+            let RecordFields {
+                server, integration_id, ..
+            } = &record.fields;
+            let of_colibri = [server, integration_id]
+                .into_iter()
+                .all(|name| own_name(name) == COLIBRI);
+            news.has_records = true;
+            news.has_others |= record.kind == "event" || !of_colibri;
+            self.calls.take(&record);
+            ControlFlow::Continue(())
+        })?;
+        Ok(news)
+    }
+
+    /// The period as far as it was read. It ends at `until`.
+    pub(super) fn period(&mut self, until: u64) -> ReportPeriod {
+        self.calls.period(until)
+    }
+}
+
+impl CallReader {
+    fn new(span: Span) -> CallReader {
+        CallReader {
+            span,
+            names: NameTable::default(),
+            seen: Vec::new(),
+            paths: HashMap::new(),
+            users: HashMap::new(),
+            clients: BTreeMap::new(),
+            pieces: CallPieces::default(),
+            figures: Vec::new(),
+            tools: HashMap::new(),
+            codes: BTreeMap::new(),
+            told: Default::default(),
+            marked: [0; 3],
+            open: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            lanes: LaneReader::default(),
+            forgotten: 0,
+            together: false,
+        }
+    }
+
     fn take(&mut self, record: &RecordView<'_>) {
         let Some(at) = millis(&record.fields.timestamp) else {
             return;
         };
         match record.kind.as_str() {
-            "enter" => self.enter(record),
+            "enter" => self.enter(record, at),
             "exit" => self.exit(record, at),
             "retry" => self.retry(record, at),
             "event" => self.event(record, at),
@@ -251,8 +193,15 @@ impl PeriodReader {
         }
     }
 
-    fn enter(&mut self, record: &RecordView<'_>) {
-        let more: More = serde_json::from_str(record.rec).unwrap_or_default();
+    fn enter(&mut self, record: &RecordView<'_>, at: u64) {
+        let more: CallFields = serde_json::from_str(record.rec).unwrap_or_default();
+        if let Some(RecordedClient::Name(name) | RecordedClient::Info { name }) = &more.client {
+            if self.clients.len() == MAX_CLIENTS {
+                self.clients.pop_first();
+            }
+            self.clients.insert(more.connection, brief(name, NAME));
+        }
+        let client = self.clients.get(&more.connection).cloned();
         if let Some(before) = more.continues {
             self.open.remove(&before);
         }
@@ -260,48 +209,73 @@ impl PeriodReader {
             server, tool, method, ..
         } = &record.fields;
         let open = OpenCall {
-            path: self.path(record, server),
-            tool: if tool.is_empty() { method } else { tool }.clone(),
+            at,
+            path: self.path(record, server, client.as_deref()),
+            lane: match &record.through {
+                Some(agent) => LaneKey::Instance(agent.session.clone()),
+                None => LaneKey::Client(record.uid, client),
+            },
+            server: own_name(server).to_owned(),
+            tool: brief(if tool.is_empty() { method } else { tool }, NAME),
+            task: record.task,
             asked: more.args.length,
             retry: None,
         };
         if self.open.len() == MAX_OPEN {
             self.open.pop_first();
-            self.day.forgotten += 1;
+            self.forgotten += 1;
         }
         self.open.insert(record.n, open);
     }
 
     fn exit(&mut self, record: &RecordView<'_>, at: u64) {
-        let more: More = serde_json::from_str(record.rec).unwrap_or_default();
+        let more: CallFields = serde_json::from_str(record.rec).unwrap_or_default();
         let fields = &record.fields;
         let open = fields.enter.and_then(|enter| self.open.remove(&enter));
         let path = match &open {
             Some(open) => open.path,
-            None => self.path(record, &fields.integration_id),
+            None => self.path(record, &fields.integration_id, None),
         };
         let took = if fields.latency_ms.is_finite() {
             fields.latency_ms.max(0.0)
         } else {
             0.0
         };
-        let begun = at.saturating_sub(took as u64);
+        let begun = at.saturating_sub(took as u64).max(self.span.since);
         let code = fields.error_code.as_deref().unwrap_or("");
         let kind = match fields.result.as_str() {
             "SUCCESS" => None,
             _ if is_refusal(code) => Some(CallMarkReason::Refused),
             _ => Some(CallMarkReason::Failed),
         };
-        let bin = begun.saturating_sub(self.day.first) / self.day.step;
-        let cell = self.cells.entry((path, bin)).or_default();
-        cell[kind.map_or(0, |kind| if kind == CallMarkReason::Failed { 1 } else { 2 })] += 1;
+        let outcome = match kind {
+            None => SpanOutcome::Ok,
+            Some(CallMarkReason::Refused) => SpanOutcome::Refused,
+            Some(_) => SpanOutcome::Failed,
+        };
+        self.pieces.add(begun, path as u64, outcome);
+        let lane = match (&open, &record.through) {
+            (Some(open), _) => open.lane.clone(),
+            (None, Some(agent)) => LaneKey::Instance(agent.session.clone()),
+            (None, None) => LaneKey::Client(record.uid, None),
+        };
+        let agent = record.through.as_ref().map(|agent| (&*agent.agent, agent.for_uid));
+        let span = LaneSpan {
+            at: begun,
+            ms: at.saturating_sub(begun),
+            kind: SpanKind::Call,
+            outcome,
+            server: brief(own_name(&fields.integration_id), NAME),
+            tool: brief(&fields.operation, NAME),
+            why: kind.map_or_else(String::new, |_| reason(code).to_owned()),
+            code: brief(code, NAME),
+            task: record.task,
+            n: record.n,
+        };
+        self.lanes.span(&lane, agent, span);
         if let Some((since, why)) = open.as_ref().and_then(|open| open.retry.clone()) {
-            let told = self.told(
-                path,
-                &fields.operation,
-                &format!("tried again after {why}"),
-                fields.enter,
-            );
+            let said = format!("tried again after an attempt failed: {}", reason(&why));
+            let told = self.told(path, &fields.operation, (&said, &why), fields.enter);
             self.mark(CallMarkReason::Waited, since, at, told);
         }
         let row = self.tool(path, &fields.operation);
@@ -314,9 +288,8 @@ impl PeriodReader {
             CallMarkReason::Refused => row.refused += 1,
             _ => row.failed += 1,
         }
-        let why = if code.is_empty() { "no reason" } else { code };
-        let told = self.told(path, &fields.operation, why, Some(record.n));
-        let why = told.why.clone();
+        let told = self.told(path, &fields.operation, (reason(code), code), Some(record.n));
+        let why = told.code.clone();
         self.mark(kind, begun, at, told);
         let known = self.codes.len() < MAX_CODES || self.codes.contains_key(&why);
         let why = if known { why } else { OTHERS.to_owned() };
@@ -335,8 +308,14 @@ impl PeriodReader {
     }
 
     fn event(&mut self, record: &RecordView<'_>, at: u64) {
-        match TrailEvent::read(&record.fields.event, &record.fields.details) {
-            Some(TrailEvent::Asked {
+        let Some(event) = TrailEvent::read(&record.fields.event, &record.fields.details) else {
+            return;
+        };
+        self.lanes.event(&event, at, record.n);
+        match event {
+            // Connections are counted anew.
+            TrailEvent::Start { .. } => self.clients.clear(),
+            TrailEvent::Asked {
                 server,
                 method,
                 uid,
@@ -344,10 +323,10 @@ impl PeriodReader {
                 request,
                 call,
                 ..
-            }) => {
+            } => {
                 let (path, tool) = match call.and_then(|call| self.open.get(&call)) {
                     Some(call) => (call.path, call.tool.clone()),
-                    None => (self.path_of(Some(uid), None, None, server), String::new()),
+                    None => (self.path_of(Some(uid), None, server), String::new()),
                 };
                 let question = OpenQuestion {
                     at,
@@ -357,31 +336,31 @@ impl PeriodReader {
                 };
                 if self.questions.len() == MAX_OPEN {
                     self.questions.pop_first();
-                    self.day.forgotten += 1;
+                    self.forgotten += 1;
                 }
                 self.questions.insert((connection, request), question);
             }
-            Some(TrailEvent::Answered {
+            TrailEvent::Answered {
                 connection,
                 request,
                 outcome,
                 ..
-            }) => {
+            } => {
                 if let Some(question) = self.questions.remove(&(connection, request)) {
                     self.waited(&question, at, outcome, record.n);
                 }
             }
-            Some(TrailEvent::Approval {
+            TrailEvent::Approval {
                 uid,
                 by,
                 approved,
                 agent,
                 ..
-            }) => {
-                let path = self.path_of(Some(uid), None, agent, "");
+            } => {
+                let path = self.path_of(Some(uid), agent, "");
                 let said = if approved { "approved" } else { "denied" };
                 let why = format!("{said} by {}", terminal::user(by));
-                let told = self.told(path, "", &why, Some(record.n));
+                let told = self.told(path, "", (&why, ""), Some(record.n));
                 self.mark(CallMarkReason::Waited, at, at, told);
             }
             _ => {}
@@ -389,25 +368,31 @@ impl PeriodReader {
     }
 
     fn waited(&mut self, question: &OpenQuestion, until: u64, outcome: &str, n: u64) {
-        let why = format!("{}: {outcome}", question.method);
-        let told = self.told(question.path, &question.tool, &why, Some(n));
+        let told = self.answer(question, outcome, n);
         self.mark(CallMarkReason::Waited, question.at, until, told);
     }
 
-    fn told(&self, path: usize, tool: &str, why: &str, n: Option<u64>) -> RawCallMark {
+    /// The mark of a question with its answer.
+    fn answer(&self, question: &OpenQuestion, outcome: &str, n: u64) -> RawCallMark {
+        let why = format!("the server asked the person: {outcome}");
+        self.told(question.path, &question.tool, (&why, &question.method), Some(n))
+    }
+
+    fn told(&self, path: usize, tool: &str, (why, code): (&str, &str), n: Option<u64>) -> RawCallMark {
         RawCallMark {
             at: 0,
             ms: 0,
             path,
             tool: brief(tool, NAME),
-            why: brief(why, NAME),
+            why: brief(why, 4 * NAME),
+            code: brief(code, NAME),
             n: n.unwrap_or(0),
         }
     }
 
     fn mark(&mut self, kind: CallMarkReason, at: u64, until: u64, told: RawCallMark) {
         let queue = &mut self.told[kind as usize];
-        self.day.marked[kind as usize] += 1;
+        self.marked[kind as usize] += 1;
         if queue.len() == MAX_MARKS {
             queue.pop_front();
         }
@@ -418,55 +403,22 @@ impl PeriodReader {
         });
     }
 
-    fn name(&mut self, text: &str) -> Name {
-        let names = &mut self.day.names;
-        let text = brief(text, NAME);
-        *self.named.entry(text).or_insert_with_key(|text| {
-            names.push(text.clone());
-            names.len() - 1
-        })
-    }
-
-    fn path(&mut self, record: &RecordView<'_>, server: &str) -> usize {
-        let client = record.client.as_ref().map(|client| client.name.as_str());
+    fn path(&mut self, record: &RecordView<'_>, server: &str, client: Option<&str>) -> usize {
         match &record.through {
-            Some(agent) => self.path_of(agent.for_uid.or(record.uid), client, Some(&agent.agent), server),
-            None => self.path_of(record.uid, client, None, server),
+            Some(agent) => self.path_of(agent.for_uid.or(record.uid), Some(&agent.agent), server),
+            None => self.path_of(record.uid, client, server),
         }
     }
 
-    /// The client's name, as long as there are not too many.
-    fn client(&mut self, name: &str) -> String {
-        if self.clients.len() < MAX_CLIENTS {
-            self.clients.insert(name.to_owned());
-        }
-        let is_known = self.clients.contains(name);
-        self.day.together |= !is_known;
-        if is_known { name } else { OTHERS }.to_owned()
-    }
-
-    fn path_of(&mut self, uid: Option<u32>, client: Option<&str>, agent: Option<&str>, server: &str) -> usize {
-        // What Colibri answers itself names no server, or its own.
-        let server = if server.is_empty() { "colibri" } else { server };
-        let client = client.map(|name| self.client(name));
-        let mut key = PathKey {
-            uid,
-            client,
-            agent: agent.map(str::to_owned),
-            server: server.to_owned(),
-        };
+    fn path_of(&mut self, uid: Option<u32>, agent: Option<&str>, server: &str) -> usize {
+        let mut key = (uid, agent.map(str::to_owned), own_name(server).to_owned());
         if let Some(path) = self.paths.get(&key) {
             return *path;
         }
         let others = self.paths.len() >= MAX_PATHS;
         if others {
-            self.day.together = true;
-            key = PathKey {
-                uid: None,
-                client: Some(OTHERS.to_owned()),
-                agent: Some(OTHERS.to_owned()),
-                server: OTHERS.to_owned(),
-            };
+            self.together = true;
+            key = (None, Some(OTHERS.to_owned()), OTHERS.to_owned());
             if let Some(path) = self.paths.get(&key) {
                 return *path;
             }
@@ -477,72 +429,124 @@ impl PeriodReader {
             None => "not known".to_owned(),
         };
         let way = CallPath {
-            caller: self.name(&caller),
-            client: key.client.as_deref().map(|client| self.name(client)),
-            agent: key.agent.as_deref().map(|agent| self.name(agent)),
-            server: self.name(&key.server),
+            caller: self.names.place(&caller),
+            agent: key.1.as_deref().map(|agent| self.names.place(agent)),
+            server: self.names.place(&key.2),
         };
-        self.day.paths.push(way);
-        self.paths.insert(key, self.day.paths.len() - 1);
-        self.day.paths.len() - 1
+        self.seen.push(way);
+        self.paths.insert(key, self.seen.len() - 1);
+        self.seen.len() - 1
     }
 
     fn tool(&mut self, path: usize, tool: &str) -> &mut ToolFigures {
         let mut key = (path, brief(tool, NAME));
         if !self.tools.contains_key(&key) && self.tools.len() >= MAX_TOOLS {
-            self.day.together = true;
+            self.together = true;
             key.1 = OTHERS.to_owned();
         }
         let at = match self.tools.get(&key) {
             Some(at) => *at,
             None => {
-                let name = self.name(&key.1);
-                self.day.tools.push(ToolFigures {
+                let name = self.names.place(&key.1);
+                self.figures.push(ToolFigures {
                     path,
                     name,
                     ..ToolFigures::default()
                 });
-                self.tools.insert(key, self.day.tools.len() - 1);
-                self.day.tools.len() - 1
+                self.tools.insert(key, self.figures.len() - 1);
+                self.figures.len() - 1
             }
         };
-        &mut self.day.tools[at]
+        &mut self.figures[at]
     }
 
-    fn finish(mut self) -> ReportPeriod {
-        for question in std::mem::take(&mut self.questions).into_values() {
-            self.waited(&question, self.day.until, "no answer yet", 0);
-        }
-        self.day.cells = (self.cells.iter())
-            .map(|((path, bin), [ok, failed, refused])| [*path as u64, *bin, *ok, *failed, *refused])
-            .collect();
-        let told = std::mem::take(&mut self.told);
+    fn period(&mut self, until: u64) -> ReportPeriod {
+        let mut names = self.names.clone();
+        let step = self.pieces.step();
+        let first = self.pieces.first().unwrap_or(self.span.since);
+        let cell = |(begin, path, [ok, failed, refused]): (u64, u64, [u64; 3])| {
+            [path, (begin - first) / step, ok, failed, refused]
+        };
+        let mut marked = self.marked;
+        let mut marks = Vec::new();
+        let unanswered = self.questions.values().map(|question| RawCallMark {
+            at: question.at,
+            ms: until.saturating_sub(question.at),
+            ..self.answer(question, "no answer yet", 0)
+        });
+        let unanswered: Vec<_> = unanswered.take(MAX_MARKS).collect();
+        marked[CallMarkReason::Waited as usize] += self.questions.len() as u64;
         for (kind, told) in [CallMarkReason::Refused, CallMarkReason::Failed, CallMarkReason::Waited]
             .into_iter()
-            .zip(told)
+            .zip(&self.told)
         {
-            for one in told {
-                let mark = CallMark {
+            let open = if kind == CallMarkReason::Waited {
+                &unanswered[..]
+            } else {
+                &[]
+            };
+            let beyond = (told.len() + open.len()).saturating_sub(MAX_MARKS);
+            for one in told.iter().chain(open).skip(beyond) {
+                marks.push(CallMark {
                     kind,
                     at: one.at,
                     ms: one.ms,
                     path: one.path,
-                    tool: self.name(&one.tool),
-                    why: self.name(&one.why),
+                    tool: names.place(&one.tool),
+                    why: names.sentence(&one.why),
+                    code: names.place(&one.code),
                     n: one.n,
-                };
-                self.day.marks.push(mark);
+                });
             }
         }
-        self.day.marks.sort_by_key(|mark| (mark.at, mark.n));
-        let mut codes: Vec<_> = self.codes.into_iter().collect();
+        marks.sort_by_key(|mark| (mark.at, mark.n));
+        let mut codes: Vec<_> = self.codes.iter().map(|(code, count)| (code.clone(), *count)).collect();
         codes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        // A watch is no work, such as the page's own of tasks.
+        let works = self.open.iter().filter(|(_, call)| call.tool != WATCH);
+        let running = works.map(|(n, call)| {
+            let span = LaneSpan {
+                at: call.at,
+                ms: 0,
+                kind: SpanKind::Call,
+                outcome: SpanOutcome::Ok,
+                server: call.server.clone(),
+                tool: call.tool.clone(),
+                why: String::new(),
+                code: String::new(),
+                task: call.task,
+                n: *n,
+            };
+            (&call.lane, span)
+        });
+        let users = &mut self.users;
+        let user = |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)).clone();
+        let (lanes, tasks) = self.lanes.shown(running, &mut names, user);
         ReportPeriod {
+            since: self.span.since,
+            until,
+            first,
+            step,
+            lanes,
+            tasks,
+            paths: self.seen.clone(),
+            cells: self.pieces.cells().map(cell).collect(),
+            tools: self.figures.clone(),
             codes,
+            marks,
+            marked,
             open: self.open.len() as u64,
-            ..self.day
+            forgotten: self.forgotten,
+            together: self.together,
+            most_marks: MAX_MARKS,
+            names: names.into_names(),
         }
     }
+}
+
+/// The server of a record: what Colibri answers itself names none, or its own.
+fn own_name(server: &str) -> &str {
+    if server.is_empty() { COLIBRI } else { server }
 }
 
 /// True if a call that ended so was not let pass by Colibri: by a rule, a gate, a person, or a limit of who called.
@@ -558,8 +562,8 @@ mod tests {
 
     use super::*;
     use colibri_trail::{
-        Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail,
-        TrailHead, TrailOptions, TrailRecord, Witness, directory,
+        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail, TrailHead,
+        TrailOptions, TrailRecord, Witness, directory,
     };
 
     const NOON: u64 = 1_795_262_400_000;
@@ -610,11 +614,10 @@ mod tests {
 
         fn read(self) -> ReportPeriod {
             self.trail.close().unwrap();
-            let span = Span {
-                since: NOON,
-                until: NOON + 3_600_000,
-            };
-            read(&directory(self.dir.path()), span).unwrap()
+            let (since, until) = (NOON, NOON + 3_600_000);
+            let mut reader = PeriodReader::new(&directory(self.dir.path()), Span { since, until });
+            reader.read().unwrap();
+            reader.period(until)
         }
     }
 
@@ -628,9 +631,9 @@ mod tests {
             uid: 4_000_000_001,
             gid: 1,
             pid: None,
+            client: None,
             connection: 1,
             continues,
-            client: None,
             method: "tools/call",
             server: Some("git"),
             tool: Some(tool),
@@ -700,18 +703,16 @@ mod tests {
         let late = written.enter(3_600_000, "pull", None, None);
         written.exit(3_600_001, 1, late, "pull", None);
         let day = written.read();
-        assert_eq!((day.first, day.step, day.open), (NOON, 15_000, 1));
+        assert_eq!((day.first, day.step, day.open), (NOON, 1000, 1));
         let way = |path: usize| {
-            let CallPath {
-                caller, agent, server, ..
-            } = &day.paths[path];
+            let CallPath { caller, agent, server } = &day.paths[path];
             let name = |name: usize| day.names[name].as_str();
             (name(*caller), agent.map(name), name(*server))
         };
         assert_eq!(way(0), ("4000000001", None, "git"));
         assert_eq!(way(1), ("4000000002", Some("coder"), "git"));
-        // The first began in the first piece of time, though it ended in the second.
-        assert_eq!(day.cells, [[0, 0, 1, 0, 0], [0, 4, 0, 1, 0], [1, 2, 0, 0, 1]]);
+        // The first began in the first piece of time, though it ended later.
+        assert_eq!(day.cells, [[0, 0, 1, 0, 0], [1, 30, 0, 0, 1], [0, 60, 0, 1, 0]]);
         let marks: Vec<_> = (day.marks.iter())
             .map(|mark| {
                 (
@@ -719,7 +720,7 @@ mod tests {
                     mark.at - NOON,
                     mark.ms,
                     mark.path,
-                    day.names[mark.why].as_str(),
+                    day.names[mark.code].as_str(),
                 )
             })
             .collect();
@@ -728,42 +729,22 @@ mod tests {
             [
                 (CallMarkReason::Refused, 30_000, 1, 1, "POLICY_DENIED"),
                 (CallMarkReason::Failed, 60_000, 10_000, 0, "-32603"),
-                (CallMarkReason::Waited, 61_000, 9000, 0, "tried again after SERVER_DIED"),
-                (CallMarkReason::Waited, 62_000, 3000, 0, "elicitation/create: decline"),
+                (CallMarkReason::Waited, 61_000, 9000, 0, "SERVER_DIED"),
+                (CallMarkReason::Waited, 62_000, 3000, 0, "elicitation/create"),
             ]
         );
+        let why = |mark: usize| day.names[day.marks[mark].why].as_str();
+        assert_eq!(why(0), Code::PolicyDenied.row().when);
+        assert!(
+            why(2).starts_with("tried again after an attempt failed: the server ended"),
+            "{}",
+            why(2)
+        );
+        assert_eq!(why(3), "the server asked the person: decline");
         assert_eq!(day.marked, [1, 1, 2]);
         let pull = day.tools.iter().find(|tool| day.names[tool.name] == "pull").unwrap();
         assert_eq!((pull.calls, pull.failed, pull.asked, pull.answered), (1, 1, 5, 7));
         assert!(!day.together);
-    }
-
-    #[test]
-    fn calls_are_told_apart_by_client_as_long_as_there_are_few() {
-        let written = Written::new();
-        for call in 0..3 * MAX_CLIENTS as u64 {
-            let name = format!("client {call}");
-            let client = Some(DeclaredClient {
-                name: &name,
-                version: "1",
-            });
-            let enter = written.add(TrailRecord::Enter(Enter {
-                client,
-                ..enter(call, "push", None, None)
-            }));
-            written.exit(call, 0, enter, "push", None);
-        }
-        written.enter(99, "push", None, None);
-        let day = written.read();
-        let clients: Vec<_> = (day.paths.iter())
-            .map(|path| path.client.map(|client| day.names[client].as_str()))
-            .collect();
-        assert_eq!(clients.len(), MAX_CLIENTS + 2);
-        assert_eq!(
-            (clients[0], clients[MAX_CLIENTS], clients[MAX_CLIENTS + 1]),
-            (Some("client 0"), Some(OTHERS), None)
-        );
-        assert!(day.together);
     }
 
     #[test]
@@ -792,10 +773,7 @@ mod tests {
         assert!(
             day.names
                 .iter()
-                .all(|name| name.chars().count() <= NAME + 10 && !name.contains('\u{202e}'))
+                .all(|name| name.chars().count() <= 4 * NAME + 10 && !name.contains('\u{202e}'))
         );
-        let length = |until| Span { since: 0, until }.step();
-        assert_eq!((length(1), length(86_400_000)), (1000, 300_000));
-        assert!(86_400_000 * 365 * 50 / length(86_400_000 * 365 * 50) <= MAX_BINS);
     }
 }

@@ -55,11 +55,49 @@ const kit = (() => {
     if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.floor((ms / 1000) % 60)} s`;
     return `${Math.floor(ms / 3_600_000)} h ${Math.floor((ms / 60_000) % 60)} min`;
   };
+  // People read their own clock; UTC, which the trail has, stands beside it where it differs.
   const iso = (ms) => new Date(ms).toISOString();
-  const clock = (ms, seconds) => iso(ms).slice(11, seconds ? 19 : 16);
   const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
-  const date = (ms) => `${new Date(ms).getUTCDate()} ${MONTHS[new Date(ms).getUTCMonth()]}`;
-  const moment = (ms) => `${date(ms)} ${new Date(ms).getUTCFullYear()}, ${clock(ms)}`;
+  const two = (number) => String(number).padStart(2, "0");
+  const offset = (ms) => -new Date(ms).getTimezoneOffset() * 60_000;
+  const clock = (ms, seconds) => {
+    const at = new Date(ms);
+    return `${two(at.getHours())}:${two(at.getMinutes())}${seconds ? `:${two(at.getSeconds())}` : ""}`;
+  };
+  const utc = (ms, seconds) => iso(ms).slice(11, seconds ? 19 : 16);
+  const date = (ms) => `${new Date(ms).getDate()} ${MONTHS[new Date(ms).getMonth()]}`;
+  const zone = (ms) => (offset(ms) ? Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local" : "UTC");
+  const beside = (ms, seconds) => (offset(ms) ? ` (${utc(ms, seconds)} UTC)` : " UTC");
+  const moment = (ms) => `${date(ms)} ${new Date(ms).getFullYear()}, ${clock(ms)}${beside(ms)}`;
+  const exact = (ms) => `${clock(ms, true)}${beside(ms, true)}`;
+  // A cell with a time.
+  const when = (ms, dated) =>
+    el("td", { class: "when", title: iso(ms) }, `${dated ? `${date(ms)} ` : ""}${clock(ms, true)}`, offset(ms) ? el("span", { class: "utc" }, ` ${utc(ms, true)} UTC`) : "");
+  const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 31_536_000].map((step) => step * 1000);
+  // The ticks of an axis, where the local clock strikes.
+  const ticks = (from, to, most) => {
+    const step = STEPS.find((step) => (to - from) / step <= most) ?? STEPS[STEPS.length - 1];
+    const ticks = [];
+    for (let ms = Math.ceil((from + offset(from)) / step) * step - offset(from); ms <= to; ms += step) {
+      const midnight = (ms + offset(ms)) % 86_400_000 === 0;
+      ticks.push({ ms, midnight, label: midnight ? date(ms) : clock(ms, step < 60_000), utc: utc(ms, step < 60_000) });
+    }
+    return ticks;
+  };
+  // An axis of time: its parts, and its height.
+  const axis = (x, from, to, left, right, top) => {
+    const parts = [svg("line", { x1: left, x2: right, y1: top, y2: top, class: "axis" })];
+    const both = offset(from) !== 0;
+    for (const tick of ticks(from, to, Math.max(2, (right - left) / 72))) {
+      parts.push(svg("line", { x1: x(tick.ms), x2: x(tick.ms), y1: top, y2: top + 5, class: "axis" }));
+      if (x(tick.ms) > right - 20 || x(tick.ms) < left + 14) continue;
+      parts.push(svg("text", { x: x(tick.ms), y: top + 18, class: `tick middle${tick.midnight ? " day" : ""}` }, tick.label));
+      if (both) parts.push(svg("text", { x: x(tick.ms), y: top + 33, class: "tick middle utc" }, tick.utc));
+    }
+    parts.push(svg("text", { x: left - 8, y: top + 18, class: "tick end" }, both ? "local" : "UTC"));
+    if (both) parts.push(svg("text", { x: left - 8, y: top + 33, class: "tick end utc" }, "UTC"));
+    return [parts, both ? 40 : 25];
+  };
   const length = (ms) => {
     const units = [[86_400_000, "day"], [3_600_000, "hour"], [60_000, "minute"], [1000, "second"]];
     const [unit, noun] = units.find(([unit]) => ms >= unit) ?? units[3];
@@ -73,5 +111,15 @@ const kit = (() => {
     return [step * power, power === 1 && step < 4 ? step : parts];
   };
 
-  return { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, moment, length, round };
+  // ---- drawing again
+
+  // What had the focus has it again, if it is there.
+  const keep = (draw) => {
+    const key = document.activeElement?.dataset?.key;
+    draw();
+    if (key === undefined || document.activeElement?.dataset?.key === key) return;
+    [...document.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus({ preventScroll: true });
+  };
+
+  return { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, zone, moment, exact, when, axis, length, round, keep };
 })();

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use colibri_api::{CostDay, CostRow, Costs, CostsBy, CostsRequest};
 use serde::Serialize;
 
-use super::day::NAME;
+use super::names::NAME;
 use crate::connection::{DaemonConnection, RequestError};
 use colibri_text::brief;
 

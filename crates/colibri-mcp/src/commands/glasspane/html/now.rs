@@ -1,15 +1,19 @@
 //! The daemon's present state, in bounded form.
 
-use colibri_api::{AgentInstance, AgentState, Approval, ServerFacts, ServerState, ServerTransport};
+use colibri_api::{AgentInstance, AgentState, Approval, ServerFacts, ServerState, ServerTransport, Task, TaskStatus};
 use serde::Serialize;
 
 use super::super::model::GlasspaneState;
-use super::day::NAME;
+use super::names::NAME;
+use super::table::PageTable;
+use super::time::utc;
 use crate::terminal;
-use colibri_text::brief;
+use colibri_text::{brief, visible_lines};
 
 /// The most agents, servers and waiting calls that are shown, each.
 const MAX_ROWS: usize = 200;
+/// The most characters of a waiting call's arguments. A call with longer ones is not approved from the page.
+const MAX_ARGUMENTS: usize = 20_000;
 
 /// The present state. Text in it has been made visible and is bounded.
 #[derive(Debug, Serialize)]
@@ -19,14 +23,16 @@ pub(super) struct Now {
     agents: Vec<AgentNow>,
     servers: Vec<ServerNow>,
     waiting: Vec<ApprovalNow>,
-    /// The number of these in all.
+    board: Vec<BoardTask>,
+    /// The number of agents, servers and waiting calls in all.
     counts: [usize; 3],
 }
 
 #[derive(Debug, Serialize)]
 struct DaemonNow {
     version: String,
-    uptime_s: u64,
+    /// To ten seconds, so that it stays the same.
+    started: u64,
     write_gate: bool,
     external_gate: bool,
     clients: u64,
@@ -75,23 +81,44 @@ struct ServerNow {
 
 #[derive(Debug, Serialize)]
 struct ApprovalNow {
+    /// By which it is approved or denied.
+    approval: String,
     user: String,
     agent: Option<String>,
+    instance: Option<String>,
     server: String,
     tool: String,
     rule: String,
+    arguments: String,
+    /// True if not all of the arguments are shown.
+    cut: bool,
     /// Milliseconds since the epoch.
     asked: u64,
+    expires: u64,
+}
+
+/// A task of the board.
+#[derive(Debug, Serialize)]
+struct BoardTask {
+    id: u64,
+    title: String,
+    status: TaskStatus,
+    priority: u8,
+    creator: String,
+    created: u64,
+    updated: u64,
+    /// The reason for its status, or for which nobody takes it.
+    why: Option<String>,
 }
 
 impl Now {
-    pub(super) fn of(seen: &GlasspaneState) -> Now {
+    pub(super) fn of(seen: &GlasspaneState, tasks: &[Task]) -> Now {
         let approvals: &[Approval] = seen.overview.as_ref().map_or(&[], |overview| &overview.approvals);
         let instances = &seen.agents.instances;
         Now {
             daemon: seen.overview.as_ref().map(|overview| DaemonNow {
                 version: brief(&overview.version, NAME),
-                uptime_s: overview.uptime_s,
+                started: (overview.time / 1000).saturating_sub(overview.uptime_s) / 10 * 10_000,
                 write_gate: overview.write_gate,
                 external_gate: overview.external_gate,
                 clients: overview.clients,
@@ -100,8 +127,72 @@ impl Now {
             agents: instances.iter().take(MAX_ROWS).map(agent).collect(),
             servers: seen.servers.iter().take(MAX_ROWS).map(server).collect(),
             waiting: approvals.iter().take(MAX_ROWS).map(waiting).collect(),
+            board: tasks.iter().take(MAX_ROWS).map(board_task).collect(),
             counts: [instances.len(), seen.servers.len(), approvals.len()],
         }
+    }
+}
+
+impl Now {
+    /// Its tables.
+    pub(super) fn tables(&self) -> Vec<PageTable> {
+        let or_none = |text: &Option<String>| text.clone().unwrap_or_default();
+        let waiting = |one: &ApprovalNow| {
+            let who = format!("{} {}", one.user, or_none(&one.agent));
+            let what = format!("{} {}", one.server, one.tool);
+            let (arguments, approval) = (one.arguments.clone(), one.approval.clone());
+            vec![utc(one.asked), who, what, one.rule.clone(), arguments, approval]
+        };
+        let agent = |one: &AgentNow| {
+            let state = format!("{}{}", if one.ended.is_some() { "ended, " } else { "" }, one.state);
+            let task = one.task.map_or(String::new(), |task| format!("#{task}"));
+            let agent = format!("{} {}", one.agent, one.id);
+            let calls = one.calls.to_string();
+            vec![agent, one.user.clone(), state, or_none(&one.reason), task, calls]
+        };
+        let server = |one: &ServerNow| {
+            let (reason, jail) = (or_none(&one.reason), or_none(&one.jail));
+            vec![
+                one.id.clone(),
+                one.state.to_string(),
+                reason,
+                jail,
+                one.tools.to_string(),
+            ]
+        };
+        let task = |one: &BoardTask| {
+            let (id, status) = (format!("#{}", one.id), one.status.to_string());
+            vec![id, one.title.clone(), status, or_none(&one.why), utc(one.updated)]
+        };
+        vec![
+            PageTable::of(
+                "Calls that wait for a person",
+                &[
+                    "Since (UTC)",
+                    "Who",
+                    "Server, tool",
+                    "Rule",
+                    "Arguments",
+                    "colibri-mcp approvals approve",
+                ],
+                self.waiting.iter().map(waiting),
+            ),
+            PageTable::of(
+                "Agents",
+                &["Agent", "For", "State", "Reason", "Task", "Calls"],
+                self.agents.iter().map(agent),
+            ),
+            PageTable::of(
+                "Servers",
+                &["Server", "State", "Reason", "Jail", "Tools"],
+                self.servers.iter().map(server),
+            ),
+            PageTable::of(
+                "Tasks",
+                &["Task", "Title", "Status", "Reason", "Changed (UTC)"],
+                self.board.iter().map(task),
+            ),
+        ]
     }
 }
 
@@ -149,12 +240,37 @@ fn server(of: &ServerFacts) -> ServerNow {
 }
 
 fn waiting(of: &Approval) -> ApprovalNow {
+    let arguments = brief_lines(&of.arguments, MAX_ARGUMENTS);
     ApprovalNow {
+        approval: brief(&of.id, NAME),
         user: terminal::user(of.uid),
         agent: some(of.agent.as_ref()),
+        instance: some(of.session.as_ref()),
         server: brief(&of.server, NAME),
         tool: brief(&of.tool, NAME),
-        rule: brief(&of.rule, NAME),
+        rule: brief(&of.rule, 4 * NAME),
+        cut: arguments.is_none(),
+        arguments: arguments.unwrap_or_else(|| brief(&of.arguments, MAX_ARGUMENTS)),
         asked: of.asked.saturating_mul(1000),
+        expires: of.expires.saturating_mul(1000),
+    }
+}
+
+/// Text of several lines with nothing hidden in it; `None`: it is longer.
+fn brief_lines(text: &str, most: usize) -> Option<String> {
+    let shown = visible_lines(text);
+    (shown.chars().count() <= most).then(|| shown.into_owned())
+}
+
+fn board_task(of: &Task) -> BoardTask {
+    BoardTask {
+        id: of.id,
+        title: brief(&of.said.title, NAME),
+        status: of.said.status,
+        priority: of.said.priority,
+        creator: terminal::user(of.said.created_by),
+        created: of.created_at,
+        updated: of.updated_at,
+        why: some(of.reason.as_ref().or(of.waiting.as_ref())),
     }
 }

@@ -1,9 +1,10 @@
 // Draws the page from the data in it. Text of others is set as text alone, and is escaped and bounded before it is here.
-(() => {
-  const { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, moment, length, round } = kit;
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const day = data.day;
-  const names = day ? day.names : [];
+const page = (() => {
+  const { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, zone, moment, exact, when, axis, length, round, keep } = kit;
+  const { head: stays, record, present, numbers } = JSON.parse(document.getElementById("data").textContent);
+  const data = { ...stays, ...record, ...present };
+  let day = null;
+  let names = [];
   const KINDS = [
     { key: "refused", word: "Refused", sign: "✕", cell: 4, say: "by a rule, a limit or a person" },
     { key: "failed", word: "Failed", sign: "▲", cell: 3, say: "at the server or the tool" },
@@ -16,7 +17,7 @@
   const CODES = 12;
 
   // ---- the calls
-  const servers = new Map((data.now ? data.now.servers : []).map((server) => [server.id, server]));
+  let servers = new Map();
   const place = (id) => {
     if (id === "colibri") return "the daemon";
     const server = servers.get(id);
@@ -26,24 +27,34 @@
     return server.transport === "jail" ? `jail ${server.jail ?? ""}` : "host, no jail";
   };
   const DIRECT = "directly";
-  const NAMELESS = "gives no name";
-  const COLUMNS = ["Callers", "Clients", "Agents", "Servers", "Where they run"];
-  const paths = (day ? day.paths : []).map((way) => {
-    const server = names[way.server];
-    const client = way.client === null ? NAMELESS : names[way.client];
-    return [names[way.caller], client, way.agent === null ? DIRECT : names[way.agent], server, place(server)];
-  });
-  const totals = paths.map(() => [0, 0, 0, 0, 0]);
-  for (const cell of day ? day.cells : []) for (const at of [2, 3, 4]) totals[cell[0]][at] += cell[at];
+  const COLUMNS = ["Callers", "Agents and clients", "Servers", "Where they run"];
+  let paths = [];
+  let totals = [];
+  let bins = 0;
   const calls = (total) => total[2] + total[3] + total[4];
+  // What follows from the data, whenever there is news.
+  const derive = () => {
+    day = data.day;
+    names = day ? day.names : [];
+    servers = new Map((data.now ? data.now.servers : []).map((server) => [server.id, server]));
+    paths = (day ? day.paths : []).map((way) => {
+      const server = names[way.server];
+      return [names[way.caller], way.agent === null ? DIRECT : names[way.agent], server, place(server)];
+    });
+    totals = paths.map(() => [0, 0, 0, 0, 0]);
+    for (const cell of day ? day.cells : []) for (const at of [2, 3, 4]) totals[cell[0]][at] += cell[at];
+    bins = day ? 1 + day.cells.reduce((last, cell) => Math.max(last, cell[1]), 0) : 0;
+    lanes.take(data);
+  };
 
   const state = { chosen: null, bin: null, kinds: new Set(KINDS.map((kind) => kind.key)), rows: ROWS, measure: 0, all: false };
   const kept = (path) => !state.chosen || state.chosen.names.has(paths[path][state.chosen.column]);
+  const is_chosen = (node) => state.chosen !== null && state.chosen.column === node.column && state.chosen.label === node.label;
   const waited = () => (state.chosen ? day.marks.filter((mark) => mark.kind === "waited" && kept(mark.path)).length : day.marked[2]);
-  const drawers = [];
+  // By section, so that one that is built again has its drawer replaced.
+  const drawers = new Map();
   const redraw = () => {
-    state.rows = ROWS;
-    for (const draw of drawers) draw();
+    for (const draw of drawers.values()) draw();
   };
 
   // ---- the head
@@ -61,17 +72,16 @@
 
   const head = () => {
     at("host").textContent = `on ${data.host}`;
-    document.title = `Colibri on ${data.host}`;
     at("when").textContent = day
-      ? `${moment(day.since)} to ${moment(day.until)} UTC`
-      : `as of ${moment(data.made)} UTC`;
-    at("verdict").append(badge("a", { href: "#h-trail" }));
+      ? `${moment(day.since)} to ${moment(day.until)}`
+      : `as of ${moment(data.made)}`;
+    at("verdict").replaceChildren(badge("a", { href: "#h-trail" }));
     const notes = [];
     if (data.trail_trouble) notes.push(["The trail could not be read, so no call is shown", data.trail_trouble]);
     if (data.now_trouble) notes.push(["The daemon was not reached, so jails and what happens now are not known", data.now_trouble]);
     if (day && day.together) notes.push(["There were too many", "callers, servers or tools beyond a bound are counted together, as “all others”"]);
     if (day && day.forgotten) notes.push(["There were too many at a time", `of ${count(day.forgotten, "call")} or questions to people the beginning was forgotten before the end`]);
-    at("notes").append(...notes.map(([what, why]) => el("p", { class: "note" }, el("strong", {}, `${what}: `), why)));
+    at("notes").replaceChildren(...notes.map(([what, why]) => el("p", { class: "note" }, el("strong", {}, `${what}: `), why)));
   };
 
   const sums = () => {
@@ -80,7 +90,7 @@
     totals.forEach((total, path) => {
       if (!kept(path)) return;
       for (const at of [2, 3, 4]) sum[at] += total[at];
-      if (calls(total)) [0, 3].forEach((column, at) => seen[at].add(paths[path][column]));
+      if (calls(total)) [0, 2].forEach((column, at) => seen[at].add(paths[path][column]));
     });
     const waits = waited();
     const tools = day.tools.filter((tool) => kept(tool.path));
@@ -106,20 +116,22 @@
     const box = at("chosen");
     box.hidden = !state.chosen;
     if (!state.chosen) return;
-    const clear = el("button", { type: "button", onclick: () => choose(null) }, "Show all (Esc)");
+    const clear = el("button", { type: "button", "data-key": "all", onclick: () => choose(null) }, "Show all (Esc)");
     box.replaceChildren(el("span", {}, "Only ", name(state.chosen.label), ` (${COLUMNS[state.chosen.column].toLowerCase()})`), clear);
   };
   const choose = (what) => {
     state.chosen = what;
+    state.rows = ROWS;
     redraw();
   };
 
   // ---- callers, agents, servers, places
   const ways = () => {
     const root = at("ways");
-    if (!paths.some((_, path) => calls(totals[path]))) {
-      at("ways-hint").hidden = true;
-      return root.replaceChildren(none("No call in this time."));
+    at("ways-hint").hidden = !paths.some((_, path) => calls(totals[path]));
+    if (at("ways-hint").hidden) {
+      drawers.delete("ways");
+      return root.replaceChildren(none(day ? "No call in this time." : "Not known: the trail was not read."));
     }
     const columns = COLUMNS.map((_, column) => {
       const sums = new Map();
@@ -140,10 +152,10 @@
     const button = (node) => {
       const press = () => choose(node.button.getAttribute("aria-pressed") === "true" ? null : node);
       const bad = node.bad ? el("span", { class: "bad" }, ` · ${short(node.bad)} not well`) : null;
-      const soft = node.label === [null, NAMELESS, DIRECT][node.column] ? " direct" : "";
+      const soft = node.column === 1 && node.label === DIRECT ? " direct" : "";
       node.button = el(
         "button",
-        { type: "button", class: `node c${node.column}${soft}`, "aria-pressed": "false", onclick: press },
+        { type: "button", class: `node c${node.column}${soft}`, "data-key": `${node.column} ${node.label}`, "aria-pressed": "false", onclick: press },
         name(node.label),
         el("span", { class: "calls" }, count(node.calls, "call"), bad),
       );
@@ -176,13 +188,13 @@
         const is = (path) => node.names.has(path[node.column]);
         const lit = !state.chosen || paths.some((path, at) => is(path) && kept(at) && calls(totals[at]));
         node.button.classList.toggle("off", !lit);
-        node.button.setAttribute("aria-pressed", String(state.chosen === node));
+        node.button.setAttribute("aria-pressed", String(is_chosen(node)));
       }
       const frame = links.getBoundingClientRect();
       const drawn = [];
       // One scale for all: so many pixels a call.
       const tall = HEIGHT / all;
-      for (let column = 0; column < 4 && frame.width; column += 1) {
+      for (let column = 0; column < 3 && frame.width; column += 1) {
         const boxes = [column, column + 1].map((column) => columns[column].map((node) => node.button.getBoundingClientRect()));
         const used = boxes.map((boxes) => boxes.map(() => 0));
         const sums = [column, column + 1].map((column) => columns[column].map((node) => node.calls));
@@ -208,18 +220,20 @@
       }
       links.replaceChildren(...drawn);
     };
-    drawers.push(draw);
-    new ResizeObserver(draw).observe(root);
+    drawers.set("ways", draw);
   };
 
   // ---- the time line
-  const bins = day ? Math.max(1, Math.ceil((day.until - day.first) / day.step)) : 0;
   const from = (bin) => day.first + bin * day.step;
-  const span = (bin) => `${date(from(bin))}, ${clock(from(bin), day.step < 60_000)}–${clock(from(bin + 1), day.step < 60_000)}`;
+  const span = (bin) => `${date(from(bin))}, ${clock(from(bin), day.step < 60_000)}–${clock(from(bin + 1), day.step < 60_000)} ${zone(from(bin))}`;
 
   const timeline = () => {
     const root = at("time");
-    if (!day || !day.cells.length) return root.replaceChildren(none("No call in this time."));
+    if (!day || !day.cells.length) {
+      drawers.delete("time");
+      return root.replaceChildren(none(day ? "No call in this time." : "Not known: the trail was not read."));
+    }
+    state.bin = state.bin === null || state.bin >= bins ? null : state.bin;
     const said = el("p", { class: "said", role: "status" });
     const frame = el("div", { class: "plot" });
     const keys = KINDS.map((kind) => el("li", { class: kind.key }, el("i", { "aria-hidden": "true" }), `${kind.word}: ${kind.say}`));
@@ -236,7 +250,7 @@
       const late = waits.filter((mark) => mark.at < from(bin + 1) && mark.at + mark.ms >= from(bin)).length;
       const parts = [[failed, "failed"], [refused, "refused"], [late, "waited"]].filter(([number]) => number);
       const bad = parts.map(([number, word]) => `, ${whole.format(number)} ${word}`).join("");
-      said.replaceChildren(el("strong", {}, `${span(bin)} UTC: `), `${count(ok + failed + refused, "call")}${bad}`);
+      said.replaceChildren(el("strong", {}, `${span(bin)}: `), `${count(ok + failed + refused, "call")}${bad}`);
     };
     const draw = () => {
       const width = Math.max(280, frame.clientWidth);
@@ -294,25 +308,14 @@
         if (d) parts.push(svg("path", { d, class: `bar ${kind.key}` }));
         bottom += lane;
       }
-      const minute = 60_000;
-      const steps_ms = [1000, 5000, 15_000, minute, 5 * minute, 15 * minute, 30 * minute, 60 * minute, 120 * minute, 180 * minute, 360 * minute, 720 * minute, 1440 * minute, 2880 * minute, 10_080 * minute, 43_200 * minute, 525_600 * minute];
-      const room = (width - left - right) / 64;
-      const step = steps_ms.find((step) => (bins * day.step) / step <= room) ?? steps_ms[steps_ms.length - 1];
-      for (let ms = Math.ceil(day.first / step) * step; ms <= from(bins); ms += step) {
-        const midnight = ms % 86_400_000 === 0;
-        parts.push(svg("line", { x1: x(ms), x2: x(ms), y1: bottom, y2: bottom + 5, class: "axis" }));
-        if (x(ms) > width - 20) continue;
-        const label = midnight ? date(ms) : clock(ms, step < minute);
-        parts.push(svg("text", { x: x(ms), y: bottom + 18, class: `tick middle${midnight ? " day" : ""}` }, label));
-      }
-      parts.push(svg("line", { x1: left, x2: width - right, y1: bottom, y2: bottom, class: "axis" }));
-      parts.push(svg("text", { x: left, y: bottom + 36, class: "tick" }, `time (UTC) →`));
-      parts.push(svg("text", { x: 11, y: top + height / 2, class: "tick middle", transform: `rotate(-90 11 ${top + height / 2})` }, `calls in ${length(day.step)}`));
+      const [ticks, tall] = axis(x, day.first, from(bins), left, width - right, bottom);
+      parts.push(...ticks);
+      parts.push(svg("text", { x: 11, y: top + height / 2, class: "tick middle", transform: `rotate(-90 11 ${top + height / 2})` }, `calls each ${length(day.step)}`));
       const cursor = svg("rect", { class: "cursor", y: top, height: bottom - top, width: Math.max(2, bar), visibility: "hidden" });
       parts.push(cursor);
       geometry = { left, right, width, bar };
       const plot = frame.firstElementChild ?? focusable();
-      fill(plot, { viewBox: `0 0 ${width} ${bottom + 42}`, width, height: bottom + 42 }, []);
+      fill(plot, { viewBox: `0 0 ${width} ${bottom + tall}`, width, height: bottom + tall }, []);
       plot.replaceChildren(...parts);
       point(state.bin);
     };
@@ -351,7 +354,7 @@
     };
     const focusable = () => {
       const plot = svg("svg", {
-        class: "timeline", tabindex: "0", role: "slider", "aria-label": "Calls over time", "aria-valuemin": 0, "aria-valuemax": bins - 1,
+        class: "timeline", "data-key": "timeline", tabindex: "0", role: "slider", "aria-label": "Calls over time", "aria-valuemin": 0, "aria-valuemax": bins - 1,
         onkeydown: press,
         onpointermove: (event) => ((pointed = under(event)), point(pointed)),
         onpointerleave: () => ((pointed = state.bin), point(state.bin)),
@@ -360,22 +363,20 @@
       frame.append(plot);
       return plot;
     };
-    drawers.push(draw);
-    let drawn = 0;
-    new ResizeObserver(() => {
-      if (frame.clientWidth !== drawn) draw();
-      drawn = frame.clientWidth;
-    }).observe(frame);
+    drawers.set("time", draw);
     timeline.clear = () => state.bin !== null && hold(state.bin);
   };
 
   // ---- what was refused, failed or waited
   const marks = () => {
     const root = at("marks");
-    if (!day) return root.replaceChildren(none("Not known: the trail was not read."));
+    if (!day) {
+      drawers.delete("marks");
+      return root.replaceChildren(none("Not known: the trail was not read."));
+    }
     const numbers = KINDS.map(() => el("span", {}));
     const toggle = (kind, index) => {
-      const box = el("input", { type: "checkbox", checked: true, onchange: () => {
+      const box = el("input", { type: "checkbox", "data-key": `kind ${kind.key}`, checked: state.kinds.has(kind.key), onchange: () => {
         if (box.checked) state.kinds.add(kind.key);
         else state.kinds.delete(kind.key);
         state.rows = ROWS;
@@ -401,39 +402,38 @@
       tally();
       const inside = (mark) => state.bin === null || (mark.at < from(state.bin + 1) && mark.at + mark.ms >= from(state.bin));
       const found = day.marks.filter((mark) => state.kinds.has(mark.kind) && kept(mark.path) && inside(mark)).reverse();
-      const where = state.bin === null ? null : el("p", { class: "chosen" }, el("span", {}, `Only ${span(state.bin)} UTC`), el("button", { type: "button", onclick: () => timeline.clear() }, "Show all (Esc)"));
+      const where = state.bin === null ? null : el("p", { class: "chosen" }, el("span", {}, `Only ${span(state.bin)}`), el("button", { type: "button", "data-key": "bin", onclick: () => timeline.clear() }, "Show all (Esc)"));
       if (!found.length) {
         list.replaceChildren(where ?? "", none("Nothing was refused, failed or waited here."));
         return;
       }
       const row = (mark) => {
         const kind = KINDS.find((kind) => kind.key === mark.kind);
-        const [caller, client, agent, server] = paths[mark.path];
+        const [caller, agent, server] = paths[mark.path];
         const who = agent === DIRECT ? [name(caller)] : [name(caller), " › ", name(agent)];
         const tool = names[mark.tool];
-        const dated = day.until - day.since > 86_400_000 ? `${date(mark.at)} ` : "";
+        const dated = day.until - day.since > 43_200_000;
         return el(
           "tr",
           { class: mark.kind },
-          el("td", { class: "when", title: iso(mark.at) }, `${dated}${clock(mark.at, true)}`),
+          when(mark.at, dated),
           el("td", { class: "kind" }, el("span", { "aria-hidden": "true" }, `${kind.sign} `), mark.kind),
           el("td", {}, who),
-          el("td", {}, client === NAMELESS ? "–" : name(client)),
           el("td", {}, name(server), tool ? [" › ", name(tool)] : ""),
-          el("td", {}, name(names[mark.why])),
+          el("td", {}, name(names[mark.why]), names[mark.code] ? [" ", el("code", {}, names[mark.code])] : ""),
           el("td", { class: "number" }, mark.ms ? time(mark.ms) : "–"),
           el("td", { class: "number soft" }, mark.n ? `#${mark.n}` : ""),
         );
       };
-      const headings = ["Time (UTC)", "What", "Who", "Client", "Server › tool", "Why", "How long", "Record"];
+      const headings = ["Time", "What", "Who", "Server › tool", "Why", "How long", "Record"];
       const more = found.length - state.rows;
       list.replaceChildren(
         where ?? "",
-        table(headings, found.slice(0, state.rows).map(row), [6, 7]),
-        more > 0 ? el("button", { type: "button", class: "more", onclick: () => ((state.rows += 200), marks.draw()) }, `Show ${whole.format(Math.min(more, 200))} more of ${whole.format(more)}`) : "",
+        table(headings, found.slice(0, state.rows).map(row), [5, 6]),
+        more > 0 ? el("button", { type: "button", class: "more", "data-key": "marks", onclick: () => ((state.rows += 200), keep(marks.draw)) }, `Show ${whole.format(Math.min(more, 200))} more of ${whole.format(more)}`) : "",
       );
     };
-    drawers.push(() => marks.draw());
+    drawers.set("marks", marks.draw);
   };
 
   // ---- cost
@@ -443,7 +443,7 @@
     { word: "Calls", say: "Calls", of: (tool) => tool.calls, show: short },
     { word: "Time", say: "Time that calls took together, waits included", of: (tool) => tool.ms, show: time },
   ];
-  const ledger = data.ledger;
+  const { ledger } = data;
   if (ledger) {
     const whose = `${ledger.everybody ? "" : ", yours alone"}, since ${ledger.since}, as the ledger has them`;
     const listing = { word: "Listing", say: `Bytes of definitions in the lists that were answered${whose}`, of: (tool) => tool.listed, show: bytes, ledger, times: (tool) => tool.lists, count: "Lists" };
@@ -452,19 +452,22 @@
   }
   const cost = () => {
     const root = at("cost");
-    if (!day || !day.tools.length) return root.replaceChildren(none("No call in this time, so no cost."));
+    if (!day || !day.tools.length) {
+      drawers.delete("cost");
+      return root.replaceChildren(none(day ? "No call in this time, so no cost." : "Not known: the trail was not read."));
+    }
     const list = el("div");
     const pick = (measure, index) =>
-      el("label", { class: "pick" }, el("input", { type: "radio", name: "measure", checked: index === state.measure, onchange: () => ((state.measure = index), draw()) }), measure.word);
+      el("label", { class: "pick" }, el("input", { type: "radio", name: "measure", "data-key": `measure ${index}`, checked: index === state.measure, onchange: () => ((state.measure = index), draw()) }), measure.word);
     root.replaceChildren(el("div", { class: "picks", role: "radiogroup", "aria-label": "Measure" }, MEASURES.map(pick)), list);
     const draw = () => {
       const measure = MEASURES[state.measure];
       const sums = new Map();
       // The ledger knows servers and tools; who called is the trail's.
-      const server = state.chosen?.column === 3 ? state.chosen.names : null;
+      const server = state.chosen?.column === 2 ? state.chosen.names : null;
       const rows = measure.ledger
         ? ledger.rows.filter((row) => measure.of(row) && (!server || server.has(row.server)))
-        : day.tools.filter((tool) => kept(tool.path)).map((tool) => ({ ...tool, server: paths[tool.path][3], tool: names[tool.name] }));
+        : day.tools.filter((tool) => kept(tool.path)).map((tool) => ({ ...tool, server: paths[tool.path][2], tool: names[tool.name] }));
       for (const row of rows) {
         const key = `${row.server}\n${row.tool}`;
         const sum = sums.get(key) ?? { server: row.server, tool: row.tool, value: 0, calls: 0, unused: measure.count && !row.calls };
@@ -501,31 +504,63 @@
       list.replaceChildren(
         el("p", { class: "soft" }, `${measure.say}, by tool: ${measure.show(total)} in all${rest ? `, ${measure.show(rest)} of it by tools not listed` : ""}. `, measure.show === bytes ? `To a model some ${short(Math.round(total / 4))} tokens, estimated at four bytes each. ` : "", beyond, unwritten),
         el("div", { class: "scroll" }, el("table", { class: "bars" }, el("thead", {}, el("tr", {}, headings)), el("tbody", {}, shown.map(row)))),
-        more > 0 ? el("button", { type: "button", class: "more", onclick: () => ((state.all = !state.all), draw()) }, state.all ? `Show the first ${TOOLS}` : `Show ${whole.format(more)} more`) : "",
+        more > 0 ? el("button", { type: "button", class: "more", "data-key": "cost", onclick: () => ((state.all = !state.all), keep(draw)) }, state.all ? `Show the first ${TOOLS}` : `Show ${whole.format(more)} more`) : "",
       );
     };
-    drawers.push(draw);
+    drawers.set("cost", draw);
+  };
+
+  // ---- the calls that wait for a person
+  // What was told of an answer stays when the page is drawn again.
+  const told = new Map();
+  const waiting = () => {
+    const root = at("waiting");
+    const calls = data.now ? data.now.waiting : [];
+    root.closest("section").hidden = !calls.length;
+    document.title = `${calls.length ? `(${calls.length}) ` : ""}Colibri on ${data.host}`;
+    const { live } = data;
+    const answer = (one, approve) => {
+      const tell = (text, asks) => {
+        told.set(one.approval, { text, asks });
+        keep(waiting);
+      };
+      tell("Asking the daemon…", true);
+      page.answer(one.approval, approve).then((said) => tell(said, true)).catch((error) => tell(`Not done: ${error.message}`, false));
+    };
+    const card = (one) => {
+      const { no_approval } = live ?? {};
+      const why = !live ? ["To answer: ", el("code", {}, `colibri-mcp approvals approve ${one.approval}`)] : one.cut ? "Its arguments are too long for this page: read them with colibri-mcp approvals." : no_approval ? `It can be denied here, and not approved: ${no_approval}.` : "";
+      const { text, asks } = told.get(one.approval) ?? { text: "", asks: false };
+      const button = (word, approve) => el("button", { type: "button", class: approve ? "yes" : "no", "data-key": `${word} ${one.approval}`, disabled: asks, onclick: () => answer(one, approve) }, word);
+      return el(
+        "div",
+        { class: "card" },
+        el("p", { class: "asks" }, name(one.user), one.agent ? [" › agent ", name(one.agent), one.instance ? el("span", { class: "soft" }, ` ${one.instance}`) : ""] : "", " wants to call ", name(one.server), " › ", name(one.tool)),
+        el("p", { class: "soft" }, "Rule: ", name(one.rule), `. Asked at ${exact(one.asked)}; refused at ${exact(one.expires)} if nobody answers.`),
+        el("pre", { tabindex: "0", "aria-label": "Arguments" }, one.arguments || "no arguments"),
+        el("p", { class: "buttons" }, live && !one.cut && !no_approval ? button("Approve", true) : "", live ? button("Deny", false) : "", el("span", { class: "told", role: "status" }, text), why),
+      );
+    };
+    const { counts } = data.now ?? { counts: [0, 0, 0] };
+    root.replaceChildren(...calls.map(card), counts[2] > calls.length ? el("p", { class: "soft" }, `${count(counts[2] - calls.length, "more")} not listed.`) : "");
   };
 
   // ---- now
   const now = () => {
     const root = at("now");
     if (!data.now) return root.replaceChildren(none("Not known: the daemon was not reached."));
-    const { daemon, agents, servers, waiting, counts } = data.now;
+    const { daemon, agents, servers, counts } = data.now;
     const beyond = (rows, all) => (all > rows.length ? el("p", { class: "soft" }, `${count(all - rows.length, "more")} not listed.`) : "");
     const open = (is) => (is ? "open" : "closed");
     const about = daemon
-      ? `Version ${daemon.version}, up for ${time(daemon.uptime_s * 1000)}; ${count(daemon.clients, "client")}, ${count(daemon.in_flight, "call")} in flight; write gate ${open(daemon.write_gate)}, external-call gate ${open(daemon.external_gate)}. `
+      ? `Version ${daemon.version}, up since ${moment(daemon.started)}; ${count(daemon.clients, "client")}, ${count(daemon.in_flight, "call")} in flight; write gate ${open(daemon.write_gate)}, external-call gate ${open(daemon.external_gate)}. `
       : "Calls that wait and the daemon's own state are for operators. ";
-    const waits = waiting.map((one) =>
-      el("tr", { class: "waited" }, el("td", {}, clock(one.asked, true)), el("td", {}, name(one.user), one.agent ? [" › ", name(one.agent)] : ""), el("td", {}, name(one.server), " › ", name(one.tool)), el("td", {}, name(one.rule))),
-    );
     const state_of = (is, ...words) => el("td", { class: is ? "bad" : "" }, is ? el("span", { class: "sign" }, "! ") : "", words);
     const unbounded = (one) => (one.unbounded ? el("span", { class: "bad" }, el("span", { class: "sign" }, " ! "), "unbounded mount") : "");
     const agent = (one) =>
       el("tr", { class: one.ended ? "soft" : "" }, el("td", {}, name(one.agent), " ", el("span", { class: "soft" }, one.id, one.session ? [", session ", name(one.session)] : "")), el("td", {}, name(one.user)),
         state_of(one.attention, one.ended ? `ended, ${one.state}` : one.state, one.stalled ? ", stalled" : "", one.approvals ? `, ${count(one.approvals, "call")} waiting` : "", one.reason ? [": ", name(one.reason)] : ""),
-        el("td", { title: one.last_event ? iso(one.last_event) : "" }, one.last_event ? clock(one.last_event, true) : "–"),
+        one.last_event ? when(one.last_event, true) : el("td", {}, "–"),
         el("td", {}, one.jail ? ["jail ", name(one.jail)] : "host, no jail", unbounded(one), one.cwd ? el("span", { class: "soft" }, " in ", name(one.cwd)) : ""),
         el("td", { class: "number" }, one.task === null ? "–" : `#${one.task}`), el("td", { class: "number" }, whole.format(one.calls)), el("td", { class: "number" }, bytes(one.bytes)), el("td", { class: "number" }, short(one.tokens_in)), el("td", { class: "number" }, short(one.tokens_out)));
     const unwell = (one) => ["failed", "blocked", "backing off"].includes(one.state);
@@ -535,11 +570,8 @@
         el("td", { class: "number" }, whole.format(one.processes)), el("td", { class: "number" }, one.blocked ? `${whole.format(one.tools)}, ${whole.format(one.blocked)} blocked` : whole.format(one.tools)));
     root.replaceChildren(
       el("p", { class: "soft" }, about),
-      el("h3", {}, "Calls that wait for a person"),
-      waits.length ? table(["Since (UTC)", "Who", "Server › tool", "Rule"], waits) : none("None."),
-      beyond(waiting, counts[2]),
       el("h3", {}, "Agents"),
-      agents.length ? table(["Agent", "For", "State", "Last event (UTC)", "Runs in", "Task", "Calls", "Answers", "Tokens in", "Tokens out"], agents.map(agent), [5, 6, 7, 8, 9]) : none("None runs or has run."),
+      agents.length ? table(["Agent", "For", "State", "Last event", "Runs in", "Task", "Calls", "Answers", "Tokens in", "Tokens out"], agents.map(agent), [5, 6, 7, 8, 9]) : none("None runs or has run."),
       beyond(agents, counts[0]),
       el("h3", {}, "Servers"),
       servers.length ? table(["Server", "State", "Runs in", "Processes", "Tools"], servers.map(server), [3, 4]) : none("None is in the registry."),
@@ -573,32 +605,70 @@
       report.fault_count > report.faults.length ? el("p", { class: "soft" }, `And ${count(report.fault_count - report.faults.length, "fault")} more.`) : "",
       report.note_count > report.notes.length ? el("p", { class: "soft" }, `And ${count(report.note_count - report.notes.length, "note")} more.`) : "",
       el("dl", { class: "facts" }, rows.map(([what, value]) => [el("dt", {}, what), el("dd", {}, value)])),
-      el("p", { class: "soft" }, "Judged when this page was made. Ask again with ", el("code", {}, "colibri-mcp trail verify"), "."),
+      el("p", { class: "soft" }, `Judged at ${moment(data.made)}. Ask again with `, el("code", {}, "colibri-mcp trail verify"), "."),
     );
   };
 
   // ---- all of it
-  head();
-  if (day) {
-    drawers.push(sums, chosen);
+  const about = () => {
+    const open = day && day.open ? ` ${count(day.open, "call")} had not ended.` : "";
+    const what = data.live
+      ? "It is kept up to date by colibri-mcp on this machine for as long as that runs, and asks nobody else for anything."
+      : `It is a picture of that moment: it loads nothing, sends nothing and does not change.${open}`;
+    at("about").textContent = `Made by colibri-mcp ${data.version} at ${moment(data.made)}. ${what} Opened in ${drawn} ms.`;
+  };
+  let drawn = Math.round(performance.now());
+  const build = () => {
+    derive();
+    head();
+    lanes.draw();
+    lanes.tasks();
+    waiting();
     ways();
     timeline();
     marks();
     cost();
-  } else {
-    for (const id of ["sums", "ways", "time", "marks", "cost"]) at(id).replaceChildren(none("Not known: the trail was not read."));
-    at("ways-hint").hidden = true;
-  }
-  now();
-  trail();
-  redraw();
+    now();
+    trail();
+    if (day) {
+      drawers.set("sums", sums);
+      drawers.set("chosen", chosen);
+    } else at("sums").replaceChildren(none("Not known: the trail was not read."));
+    redraw();
+    about();
+  };
+  document.querySelector("main").hidden = false;
+  build();
+  lanes.watch(() => {});
+  let width = 0;
+  new ResizeObserver(() => {
+    if (document.body.clientWidth !== width) redraw();
+    width = document.body.clientWidth;
+  }).observe(document.body);
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     if (day && state.bin !== null) timeline.clear();
     else if (state.chosen) choose(null);
   });
-  const open = day && day.open ? ` ${count(day.open, "call")} had not ended.` : "";
-  at("about").textContent =
-    `Made by colibri-mcp ${data.version} at ${moment(data.made)} UTC. It is a picture of that moment: it loads nothing, sends nothing and does not change.${open} Opened in ${Math.round(performance.now())} ms.`;
-  document.documentElement.dataset.drawn = Math.round(performance.now());
+  drawn = Math.round(performance.now());
+  about();
+  document.documentElement.dataset.drawn = drawn;
+
+  // Takes in a part of the data. All is drawn again soon: not while somebody marks text, nor for nobody, and no more than
+  // a tenth of the time.
+  let [timer, ended, took] = [null, 0, 0];
+  const redo = () => {
+    timer = null;
+    if (document.hidden || !getSelection().isCollapsed) return void (timer = setTimeout(redo, 1000));
+    const begun = performance.now();
+    keep(build);
+    ended = performance.now();
+    took = ended - begun;
+  };
+  const update = (part) => {
+    Object.assign(data, part);
+    keep(waiting);
+    timer ??= setTimeout(redo, Math.max(0, ended + 9 * took - performance.now()));
+  };
+  return { data, numbers, update, answer: null };
 })();
