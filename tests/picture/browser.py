@@ -106,15 +106,23 @@ class Browser:
 
     def open(self, path, width=1280, height=900, dark=False):
         """Opens a file, and waits until it is loaded and drawn."""
-        self.said, self.asked, self.dialogs, self.events = [], [], [], []
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-                  mobile=width < 600)
-        self.dark(dark)
-        self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
+        self.go(pathlib.Path(path).resolve().as_uri(), width, height, dark)
+
+    def go(self, url, width=1280, height=900, dark=False):
+        """Opens an address, and waits until it is loaded and drawn."""
+        self.follow(url, width, height, dark)
         deadline = time.monotonic() + PATIENCE_S
         while "Page.loadEventFired" not in self.events:
             self.note(self.read(deadline))
         self.frames()
+
+    def follow(self, url, width=1280, height=900, dark=False):
+        """Opens an address, which may lead on to another one."""
+        self.said, self.asked, self.dialogs, self.events = [], [], [], []
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 600)
+        self.dark(dark)
+        self.call("Page.navigate", url=url)
 
     def dark(self, dark):
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -131,6 +139,29 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
+
+    def until(self, expression, what):
+        """Waits until an expression is true in the page, which may lead to another page meanwhile."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if self.run(f"Boolean({expression})"):
+                    return
+            except RuntimeError:
+                # The page that was asked is gone.
+                pass
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{what}: {self.run('document.documentElement.innerText')[:2000]}")
+            time.sleep(0.05)
+
+    def zone(self, zone):
+        """The time zone that pages have from now on."""
+        self.call("Emulation.setTimezoneOverride", timezoneId=zone)
+
+    def print(self, path):
+        """A PDF of the page, as A4 paper."""
+        pdf = self.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)
+        pathlib.Path(path).write_bytes(base64.b64decode(pdf["data"]))
 
     def press(self, key):
         code = {"Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Tab": 9, " ": 32}[key]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The page of `colibri-mcp glasspane --html`, opened in a real browser.
+"""The page of `colibri-mcp glasspane --html` and of `--open`, in a real browser.
 
 usage: run.py [--calls N]
 
@@ -7,7 +7,9 @@ Makes the trail of a day of 100,000 calls with the daemon's own writer (the fixt
 has the page written, and opens it in a headless Chromium (Debian's, or COLIBRI_CHROMIUM): what is on it is held against
 `trail stats`, keys and clicks are tried, and how long it took to open is printed. Then the same with every name and
 result written by an attacker, with no call at all, and with no daemon. Nothing may be asked of a network, nothing said on
-the console. Pictures go to target/picture, to be looked at. Programs are taken from target/release, or COLIBRI_BIN_DIR.
+the console. Of each page axe-core finds nothing. Last a page is served by `--open`: entered by its file, kept up to date
+while calls are made, a waiting call approved in it, and ended. Pictures go to target/picture, to be looked at. Programs are
+taken from target/release, or COLIBRI_BIN_DIR.
 """
 
 import argparse
@@ -15,10 +17,15 @@ import json
 import os
 import pathlib
 import re
+import shutil
+import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 
@@ -26,11 +33,13 @@ from browser import Browser
 from harness import Daemon, binary, work_directory
 
 # What it is to take at most, and beyond what it has failed: a busy machine is no fault of the page.
-AIM_MS, FAILED_MS = 2000, 20_000
+AIM_MS, FAILED_MS = 1000, 20_000
 DAY_MS = 86_400_000
 # What may be on the page: nothing that loads, links away or runs.
 ELEMENTS = set("""html head meta title style body header div h1 h2 h3 span p a main section dl dt dd ul li svg path rect
-line text button label input table thead tbody tr th td bdi i strong code footer script noscript""".split())
+line rect text button label input table thead tbody tr th td bdi i strong code pre footer script noscript""".split())
+# Checks whether people with disabilities can use a page.
+AXE = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations.map((one) => [one.id, one.nodes[0].html.slice(0, 200)]))"
 
 problems = []
 
@@ -88,6 +97,27 @@ def quiet(browser, page, what):
     need(wide <= 0, f"{what}: nothing wider than the window ({wide} px)")
 
 
+def axe():
+    """The program of axe-core, installed once by its pinned version, outside the repository."""
+    here = pathlib.Path(__file__).resolve().parent
+    root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "colibri-axe"
+    program = root / "node_modules/axe-core/axe.min.js"
+    lock = (here / "package-lock.json").read_bytes()
+    if not program.exists() or (root / "package-lock.json").read_bytes() != lock:
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        for file in ["package.json", ".npmrc", "package-lock.json"]:
+            shutil.copy(here / file, root)
+        subprocess.run(["npm", "ci", "--ignore-scripts", "--loglevel=error"], cwd=root, check=True, stdout=sys.stderr)
+    return program.read_text()
+
+
+def accessible(browser, what):
+    browser.run(f"{axe()};0")
+    found = browser.run(AXE)
+    need(not found, f"{what}: axe-core finds nothing {found[:3]}")
+
+
 def text(browser, selector):
     return browser.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
 
@@ -101,6 +131,7 @@ def pictures(browser, page, work, name):
     for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow", 375, False), ("narrow-dark", 375, True)]:
         browser.open(page, width=width, dark=dark)
         quiet(browser, page, f"{name}, {look}")
+        accessible(browser, f"{name}, {look}")
         browser.picture(work / f"{name}-{look}.png")
 
 
@@ -157,6 +188,10 @@ def a_day(browser, work, calls):
     need(browser.run(rows) > before, f"more rows than {before} are shown when asked for")
     browser.run("document.querySelectorAll('#cost input')[2].click()")
     need("Calls, by tool" in text(browser, "#cost"), "another measure of cost")
+    need("-32603" in text(browser, "#marks") and "internal error" in text(browser, "#marks"), "a sentence beside a code")
+    work_of_agents(browser, work)
+    printed(browser, page, work)
+    without_script(browser, page, work)
     pictures(browser, page, work, "day")
     # What is put into the page afterwards does not run either.
     browser.open(page)
@@ -165,6 +200,63 @@ def a_day(browser, work, calls):
                     "document.body.setAttribute('onclick', 'window.owned = 1'), document.body.click()"]:
         browser.run(f"(() => {{ try {{ {attempt} }} catch {{ }} }})()")
     need(browser.run("window.owned === undefined"), "the content security policy lets no other script run")
+
+
+def controls(browser, word):
+    browser.run(f"[...document.querySelectorAll('.controls button')].find((one) => one.innerText === {json.dumps(word)}).click()")
+    browser.frames()
+
+
+def work_of_agents(browser, work):
+    """Lanes and the time line of a task, by the time zone of who looks."""
+    sessions = browser.run("page.data.day.lanes.list.filter((lane) => lane.id).map((lane) => lane.id)")
+    need(len(sessions) > 20 and len(set(sessions)) == len(sessions), f"a lane for each of {len(sessions)} instances")
+    shown = browser.run("document.querySelectorAll('.lane').length")
+    browser.run("document.querySelector('[data-key=\"lanes all\"]').click()")
+    need(browser.run("document.querySelectorAll('.lane').length") > shown, "all lanes are shown when asked for")
+    window = text(browser, ".controls span")
+    controls(browser, "Zoom in")
+    controls(browser, "Earlier")
+    need(text(browser, ".controls span") != window, f"a closer look: {text(browser, '.controls span')}")
+    controls(browser, "Fit")
+    need(text(browser, ".controls span") == window, f"and back: {window}")
+    browser.run("[...document.querySelectorAll('.lane-name')].find((one) => one.innerText.startsWith('coder')).focus()")
+    browser.press("Enter")
+    focus = browser.run("document.activeElement.dataset.key")
+    need(focus.startswith("lane ") and "model: anthropic" in text(browser, "#lanes"), "a lane's calls and model requests, by keyboard")
+    controls(browser, "Fit the lane")
+    browser.run("document.querySelectorAll('#tasks .link')[5].click()")
+    for part in ["came into the queue", "was claimed by", "was begun by", "model requests for it"]:
+        need(part in text(browser, ".task"), f"a task's time line: {part}")
+    browser.picture(work / "day-lanes.png")
+    accessible(browser, "lanes")
+
+
+def printed(browser, page, work):
+    """A page of paper is filled: nothing on it that must stay together is longer than a third of it."""
+    browser.open(page)
+    browser.print(work / "day.pdf")
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=718, height=1047, deviceScaleFactor=1, mobile=False)
+    browser.frames()
+    whole = """[...document.querySelectorAll('body *')].filter((one) => getComputedStyle(one).breakInside.startsWith('avoid')
+        && one.getBoundingClientRect().height > 350).map((one) => one.className)"""
+    need(not browser.run(whole), f"nothing long stays together on paper {browser.run(whole)}")
+    need(browser.run("document.documentElement.scrollWidth") <= 718, "nothing is wider than paper")
+    need(browser.run("[...document.querySelectorAll('button.more, .controls')].every((one) => !one.offsetHeight)"), "no button on paper")
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def without_script(browser, page, work):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    # Nothing in the page draws frames for us then.
+    browser.call("Page.navigate", url=page.resolve().as_uri())
+    time.sleep(1)
+    browser.picture(work / "day-tables.png")
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    markup = page.read_text().split("<noscript>")[1].split("</noscript>")[0]
+    for part in ["Who worked", "Refused, failed, waited", "Cost by tool", "internal error", "The trail verifies"]:
+        need(part in markup, f"a table without JavaScript: {part}")
 
 
 def hostile(browser, work):
@@ -235,6 +327,100 @@ def files(work):
     need(not list(work.glob(".colibri-glasspane-*")), "no half-written file is left")
 
 
+def refused(url, **headers):
+    """The status and the length of what somebody gets."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            return answer.status, len(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, len(error.read())
+
+
+def live(browser, work):
+    """A page that is served: its door, its news, an answer in it, its end."""
+    fixture = {"command": str(binary("fixture-server")), "tools": {"confirm": ["count"]}}
+    home = pathlib.Path(tempfile.mkdtemp(prefix="colibri-home-"))
+    rights = {"gates": ["external-call"], "servers": {"*": ["*"]}, "operator": True, "self_approve": True}
+    clients = work / "clients.json"
+    clients.write_text(json.dumps({"users": {str(os.geteuid()): rights}}))
+    clients.chmod(0o600)
+    environment = os.environ | {"BROWSER": "/nonexistent/browser", "TMPDIR": str(home)}
+    with Daemon(work, {"fix": fixture}, "--clients", clients, state=work / "live") as daemon:
+        client = [binary("colibri-mcp"), "--socket", daemon.socket]
+        command = [*client, "glasspane", "--open", "--state-dir", work / "live"]
+        served = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        try:
+            at_the_page(browser, work, served, client)
+        finally:
+            served.kill()
+            served.wait()
+            browser.zone("")
+    need(not list(home.iterdir()), "nothing is left behind")
+    home.rmdir()
+
+
+def waits(browser, client, word):
+    """A call that waits for a person, who presses the button with this word: its status and output."""
+    call = subprocess.Popen([*client, "call", "fix", "count"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+    browser.until("document.querySelector('#waiting button')", "the call that waits")
+    browser.run(f"[...document.querySelectorAll('#waiting button')].find((one) => one.innerText === '{word}').focus()")
+    yield text(browser, "#waiting")
+    browser.press("Enter")
+    yield call.communicate(timeout=60)[0], call.returncode
+
+
+def at_the_page(browser, work, served, client):
+    said = ""
+    while "open.html" not in said:
+        said += served.stdout.readline()
+    file = pathlib.Path(re.search(r"(/\S+open\.html)", said)[1])
+    address = re.search(r"url=([^\"]+)", file.read_text())[1]
+    need(stat.S_IMODE(file.stat().st_mode) == 0o600, "the file that opens it is its owner's alone")
+    listed = b"".join(one.read_bytes() for one in pathlib.Path("/proc").glob("[0-9]*/cmdline") if one.parent.exists())
+    need(address.split("?")[1].encode() not in listed, "no argument list has the token")
+    folder = address.split("enter?")[0]
+    for what, url, headers in [("without a token", folder, {}), ("with a wrong one", f"{folder}enter?{'0' * 64}", {}),
+                               ("elsewhere", folder[:-2], {}), ("by another name", folder, {"Host": "rebound.example"})]:
+        status, length = refused(url, **headers)
+        need(status in (403, 404) and length == 0, f"a stranger gets nothing {what}: {status}, {length} bytes")
+    browser.zone("Europe/Berlin")
+    browser.follow(file.as_uri())
+    browser.until("document.documentElement.dataset.drawn", "the page behind the file")
+    need(browser.run("location.search") == "" and browser.run("location.href") == folder, "its address has no token")
+    need(not file.exists(), "the file is gone once it was used")
+    need(browser.run("document.cookie") == "", "no script reads the cookie")
+    need(refused(address)[0] == 403, "the token works once")
+    browser.until("document.querySelector('#live').innerText.includes('Live')", "news")
+    call = waits(browser, client, "Approve")
+    card = next(call)
+    need("fix › count" in card and "Rule:" in card, f"who, what and by which rule: {card.splitlines()[:2]}")
+    accessible(browser, "a served page")
+    browser.picture(work / "live-waiting.png")
+    output, status = next(call)
+    need(status == 0, f"it was made once it was approved in the page: {output.strip()}")
+    browser.until("document.querySelector('#waiting').closest('section').hidden", "nothing waits any more")
+    counted = "page.data.day.tools.some((tool) => page.data.day.names[tool.name] === 'count' && tool.calls === 1)"
+    browser.until(counted, "the call on the page")
+    call = waits(browser, client, "Deny")
+    next(call)
+    output, status = next(call)
+    need(status != 0 and "APPROVAL_DENIED" in output, "one that was denied in the page is not made")
+    browser.until("document.querySelector('#marks').innerText.includes('APPROVAL_DENIED')", "the refusal on the page")
+    need("local" in text(browser, "#lanes") and "UTC" in text(browser, "#lanes"), "local time with UTC beside")
+    # A browser asks each site for its icon, and gets nothing.
+    icon = f"{folder.rsplit(chr(47), 2)[0]}/favicon.ico"
+    others = [url for url in browser.asked if not url.startswith((folder, "file:", icon))]
+    need(not others and not browser.said, f"it asks nobody else, and says nothing: {others[:3]} {browser.said[:3]}")
+    for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow", 375, False)]:
+        browser.go(folder, width=width, dark=dark)
+        browser.until("document.querySelector('#live').innerText.includes('Live')", "news again")
+        browser.picture(work / f"live-{look}.png")
+        accessible(browser, f"served, {look}")
+    served.send_signal(signal.SIGINT)
+    browser.until("document.querySelector('#live').innerText.includes('Ended')", "the end on the page")
+    need(served.wait(30) == 0, f"Ctrl-C ends it: {served.stderr.read().strip()}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000)
@@ -246,6 +432,7 @@ def main():
         a_day(browser, work, calls)
         hostile(browser, work)
         empty(browser, work)
+        live(browser, work)
     files(work)
     print(f"pictures: {work}/*.png")
     for problem in problems:
