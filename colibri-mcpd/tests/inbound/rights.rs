@@ -65,16 +65,23 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
         unknown["error"]["message"].as_str().unwrap().contains("nknown tool"),
         "{unknown}"
     );
-    // By its entry, by its person, and of a server that its person has not.
-    for forbidden in ["git__big", "git__status", "fs__read_log"] {
-        let answer = peer.call(forbidden, json!({"n": 1})).await;
-        assert_eq!(said(&answer, forbidden), said(&unknown, "git__no_such"));
+    // By its entry, by its person, and of a server that its person has not: as a name that is no tool's and as near to others.
+    for (forbidden, unknown) in [
+        ("git__big", "git__bag"),
+        ("git__status", "git__statis"),
+        ("fs__read_log", "fs__reed_log"),
+    ] {
+        let (answer, missing) = (
+            peer.call(forbidden, json!({"n": 1})).await,
+            peer.call(unknown, json!({"n": 1})).await,
+        );
+        assert_eq!(said(&answer, forbidden), said(&missing, unknown));
     }
     let call = |server: &str, tool: &str| json!({"server": server, "tool": tool, "arguments": {}});
     for (server, unknown, forbidden) in [
-        ("git", "no_such", "big"),
-        ("git", "no_such", "status"),
-        ("fs", "no_such", "status"),
+        ("git", "bag", "big"),
+        ("git", "statis", "status"),
+        ("fs", "statis", "status"),
     ] {
         let unknown_answer = peer.call("colibri_external_mcp_call_tool", call(server, unknown)).await;
         let answer = peer

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(tool["required"], json!(["name", "server", "tool", "input_schema"]));
         assert_eq!(tool["properties"]["input_schema"]["type"], "object");
         let status = of_answer::<Status>();
-        assert_eq!(status["required"].as_array().unwrap().len(), 19);
+        assert_eq!(status["required"].as_array().unwrap().len(), 20);
         assert_eq!(
             status["properties"]["cost_mode"]["enum"],
             json!(["fast", "smart", "max"])

@@ -1,12 +1,14 @@
 //! `consent.json`: what the one user of a private daemon agreed to.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File};
-use std::io::{self, Write as _};
+use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::atomic_file;
 
 /// The gate of tasks and agents, as the file names it.
 const WRITE: &str = "write";
@@ -64,13 +66,7 @@ impl ConsentFile {
             };
         }
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        // It has the mode 0600.
-        let mut new = tempfile::NamedTempFile::new_in(directory)?;
-        serde_json::to_writer_pretty(&mut new, self)?;
-        new.write_all(b"\n")?;
-        new.as_file().sync_all()?;
-        new.persist(path).map_err(|error| error.error)?;
-        File::open(directory)?.sync_all()
+        atomic_file::replace(path, &format!("{}\n", serde_json::to_string_pretty(self)?), 0o600)
     }
 }
 

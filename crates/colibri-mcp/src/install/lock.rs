@@ -5,13 +5,13 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::atomic_file;
 use anyhow::{Context as _, anyhow, bail};
 use colibri_registry::{PackageOrigin, PackagePin, sha256_hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::scope::InstallScope;
-use super::tools::replace;
 
 /// The most bytes of a lock: that of a package with two thousand others has a few.
 const MAX_BYTES: u64 = 16 << 20;
@@ -187,7 +187,8 @@ impl PackageLock {
         let directory = path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(mode).create(directory);
         made.with_context(|| directory.display().to_string())?;
-        replace(&path, &text, if scope.is_service() { 0o644 } else { 0o600 })
+        let mode = if scope.is_service() { 0o644 } else { 0o600 };
+        atomic_file::replace(&path, &text, mode).with_context(|| path.display().to_string())
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::atomic_file;
 use anyhow::{Context as _, bail};
 use colibri_api::{BUNDLE_DIRECTORY, InstalledPackage};
 use colibri_mcp::importers::{Archive, Package, PackageRegistry};
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 use super::lock::{self, PackageLock};
 use super::pypi::{self, PythonTool};
 use super::scope::InstallScope;
-use super::tools::{need, node, replace, text};
+use super::tools::{need, node, text};
 use super::{files, npm};
 
 /// The programs that resolve and install packages, with one cache for all that one command does.
@@ -117,7 +118,7 @@ impl PackageTools {
             scope.check_reach(Path::new(program))?;
         }
         let of_file = if scope.is_service() { 0o644 } else { 0o600 };
-        replace(&lock::copy_in(prefix), &lock.text()?, of_file)?;
+        atomic_file::replace(&lock::copy_in(prefix), &lock.text()?, of_file).with_context(at)?;
         let record = InstalledPackage {
             from: pin.origin.to_string(),
             lock: format!("sha256:{}", pin.lock),
@@ -126,11 +127,8 @@ impl PackageTools {
         };
         // All files are on the disk before the record that says so.
         nix::unistd::sync();
-        replace(
-            &InstalledPackage::path(prefix),
-            &format!("{}\n", serde_json::to_string_pretty(&record)?),
-            of_file,
-        )?;
+        let record = format!("{}\n", serde_json::to_string_pretty(&record)?);
+        atomic_file::replace(&InstalledPackage::path(prefix), &record, of_file).with_context(at)?;
         fs::set_permissions(prefix, Permissions::from_mode(mode)).with_context(at)
     }
 

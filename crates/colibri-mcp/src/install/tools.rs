@@ -1,7 +1,6 @@
 //! Other programs that are run while something is installed, never when a server is started.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -146,23 +145,6 @@ pub(super) fn node() -> anyhow::Result<PathBuf> {
     let node = need("node", "Node.js")?;
     let said = run(Command::new(node).args(["-p", "process.execPath"]))?;
     Ok(PathBuf::from(String::from_utf8_lossy(&said).trim()))
-}
-
-/// Has a file say this, in one step, and sees that it is on the disk.
-///
-/// # Errors
-/// It cannot be written, and is as it was.
-pub(super) fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let replaced = || -> io::Result<()> {
-        let mut new = tempfile::NamedTempFile::new_in(directory)?;
-        new.write_all(text.as_bytes())?;
-        fs::set_permissions(new.path(), Permissions::from_mode(mode))?;
-        new.as_file().sync_all()?;
-        new.persist(path)?;
-        File::open(directory)?.sync_all()
-    };
-    replaced().with_context(|| path.display().to_string())
 }
 
 /// True if a file may be executed.

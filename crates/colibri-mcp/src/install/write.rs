@@ -1,10 +1,8 @@
 //! The writing: packages, secrets, the registry, what the person agreed to; and the daemon is told.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use colibri_registry::{PackagePin, Registry};
@@ -14,6 +12,7 @@ use super::lock;
 use super::package::PackageTools;
 use super::plan::InstallPlan;
 use super::scope::InstallScope;
+use crate::atomic_file;
 use crate::commands::context::CommandContext;
 use crate::connection::DaemonConnection;
 use crate::consent::ConsentFile;
@@ -258,38 +257,18 @@ pub(crate) fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Resul
         .mode(mode)
         .create(directory)
         .map_err(failed(directory))?;
-    replace(&directory.join(name), value, |new| match scope.group {
-        Some(group) => own(directory, group, 0o750).and_then(|()| own(new, group, 0o440)),
-        None => Ok(()),
-    })
-}
-
-/// Writes a file of this user's alone in one step, and sees that it is on the disk. The scope is locked: a half-written
-/// one is of a process that has ended.
-fn replace(path: &Path, text: &str, owned: impl Fn(&Path) -> Result<(), CommandError>) -> Result<(), CommandError> {
-    let at = failed(path);
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let _ = fs::remove_file(&new);
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(&at)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    let owned = written.map_err(&at).and_then(|()| owned(&new));
-    if let Err(error) = owned.and_then(|()| fs::rename(&new, path).map_err(&at)) {
-        // What is half written is of no use.
-        let _ = fs::remove_file(&new);
-        return Err(error);
+    if let Some(group) = scope.group {
+        own(directory, group, 0o750)?;
     }
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(failed(directory))
+    let path = directory.join(name);
+    let written = atomic_file::replace_prepared(&path, value, |new| match scope.group {
+        Some(group) => {
+            fchown(new, Some(0), Some(group))?;
+            new.set_permissions(Permissions::from_mode(0o440))
+        }
+        None => Ok(()),
+    });
+    written.map_err(failed(&path))
 }
 
 /// Notes that the user agreed to these entries as they stand in the registry now: the private daemon offers no others.
