@@ -13,6 +13,7 @@ mod lines;
 mod owned_file;
 mod prices;
 mod private;
+mod progress;
 mod records;
 mod sandbox;
 mod terminal;
@@ -121,6 +122,9 @@ fn main() -> ExitCode {
             ExitCode::from(CommandError::USAGE)
         }
         Some(command) => {
+            if cli.json {
+                progress::write_events();
+            }
             let context = CommandContext {
                 place,
                 chosen: cli.socket,

@@ -19,6 +19,8 @@ use colibri_text::{counted, visible};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::progress;
+
 /// The daemon's program.
 const NAME: &str = "colibri-mcpd";
 /// The places where it is looked for when it is not beside this program.
@@ -62,6 +64,7 @@ pub(crate) fn start() -> anyhow::Result<()> {
     let this = own_program()?;
     let mut launch = Command::new(&this);
     launch.arg(LAUNCH).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let _step = progress::step("starting your daemon");
     let launched = launch.output().with_context(|| this.display().to_string())?;
     match launched.status.success() {
         true => Ok(()),

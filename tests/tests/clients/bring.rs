@@ -1109,6 +1109,33 @@ fn one_that_is_interrupted_undoes_what_is_half_done() {
 }
 
 #[test]
+fn long_work_says_what_it_is() {
+    let place = users_own();
+    let go = place.path("go");
+    let waits = format!("while [ ! -e '{}' ]; do sleep 0.1; done; exit 1", go.display());
+    let programs = stand_in_npm(&place, &waits);
+    for as_events in [false, true] {
+        let mut words = vec!["add", "p", "--yes", "--env", "P_TOKEN=abc", "--", "npx", "-y", "p"];
+        words.splice(0..0, as_events.then_some("--json"));
+        let mut add = client(&place, &words);
+        add.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+        let mut add = add.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(add.stderr.take().unwrap()).lines().map(Result::unwrap);
+        // The installer goes on once it was said what is waited for.
+        let step = lines.by_ref().find(|line| line.contains("installing "));
+        let step = step.expect("a sign of life");
+        match serde_json::from_str::<Value>(&step) {
+            Ok(event) => assert!(as_events && event["event"] == "progress", "{step}"),
+            Err(_) => assert!(!as_events && step.ends_with("for p …"), "{step}"),
+        }
+        fs::write(&go, "").unwrap();
+        let said = lines.collect::<Vec<_>>().join("\n");
+        assert!(!add.wait().unwrap().success(), "{said}");
+        fs::remove_file(&go).unwrap();
+    }
+}
+
+#[test]
 fn a_package_of_which_a_part_could_not_be_written_is_refused() {
     let place = users_own();
     let warns =

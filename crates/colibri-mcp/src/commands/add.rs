@@ -17,6 +17,7 @@ use crate::failure::CommandError;
 use crate::install::{self, InputAnswers, InstallPlan, InstallScope, PackageTools, RegistryFile, WriteOutcome};
 use crate::interrupt;
 use crate::owned_file::agree;
+use crate::progress;
 use colibri_api::{ServerFacts, ServerState, ServerTools, Servers};
 use colibri_mcp::importers::{self, Proposal, Runs};
 use colibri_registry::is_server_id;
@@ -330,6 +331,7 @@ pub(crate) fn started(
     id: &str,
     until: Instant,
 ) -> Result<ServerTools, CommandError> {
+    let _step = progress::step(format!("starting {id}"));
     loop {
         interrupt::check()?;
         let asked = json!({ "server": id });

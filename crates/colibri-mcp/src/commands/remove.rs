@@ -7,6 +7,7 @@ use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope};
 use crate::owned_file::agree;
+use crate::progress;
 use colibri_json::nearest;
 use colibri_text::visible;
 use serde_json::json;
@@ -42,6 +43,7 @@ pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Resu
     context.tell(&lines.join("\n"))?;
     agree("Remove this?", arguments.yes)?;
     let _alone = scope.lock()?;
+    let _step = progress::step(format!("ending {id} and removing what is left of it"));
     let kept = install::remove(&scope, id, known)?;
     let told = install::reload(&context.place.socket);
     install::forget(&scope, &left)?;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, anyhow, bail};
 
 use super::tools::{find, run};
+use crate::progress;
 use colibri_mcp::importers::{self, MAX_ARCHIVE, Proposal, PublishedBundle};
 
 /// Fetches a bundle by curl(1), or fetch(1) of FreeBSD: it, and its server. It must have the hash that is published, so
@@ -47,7 +48,7 @@ pub(crate) fn fetch(published: &PublishedBundle) -> anyhow::Result<(Rc<[u8]>, Pr
         }
         (None, None) => bail!("curl is not on PATH: install it first, to fetch the bundle"),
     };
-    eprintln!("Fetching {} ...", colibri_text::visible(url));
+    let _step = progress::step(format!("fetching {url}"));
     let at = |error: anyhow::Error| error.context(url.clone());
     run(command.arg(&file).arg(url)).map_err(at)?;
     let length = file.metadata().map_or(0, |facts| facts.len());

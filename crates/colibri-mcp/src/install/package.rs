@@ -6,11 +6,11 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::atomic_file;
 use anyhow::{Context as _, bail};
 use colibri_api::{BUNDLE_DIRECTORY, InstalledPackage};
 use colibri_mcp::importers::{Archive, Package, PackageRegistry};
 use colibri_registry::{PackageOrigin, PackagePin};
+use colibri_text::counted;
 use tempfile::TempDir;
 
 use super::lock::{self, PackageLock};
@@ -18,6 +18,7 @@ use super::pypi::{self, PythonTool};
 use super::scope::InstallScope;
 use super::tools::{need, node, text};
 use super::{files, npm};
+use crate::{atomic_file, progress};
 
 /// The programs that resolve and install packages, with one cache for all that one command does.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ impl PackageTools {
     /// # Errors
     /// It is not there, or a program that would find it is not.
     pub(crate) fn resolve(&self, package: &Package) -> anyhow::Result<(PackageLock, Vec<String>)> {
+        let _step = progress::step(format!("looking for {} and what it needs", package.name));
         match package.registry {
             PackageRegistry::Npm => npm::resolve(self.stage.path(), package, self.scripts),
             PackageRegistry::Pypi => Ok((pypi::resolve(self.python()?, package, self.scripts)?, Vec::new())),
@@ -65,6 +67,7 @@ impl PackageTools {
     /// # Errors
     /// As above.
     pub(super) fn resolve_all(&self, words: &[String]) -> anyhow::Result<Vec<String>> {
+        let _step = progress::step("looking for what the bundle needs");
         self.python()?.resolve(words, self.scripts)
     }
 
@@ -84,6 +87,10 @@ impl PackageTools {
         if InstalledPackage::of(&pin, &scope.servers, id).is_ok() {
             return Ok(());
         }
+        let _step = progress::step(match lock.count() {
+            0 => format!("installing {id}"),
+            count => format!("installing {} for {id}", counted(count, "package")),
+        });
         let prefix = scope.prefix(id).join(pin.directory());
         let installed = self.install_into(&prefix, &pin, lock, bundle, scope);
         if installed.is_err() {
