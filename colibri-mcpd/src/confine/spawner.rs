@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::launch::{LaunchSettings, LaunchSpec, MAX_ERRAND, ServerExit, SpawnError};
 use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
-use super::{orphans, supervisor, sys};
+use super::{orphans, supervisor};
 
 /// The most bytes of a supervisor's messages that are kept.
 const KEPT: usize = 4096;
@@ -370,7 +370,8 @@ fn readable(messages: &[u8]) -> String {
 /// # Errors
 /// The system gives no random bytes.
 pub fn session_id() -> io::Result<String> {
-    Ok(format!("{:016x}", u64::from_ne_bytes(sys::random_bytes()?)))
+    let number = getrandom::u64().map_err(io::Error::other)?;
+    Ok(format!("{number:016x}"))
 }
 
 /// Checks that helper and daemon speak of the same things: `--version` must print this build's contract number.

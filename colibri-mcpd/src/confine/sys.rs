@@ -75,6 +75,10 @@ pub(super) fn take_signals() -> io::Result<()> {
 pub(super) fn close_above_standard() -> io::Result<()> {
     // SAFETY: plain system call on numbers. The caller runs before anything else in the process owns a descriptor
     // above 2 (`supervisor::main` is called first thing), so no owner is left with a closed one.
+    #[cfg(target_os = "linux")]
+    // Not every C library of Linux has a function for it.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    #[cfg(not(target_os = "linux"))]
     let done = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     if done == 0 {
         Ok(())
@@ -148,21 +152,6 @@ pub(super) fn become_user_in_own_session(command: &mut Command, identity: Proces
     // SAFETY: the closure runs between fork and exec in a process that had one thread when it forked, so that no lock
     // can be held by another, the allocator's included; it makes system calls and compares numbers.
     unsafe { command.pre_exec(prepare) };
-}
-
-/// Eight bytes nobody can guess (getentropy(3)).
-///
-/// # Errors
-/// The kernel has no randomness to give.
-pub(super) fn random_bytes() -> io::Result<[u8; 8]> {
-    let mut bytes = [0; 8];
-    // SAFETY: the pointer and the length describe `bytes`, which lives through the call.
-    let done = unsafe { libc::getentropy(bytes.as_mut_ptr().cast(), bytes.len()) };
-    if done == 0 {
-        Ok(bytes)
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 #[cfg(target_os = "linux")]

@@ -117,9 +117,9 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
     assert_eq!(answer["result"]["content"][0]["text"], "read_log {\"n\":1}", "{answer}");
     let answer = peer.call("colibri_call_tool", through("colibri_call_tool")).await;
     assert_eq!(code(&answer), "SCHEMA_INVALID", "{answer}");
-    let unknown = peer.ask("prompts/get", json!({"name": "git__no"})).await;
+    let unknown = peer.ask("prompts/get", json!({"name": "git__sicret"})).await;
     let answer = peer.ask("prompts/get", json!({"name": "git__secret"})).await;
-    assert_eq!(said(&answer, "git__secret"), said(&unknown, "git__no"));
+    assert_eq!(said(&answer, "git__secret"), said(&unknown, "git__sicret"));
     let key = uris[0].replace("file:///a", "file:///key");
     let none = uris[0].replace("file:///a", "file:///no");
     let unknown = peer.ask("resources/read", json!({"uri": none})).await;
