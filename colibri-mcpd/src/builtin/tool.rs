@@ -259,7 +259,7 @@ impl BuiltinDefinition {
     }
 
     /// The same without what is said of the answer, which is most of it, and with more in its description.
-    pub fn listed_briefly(&self, version: Version, more: &str) -> Bytes {
+    pub(crate) fn listed_briefly(&self, version: Version, more: &str) -> Bytes {
         let mut brief = self.brief.clone();
         let description = brief["description"].as_str().unwrap_or_default();
         brief["description"] = json!(format!("{description}{more}"));

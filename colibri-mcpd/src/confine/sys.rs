@@ -75,11 +75,14 @@ pub(super) fn take_signals() -> io::Result<()> {
 pub(super) fn close_above_standard() -> io::Result<()> {
     // SAFETY: plain system call on numbers. The caller runs before anything else in the process owns a descriptor
     // above 2 (`supervisor::main` is called first thing), so no owner is left with a closed one.
-    #[cfg(target_os = "linux")]
-    // Not every C library of Linux has a function for it.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
-    #[cfg(not(target_os = "linux"))]
-    let done = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    let done = unsafe {
+        // Not every C library of Linux has a function for it.
+        #[cfg(target_os = "linux")]
+        let done = libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        #[cfg(not(target_os = "linux"))]
+        let done = libc::close_range(3, libc::c_uint::MAX, 0);
+        done
+    };
     if done == 0 {
         Ok(())
     } else {

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::fields::{CallFields, RecordedClient};
+use super::fields::{CallFields, ClientName};
 use super::lanes::{LaneKey, LaneReader, LaneSpan, SpanKind};
 use super::names::{NAME, NameTable};
 use super::period::{CallMark, CallMarkReason, CallPath, ReportPeriod, ToolFigures};
@@ -195,7 +195,7 @@ impl CallReader {
 
     fn enter(&mut self, record: &RecordView<'_>, at: u64) {
         let more: CallFields = serde_json::from_str(record.rec).unwrap_or_default();
-        if let Some(RecordedClient::Name(name) | RecordedClient::Info { name }) = &more.client {
+        if let Some(ClientName { name }) = &more.client {
             if self.clients.len() == MAX_CLIENTS {
                 self.clients.pop_first();
             }

@@ -10,15 +10,13 @@ pub(super) struct CallFields {
     pub output: Option<DigestLength>,
     pub continues: Option<u64>,
     pub connection: u64,
-    pub client: Option<RecordedClient>,
+    pub client: Option<ClientName>,
 }
 
 /// The client of a connection, as it named itself.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum RecordedClient {
-    Name(String),
-    Info { name: String },
+pub(super) struct ClientName {
+    pub name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
