@@ -9,6 +9,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::atomic_file;
+use crate::failure::CommandError;
+use crate::owned_file::OwnedFile;
 
 /// The gate of tasks and agents, as the file names it.
 const WRITE: &str = "write";
@@ -37,6 +39,19 @@ impl ConsentFile {
             "" => Ok(ConsentFile::default()),
             text => serde_json::from_str(text),
         }
+    }
+
+    /// Reads the file; one that is not there says nothing.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what this program writes.
+    pub(crate) fn read(path: &Path) -> Result<ConsentFile, CommandError> {
+        ConsentFile::parse(OwnedFile::read(path)?.text()).map_err(|error| {
+            CommandError::Data(format!(
+                "{}: {error}; take the file away, then agree to your servers again: colibri-mcp server enable NAME",
+                path.display()
+            ))
+        })
     }
 
     /// True if the user turned tasks and agents on.

@@ -138,7 +138,11 @@ pub(crate) fn bring_in(
     let scope = InstallScope::find(choices.service)?;
     interrupt::hold_back()?;
     let tools = PackageTools::new(choices.scripts).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
-    let known = install::registered(&scope)?.entries;
+    let RegistryFile {
+        entries: known,
+        read: known_registry,
+        ..
+    } = install::registered(&scope)?;
     let (mut plans, mut refused): (Vec<InstallPlan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     let (mut present, mut keys) = (Vec::new(), BTreeMap::new());
     for (id, mut proposal, mut bundle) in offers {
@@ -188,6 +192,13 @@ pub(crate) fn bring_in(
         ));
     }
     let what = counted(plans.len() as u64, "server");
+    let agreed = install::agreements(&scope, &known_registry)?.unwrap_or_default();
+    for plan in &present {
+        let stands = known_registry.servers.get(&plan.id).map(|entry| &entry.digest);
+        if let (Some((_, entry)), true) = (known.get(&plan.id), stands != agreed.get(&plan.id)) {
+            context.tell(&install::show_entry(&plan.id, entry))?;
+        }
+    }
     let mut question = format!("Write {what} into {}?", scope.registry.display());
     if let Some(replacement) = &replacement {
         let all = || plans.iter().chain(&present);

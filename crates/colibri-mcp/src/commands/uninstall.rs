@@ -141,6 +141,10 @@ impl Belongings {
             &own.servers,
             format!("what was installed for {}", count_in(&own.servers, "server")),
         );
+        add(
+            &own.registry.with_file_name("locks"),
+            "the locks of packages".to_owned(),
+        );
         let agents = own.servers.with_file_name("agents");
         add(
             &agents,

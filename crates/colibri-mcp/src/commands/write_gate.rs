@@ -10,7 +10,7 @@ use super::context::CommandContext;
 use crate::consent::ConsentFile;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope};
-use crate::owned_file::{OwnedFile, agree};
+use crate::owned_file::agree;
 
 /// What it means that they are on.
 pub(crate) const MEANING: &str = "\
@@ -87,7 +87,7 @@ fn open(scope: &InstallScope, context: &CommandContext) -> Result<install::Chang
 /// # Errors
 /// The file of consent cannot be read.
 pub(crate) fn is_open(scope: &InstallScope) -> Result<bool, CommandError> {
-    Ok(read(file(scope)?)?.opens_write())
+    Ok(ConsentFile::read(file(scope)?)?.opens_write())
 }
 
 /// Switches tasks and agents on or off. The person has been asked.
@@ -97,20 +97,11 @@ pub(crate) fn is_open(scope: &InstallScope) -> Result<bool, CommandError> {
 pub(crate) fn set(scope: &InstallScope, open: bool) -> Result<(), CommandError> {
     let path = file(scope)?;
     let _alone = scope.lock()?;
-    let mut consent = read(path)?;
+    let mut consent = ConsentFile::read(path)?;
     consent.set_write(open);
     consent.write(path).map_err(|source| CommandError::File {
         path: path.to_owned(),
         source,
-    })
-}
-
-fn read(path: &Path) -> Result<ConsentFile, CommandError> {
-    ConsentFile::parse(OwnedFile::read(path)?.text()).map_err(|error| {
-        CommandError::Data(format!(
-            "{}: {error}; take the file away, then agree to your servers again: colibri-mcp server enable NAME",
-            path.display()
-        ))
     })
 }
 

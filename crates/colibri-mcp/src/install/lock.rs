@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::atomic_file;
 use anyhow::{Context as _, anyhow, bail};
+use colibri_api::BUNDLE_DIRECTORY;
 use colibri_registry::{PackageOrigin, PackagePin, sha256_hex};
+use colibri_text::brief;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -139,22 +141,16 @@ impl PackageLock {
     /// Refuses a lock in which a package manager would read something else than packages by version and hash: whoever
     /// wrote it may be a stranger.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let npm = self.npm.as_ref().and_then(|npm| npm.lock.get("packages")?.as_object());
-        let has_hash =
-            |facts: &Value| facts.get("integrity").is_some_and(Value::is_string) || facts.get("inBundle").is_some();
-        let unhashed = npm
-            .into_iter()
-            .flatten()
-            .find(|(path, facts)| !path.is_empty() && !has_hash(facts));
-        if let Some((path, _)) = unhashed {
-            bail!(
-                "{}: it comes from no registry, and has no hash",
-                colibri_text::brief(path, 120)
-            );
+        if let Some(npm) = &self.npm {
+            npm.check()?;
+        }
+        let program = self.program.iter().find(|name| !is_file_name(name));
+        if let Some(word) = program.or_else(|| self.with.iter().find(|word| !is_package_word(word))) {
+            bail!("{:?} is no package or program of a registry", brief(word, 80));
         }
         let odd = self.requirements.iter().flatten().find(|line| !is_requirement(line));
         if let Some(line) = odd {
-            bail!("{:?} is no package by version and hash", colibri_text::brief(line, 80));
+            bail!("{:?} is no package by version and hash", brief(line, 80));
         }
         let origin = PackageOrigin::parse(&self.from).context("it is of no package")?;
         let is_its = match &origin {
@@ -169,8 +165,18 @@ impl PackageLock {
             }),
             PackageOrigin::Bundle { .. } => true,
         };
-        let leads_out = |run: &str| run.split('/').any(|part| part == "..");
-        match is_its && !leads_out(&self.run) {
+        // A program of the machine is none of the package's.
+        let runs_its = match &origin {
+            PackageOrigin::Npm { name, .. } => self.run.starts_with(&format!("node_modules/{name}/")),
+            PackageOrigin::Pypi { .. } => is_file_name(&self.run),
+            PackageOrigin::Bundle { .. } => {
+                matches!(self.run.as_str(), "node" | "python3") || self.run.starts_with(&format!("{BUNDLE_DIRECTORY}/"))
+            }
+        };
+        if self.run.split('/').any(|part| part == "..") || !runs_its {
+            bail!("{:?} is no program of {origin}", brief(&self.run, 120));
+        }
+        match is_its {
             true => Ok(()),
             false => Err(anyhow!("{origin} is not in it")),
         }
@@ -190,6 +196,55 @@ impl PackageLock {
         let mode = if scope.is_service() { 0o644 } else { 0o600 };
         atomic_file::replace(&path, &text, mode).with_context(|| path.display().to_string())
     }
+}
+
+impl NpmLock {
+    /// Refuses what npm-ci(1) would install from elsewhere than a registry, or put elsewhere than below `node_modules`.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.lock.get("lockfileVersion").and_then(Value::as_u64) != Some(3)
+            || self.lock.get("dependencies").is_some()
+        {
+            bail!("its package-lock.json is not of version 3");
+        }
+        let packages = self.lock.get("packages").and_then(Value::as_object);
+        for (path, facts) in packages.into_iter().flatten().filter(|(path, _)| !path.is_empty()) {
+            let text = |key: &str| facts.get(key).and_then(Value::as_str);
+            let hash = text("integrity").and_then(|hash| hash.split_once('-'));
+            let is_hashed = hash.is_some_and(|(kind, hash)| {
+                matches!(kind, "sha1" | "sha256" | "sha384" | "sha512") && !hash.is_empty()
+            });
+            let is_below = path.starts_with("node_modules/") && !path.split('/').any(|part| part == "..");
+            let is_fetched =
+                text("resolved").is_none_or(|url| url.starts_with("https://") || url.starts_with("http://"));
+            let is_bundled = facts.get("inBundle") == Some(&Value::Bool(true));
+            if facts.get("link").is_some() || !is_below || !is_fetched || !(is_hashed || is_bundled) {
+                bail!("{}: it comes from no registry, or has no hash", brief(path, 120));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True if this is one name of a file.
+fn is_file_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+/// True if a package manager takes this for a package of its registry: no option, no address, no path, no archive.
+fn is_package_word(word: &str) -> bool {
+    const ARCHIVES: [&str; 6] = [".gz", ".tar", ".tgz", ".whl", ".zip", ".bz2"];
+    let (scope, name) = match word.strip_prefix('@').map(|scoped| scoped.split_once('/')) {
+        Some(Some((scope, name))) => (scope, name),
+        Some(None) => return false,
+        None => ("x", word),
+    };
+    is_file_name(scope)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-[],@=<>~!*^+".contains(c))
+        && !ARCHIVES.iter().any(|end| name.to_ascii_lowercase().ends_with(end))
 }
 
 /// The path of a lock beside the registry.
@@ -318,21 +373,51 @@ mod tests {
             |lock: &mut PackageLock| lock.requirements = None,
             |lock: &mut PackageLock| lock.from = "pypi:time==2".to_owned(),
             |lock: &mut PackageLock| lock.run = "../x".to_owned(),
+            |lock: &mut PackageLock| lock.run = "/bin/sh".to_owned(),
+            |lock: &mut PackageLock| lock.program = Some("../x".to_owned()),
+            |lock: &mut PackageLock| lock.with = vec!["x @ https://evil/x.tar.gz".to_owned()],
+            |lock: &mut PackageLock| lock.with = vec!["/tmp/x".to_owned()],
+            |lock: &mut PackageLock| lock.with = vec!["x.tar.gz".to_owned()],
+            |lock: &mut PackageLock| lock.with = vec!["--index-url=https://evil".to_owned()],
+            |lock: &mut PackageLock| lock.with = vec!["x\n-e .".to_owned()],
+            |lock: &mut PackageLock| lock.with = vec!["user/repository".to_owned()],
+            |lock: &mut PackageLock| lock.with = vec!["@scope".to_owned()],
         ] {
             let mut changed = lock();
             change(&mut changed);
             assert!(changed.check().is_err(), "{changed:?}");
         }
         lock().check().unwrap();
-        let npm = |facts: Value| PackageLock {
+        for with in ["mcp[cli]>=1.2", "@scope/name@1.2.3", "name@^1"] {
+            let with = vec![with.to_owned()];
+            PackageLock { with, ..lock() }.check().unwrap();
+        }
+        let bundle = |run: &str| PackageLock {
+            from: format!("mcpb:sha256:{}", "0".repeat(64)),
+            run: run.to_owned(),
+            ..lock()
+        };
+        for (run, is_its) in [
+            ("node", true),
+            ("${__dirname}/bin/x", true),
+            ("/bin/sh", false),
+            ("${__dirname}/../sh", false),
+            ("sh", false),
+        ] {
+            assert_eq!(bundle(run).check().is_ok(), is_its, "{run}");
+        }
+        let npm_at = |path: &str, facts: Value| PackageLock {
             from: "npm:p@1.0.0".to_owned(),
+            run: "node_modules/p/p.js".to_owned(),
             requirements: None,
             npm: Some(NpmLock {
                 package: Value::Null,
-                lock: json!({ "packages": { "": {}, "node_modules/p": facts } }),
+                lock: json!({ "lockfileVersion": 3, "packages": {
+                    "": {}, "node_modules/p": { "version": "1.0.0", "integrity": "sha512-x" }, path: facts } }),
             }),
             ..lock()
         };
+        let npm = |facts: Value| npm_at("node_modules/p", facts);
         npm(json!({ "version": "1.0.0", "integrity": "sha512-x" }))
             .check()
             .unwrap();
@@ -340,8 +425,24 @@ mod tests {
             json!({ "version": "1.0.0" }),
             json!({ "version": "1.0.0", "link": true, "resolved": "../x" }),
             json!({ "version": "1.0.1", "integrity": "sha512-x" }),
+            json!({ "version": "1.0.0", "integrity": "" }),
+            json!({ "version": "1.0.0", "integrity": "sha512-" }),
+            json!({ "version": "1.0.0", "inBundle": false }),
+            json!({ "version": "1.0.0", "integrity": "sha512-x", "link": true }),
+            json!({ "version": "1.0.0", "integrity": "sha512-x", "resolved": "file:../x.tgz" }),
+            json!({ "version": "1.0.0", "integrity": "sha512-x", "resolved": "git+ssh://h/x" }),
         ] {
             assert!(npm(facts.clone()).check().is_err(), "{facts}");
         }
+        for path in ["../x", "node_modules/../../x", "/etc/x", "x"] {
+            let facts = json!({ "version": "1.0.0", "integrity": "sha512-x" });
+            assert!(npm_at(path, facts).check().is_err(), "{path}");
+        }
+        let mut old = npm(json!({ "version": "1.0.0", "integrity": "sha512-x" }));
+        old.check().unwrap();
+        if let Some(npm) = &mut old.npm {
+            npm.lock["lockfileVersion"] = json!(2);
+        }
+        assert!(old.check().is_err());
     }
 }

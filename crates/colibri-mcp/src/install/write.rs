@@ -183,8 +183,9 @@ fn prepare(plan: &InstallPlan, scope: &InstallScope, tools: &PackageTools) -> Re
 /// Takes away what was written for a server beside its entry.
 fn undo(plan: &InstallPlan, scope: &InstallScope) {
     let mut paths = vec![scope.prefix(&plan.id)];
-    let pin = plan.package.as_ref().and_then(|package| package.lock.pin().ok());
-    paths.extend(pin.map(|pin| lock::path(scope, &pin.lock)));
+    if let Some(pin) = plan.package.as_ref().and_then(|package| package.lock.pin().ok()) {
+        let _ = forget_lock(scope, &pin);
+    }
     paths.extend(plan.secrets.iter().map(|(_, file, _)| scope.secrets.join(file)));
     // What made it fail is said; this can only fail for the same reason.
     let _ = forget(scope, &paths);
@@ -299,7 +300,7 @@ fn digest_of<'r>(registry: &'r Registry, id: &str) -> Option<&'r String> {
 
 /// The consent of this file. Of an entry that an update was writing it is to the one that stands in the registry.
 fn settled_consent(path: &Path, registry: &Registry) -> Result<ConsentFile, CommandError> {
-    let mut consent = ConsentFile::parse(OwnedFile::read(path)?.text()).unwrap_or_default();
+    let mut consent = ConsentFile::read(path)?;
     for (id, digest) in std::mem::take(&mut consent.next) {
         if digest_of(registry, &id) == Some(&digest) {
             consent.servers.insert(id, digest);
@@ -308,20 +309,26 @@ fn settled_consent(path: &Path, registry: &Registry) -> Result<ConsentFile, Comm
     Ok(consent)
 }
 
-/// Puts another package in place of a server's, and notes that the user agreed to that. What was kept of the registry.
-/// Whenever this ends, the user has agreed to the entry that stands there.
+/// Puts another package in place of a server's, whose entry has this digest, and notes that the user agreed to that. What
+/// was kept of the registry. Whenever this ends, the user has agreed to the entry that stands there.
 ///
 /// # Errors
-/// It cannot be written, and the entry is as it was.
-pub(crate) fn put_package(scope: &InstallScope, id: &str, pin: &PackagePin) -> Result<Option<PathBuf>, CommandError> {
+/// It cannot be written, or the entry is another by now; then it is as it was.
+pub(crate) fn put_package(
+    scope: &InstallScope,
+    id: &str,
+    pin: &PackagePin,
+    agreed: &str,
+) -> Result<Option<PathBuf>, CommandError> {
     let RegistryFile {
         file,
         entries,
         read: now,
     } = registered(scope)?;
-    let (list, _) = entries.get(id).ok_or_else(|| {
+    let is_agreed = now.servers.get(id).is_some_and(|entry| entry.digest == agreed);
+    let (list, _) = entries.get(id).filter(|_| is_agreed).ok_or_else(|| {
         CommandError::Data(format!(
-            "{id} was taken out of the registry meanwhile; nothing was written"
+            "the entry of {id} was changed or taken out meanwhile; nothing was written"
         ))
     })?;
     let mut text = file.text().to_owned();
@@ -594,7 +601,12 @@ mod tests {
         let before = fs::read(&scope.registry).unwrap();
         let file = scope.consent.clone().unwrap();
         let mut old_consent = settled_consent(&file, &registered(&scope).unwrap().read).unwrap();
-        put_package(&scope, "p", &new).unwrap();
+        let digest = registered(&scope).unwrap().read.servers["p"].digest.clone();
+        assert!(
+            put_package(&scope, "p", &new, "00").is_err(),
+            "nobody agreed to that one"
+        );
+        put_package(&scope, "p", &new, &digest).unwrap();
         assert!(agreed("p"));
         let registry = registered(&scope).unwrap().read;
         let package = registry.servers["p"].command.as_ref().unwrap().package.clone();
@@ -612,6 +624,6 @@ mod tests {
         agree_to(&scope, &["other"]).unwrap();
         assert!(agreed("p") && agreed("other"));
         assert!(!fs::read_to_string(path("consent.json")).unwrap().contains("next"));
-        assert!(put_package(&scope, "gone", &new).is_err());
+        assert!(put_package(&scope, "gone", &new, &digest).is_err());
     }
 }

@@ -140,9 +140,12 @@ impl OwnedFile {
             .then(|| read_stored(&beside(&self.real, ORIGINAL)))?
     }
 
-    /// The backups of it, newest first.
+    /// The backups of it, newest first, and the original that a replacement stored.
     pub(crate) fn kept(&self) -> Vec<PathBuf> {
-        BackupFiles::of(&self.real).newest_first()
+        let original = beside(&self.real, ORIGINAL);
+        let mut kept = BackupFiles::of(&self.real).newest_first();
+        kept.extend(original.symlink_metadata().is_ok().then_some(original));
+        kept
     }
 }
 

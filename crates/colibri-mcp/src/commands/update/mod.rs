@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
     if arguments.to.is_some() && arguments.names.len() > 1 {
         return Err(CommandError::Usage("--to: name one server".to_owned()));
     }
+    let agreed = install::agreements(&scope, &read)?;
     let is_named = |id: &String| arguments.names.is_empty() || arguments.names.contains(id);
     let (mut found, mut current) = (Vec::new(), Vec::new());
     let mut report = UpdateReport::default();
@@ -83,7 +84,15 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             }
             continue;
         };
-        match find(id, pin, arguments.to.as_deref(), &scope, &tools) {
+        if agreed
+            .as_ref()
+            .is_some_and(|agreed| agreed.get(id) != Some(&entry.digest))
+        {
+            let why = format!("you have not agreed to its entry as it stands: colibri-mcp server enable {id}");
+            report.failed.push((id.clone(), why));
+            continue;
+        }
+        match find((id, &entry.digest), pin, arguments.to.as_deref(), &scope, &tools) {
             Ok(Some(candidate)) => found.push(candidate),
             Ok(None) => current.push(id.clone()),
             Err(why) => report.failed.push((id.clone(), format!("{why:#}"))),
@@ -196,16 +205,24 @@ impl Updater<'_> {
         self.tools.install(&candidate.lock, None, scope, id)?;
         let taken = self.try_out(candidate).and_then(|outcome| {
             candidate.lock.write(scope)?;
-            install::put_package(scope, id, &candidate.pin)?;
+            install::put_package(scope, id, &candidate.pin, &candidate.entry)?;
             Ok(outcome.diffs.diffs.iter().map(seen).collect())
         });
         match &taken {
             // The old one can be gone back to.
             Ok(_) => install::tidy(scope, id, &candidate.pin, &candidate.old)?,
-            Err(_) if was_there => {}
+            Err(_) if was_there || self.has_entry_of(candidate) => {}
             Err(_) => install::uninstall(&candidate.pin, scope, id)?,
         }
         taken
+    }
+
+    /// True if the entry has the new version although not all could be written, or that is not known.
+    fn has_entry_of(&self, candidate: &UpdateCandidate) -> bool {
+        install::registered(self.scope).map_or(true, |registry| {
+            let entry = registry.read.servers.get(&candidate.id);
+            entry.and_then(package_of) == Some(&candidate.pin)
+        })
     }
 
     /// Starts a new version, and has the person agree to what it defines.
@@ -213,7 +230,7 @@ impl Updater<'_> {
         let id = candidate.id.as_str();
         let registry = install::registered(self.scope)?.read;
         let entry = registry.servers.get(id).context("its entry is gone")?;
-        if package_of(entry) != Some(&candidate.old) {
+        if entry.digest != candidate.entry {
             bail!("its entry was changed meanwhile");
         }
         let mut command = entry.command.as_deref().cloned().context("it has no command")?;
@@ -231,7 +248,7 @@ impl Updater<'_> {
                 self.context
                     .tell(&format!("{id}: {}", visible_lines(&why.to_string())))?;
                 let question = format!("Try {id} with its secrets and its own home?");
-                agree(&question, self.arguments.yes).map_err(|_| why)?;
+                agree(&question, self.arguments.approve).map_err(|_| why)?;
                 trial.with_secrets = true;
                 trial.run(self.scope).context("nor does it start with them")?
             }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
+use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -207,7 +208,11 @@ fn give(path: &Path, user: &User) -> anyhow::Result<()> {
 }
 
 /// The daemon of a trial. It ends with this, also if this process is killed.
-struct TrialDaemon(Child);
+struct TrialDaemon {
+    child: Child,
+    /// Its log, in a file without a name: it runs as somebody else than this, who could put another there.
+    log: File,
+}
 
 impl TrialDaemon {
     fn start(place: &TempDir, user: Option<&User>, is_strict: bool) -> anyhow::Result<TrialDaemon> {
@@ -227,6 +232,7 @@ impl TrialDaemon {
             // Nothing counts as approved but what was.
             arguments.push("--pin-strict".into());
         }
+        let log = tempfile::tempfile()?;
         let mut command = Command::new(own_path()?);
         match user {
             Some(user) => drop(command.uid(user.uid.as_raw()).gid(user.gid.as_raw())),
@@ -241,11 +247,11 @@ impl TrialDaemon {
             .current_dir(place.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(File::create(path("log"))?)
+            .stderr(log.try_clone()?)
             .process_group(0)
             .spawn()
             .context("the daemon of the trial")?;
-        Ok(TrialDaemon(child))
+        Ok(TrialDaemon { child, log })
     }
 
     fn connect(&mut self, place: &TempDir) -> anyhow::Result<DaemonConnection> {
@@ -253,11 +259,12 @@ impl TrialDaemon {
         let until = Instant::now() + PATIENCE;
         loop {
             interrupt::check()?;
-            let ended = self.0.try_wait()?;
+            let ended = self.child.try_wait()?;
             match DaemonConnection::open(&address, false) {
                 Ok(connection) => return Ok(connection),
                 Err(error) if ended.is_some() || Instant::now() > until => {
-                    let log = fs::read_to_string(place.path().join("log")).unwrap_or_default();
+                    let mut log = String::new();
+                    let _ = self.log.rewind().and_then(|()| self.log.read_to_string(&mut log));
                     let last = log.lines().last().unwrap_or_default();
                     bail!("the daemon of the trial cannot be reached: {error}; {last}");
                 }
@@ -270,7 +277,7 @@ impl TrialDaemon {
 impl Drop for TrialDaemon {
     fn drop(&mut self) {
         // Its stdin is its lifeline; it ends the server, and then itself.
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
     }
 }
