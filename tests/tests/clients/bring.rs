@@ -1062,7 +1062,7 @@ fn commands_that_write_answer_as_json_too() {
 fn stand_in_npm(place: &Place, installs: &str) -> PathBuf {
     let directory = place.path("programs");
     fs::create_dir(&directory).unwrap();
-    let lock = r#"{"packages":{"":{},"node_modules/p":{"version":"1.0.0","integrity":"sha512-00","bin":"p.js"}}}"#;
+    let lock = r#"{"lockfileVersion":3,"packages":{"":{},"node_modules/p":{"version":"1.0.0","integrity":"sha512-00","bin":"p.js"}}}"#;
     let npm = format!(
         "#!/bin/sh\ncase \"$*\" in\n*--package-lock-only*) echo '{lock}' >package-lock.json ;;\n*) {installs} ;;\nesac\n"
     );

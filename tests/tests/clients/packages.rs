@@ -22,7 +22,7 @@ case "$*" in
     esac
     test -d "@REGISTRY@/$name/$version" || { echo "npm error 404 $package is not in this registry" >&2; exit 1; }
     hash=$(sha256sum <"@REGISTRY@/$name/$version/p.js")
-    echo "{\"packages\":{\"\":{},\"node_modules/$name\":{\"version\":\"$version\",\"integrity\":\"sha512-${hash%% *}\",\"bin\":\"p.js\"}}}" >package-lock.json ;;
+    echo "{\"lockfileVersion\":3,\"packages\":{\"\":{},\"node_modules/$name\":{\"version\":\"$version\",\"integrity\":\"sha512-${hash%% *}\",\"bin\":\"p.js\"}}}" >package-lock.json ;;
 *)
     name=$(sed -n 's|.*node_modules/\([^"]*\)".*|\1|p' package-lock.json)
     version=$(sed -n 's|.*"version": *"\([^"]*\)".*|\1|p' package-lock.json)

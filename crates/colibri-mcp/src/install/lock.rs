@@ -201,10 +201,9 @@ impl PackageLock {
 impl NpmLock {
     /// Refuses what npm-ci(1) would install from elsewhere than a registry, or put elsewhere than below `node_modules`.
     fn check(&self) -> anyhow::Result<()> {
-        if self.lock.get("lockfileVersion").and_then(Value::as_u64) != Some(3)
-            || self.lock.get("dependencies").is_some()
-        {
-            bail!("its package-lock.json is not of version 3");
+        let version = self.lock.get("lockfileVersion").and_then(Value::as_u64);
+        if !matches!(version, Some(2 | 3)) || self.lock.get("dependencies").is_some() {
+            bail!("its package-lock.json is not of version 2 or 3, or has dependencies beside its packages");
         }
         let packages = self.lock.get("packages").and_then(Value::as_object);
         for (path, facts) in packages.into_iter().flatten().filter(|(path, _)| !path.is_empty()) {
@@ -441,7 +440,7 @@ mod tests {
         let mut old = npm(json!({ "version": "1.0.0", "integrity": "sha512-x" }));
         old.check().unwrap();
         if let Some(npm) = &mut old.npm {
-            npm.lock["lockfileVersion"] = json!(2);
+            npm.lock["lockfileVersion"] = json!(1);
         }
         assert!(old.check().is_err());
     }

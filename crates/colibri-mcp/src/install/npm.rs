@@ -32,7 +32,9 @@ pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow:
         let text = read(&place.join(name))?;
         serde_json::from_str::<Value>(&text).with_context(|| format!("npm's {name}"))
     };
-    let (own, lock) = (file("package.json")?, file("package-lock.json")?);
+    let (own, mut lock) = (file("package.json")?, file("package-lock.json")?);
+    // The list for npm 6, which newer ones still write in version 2 and do not read.
+    lock.as_object_mut().map(|lock| lock.remove("dependencies"));
     let packages = lock
         .get("packages")
         .and_then(Value::as_object)
