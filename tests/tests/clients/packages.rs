@@ -330,12 +330,13 @@ fn a_new_version_that_does_not_work_or_says_something_else_is_not_taken() {
     person.publish("p", "1.1.0", "dead", "echo no such module >&2; exit 1");
     stays(
         "it does not start",
-        &[
-            "without its secrets it does not start",
-            "no such module",
-            "nor does it start with them",
-        ],
+        &["without its secrets it does not start", "no such module"],
     );
+    // It gets them by no --yes alone.
+    let (status, said) = person.run(&["update", "--yes", "--approve"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("nor does it start with them"), "{said}");
+    assert_eq!(person.stands(), stands);
     person.publish("p", "1.2.0", "less", "");
     person.defines("less", &[("one", "Does one.")]);
     stays("a tool is gone", &["p two: it is gone", "not those that were approved"]);
