@@ -362,7 +362,10 @@ fn a_new_version_that_does_not_work_or_says_something_else_is_not_taken() {
 
     // One that needs its secret is tried with it, once that was said.
     person.publish("p", "1.5.0", "more", "test -n \"$P_TOKEN\" || exit 1");
-    let said = person.good(&["update", "--yes"]);
+    let (status, said) = person.run(&["update", "--yes"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert_eq!(person.entry("p")["from"], "npm:p@1.4.0");
+    let said = person.good(&["update", "--yes", "--approve"]);
     assert!(said.contains("without its secrets it does not start"), "{said}");
     assert_eq!(person.entry("p")["from"], "npm:p@1.5.0");
     assert_eq!(person.versions("p"), ["1.4.0", "1.5.0"]);
