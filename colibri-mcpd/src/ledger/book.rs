@@ -347,9 +347,6 @@ impl Book {
 
 /// The value under a name, which is made where it is not there.
 fn at<'m, T: Default>(map: &'m mut HashMap<Box<str>, T>, name: &str) -> &'m mut T {
-    if !map.contains_key(name) {
-        map.insert(name.into(), T::default());
-    }
     map.entry(name.into()).or_default()
 }
 

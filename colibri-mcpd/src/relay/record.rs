@@ -47,23 +47,23 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         note_written(call, full.as_deref());
         return Ok(());
     }
-    let calls: Vec<_> = calls.iter_mut().filter(|call| !begins_look(trail, call)).collect();
-    if calls.is_empty() {
-        return Ok(());
-    }
     let texts: Vec<_> = calls
         .iter()
-        .map(|call| (call.in_full(call.arguments()), call.name()))
+        .filter(|call| !begins_look(trail, call))
+        .map(|call| (call, call.in_full(call.arguments()), call.name()))
         .collect();
-    let records: Vec<TrailRecord<'_>> = calls
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let records: Vec<TrailRecord<'_>> = texts
         .iter()
-        .zip(&texts)
-        .map(|(call, (full, name))| enter(call, full.as_deref(), name.as_deref()))
+        .map(|(call, full, name)| enter(call, full.as_deref(), name.as_deref()))
         .collect();
     let appended = trail.append(&records).map_err(|error| unavailable(&error))?;
     drop(records);
-    let full: Vec<_> = texts.into_iter().map(|(full, _)| full).collect();
-    for ((number, call), full) in (appended.first..).zip(calls).zip(&full) {
+    let full: Vec<_> = texts.into_iter().map(|(_, full, _)| full).collect();
+    let recorded = calls.iter_mut().filter(|call| !call.target.description().is_look);
+    for ((number, call), full) in (appended.first..).zip(recorded).zip(&full) {
         call.number = number;
         note_written(call, full.as_deref());
     }
