@@ -9,10 +9,12 @@ use std::process::Stdio;
 use colibri_tests::{Daemon, Place};
 use serde_json::{Value, json};
 
-/// Stands in for npm: `$REGISTRY/NAME/VERSION/p.js` are the packages, `$REGISTRY/NAME/latest` names the newest version.
+/// Stands in for npm: `$REGISTRY/NAME/VERSION/p.js` are the packages, `$REGISTRY/NAME/latest` names the newest version,
+/// `$REGISTRY/settings` and `$REGISTRY/resolved` are its settings and what its locks say of an archive's address.
 const NPM: &str = r#"#!/bin/sh
 set -e
 case "$*" in
+*"config list"*) cat "@REGISTRY@/settings" ;;
 *--package-lock-only*)
     for word; do package=$word; done
     name=${package%%@*} version=${package#*@}
@@ -22,7 +24,8 @@ case "$*" in
     esac
     test -d "@REGISTRY@/$name/$version" || { echo "npm error 404 $package is not in this registry" >&2; exit 1; }
     hash=$(sha256sum <"@REGISTRY@/$name/$version/p.js")
-    echo "{\"lockfileVersion\":3,\"packages\":{\"\":{},\"node_modules/$name\":{\"version\":\"$version\",\"integrity\":\"sha512-${hash%% *}\",\"bin\":\"p.js\"}}}" >package-lock.json ;;
+    resolved=$(cat "@REGISTRY@/resolved" 2>/dev/null || true)
+    echo "{\"lockfileVersion\":3,\"packages\":{\"\":{},\"node_modules/$name\":{\"version\":\"$version\",$resolved\"integrity\":\"sha512-${hash%% *}\",\"bin\":\"p.js\"}}}" >package-lock.json ;;
 *)
     name=$(sed -n 's|.*node_modules/\([^"]*\)".*|\1|p' package-lock.json)
     version=$(sed -n 's|.*"version": *"\([^"]*\)".*|\1|p' package-lock.json)
@@ -225,6 +228,53 @@ fn a_registry_that_was_copied_works_after_sync_and_another_hash_does_not() {
     let (status, said) = person.run_at(&home, &["sync", "--yes"]);
     assert!(status == Some(65) && said.contains("404"), "{said}");
     assert!(!other.join("servers/p").exists() && !other.join("consent.json").exists());
+}
+
+#[test]
+fn a_lock_leads_to_no_registry_but_those_that_npm_is_told_of_here() {
+    let person = Person::new();
+    person.publish("p", "1.0.0", "p1", "");
+    let write = |name: &str, text: &str| fs::write(person.place.path(&format!("packages/{name}")), text).unwrap();
+    write("resolved", r#""resolved":"http://127.0.0.1:9/p-1.0.0.tgz","#);
+    write(
+        "settings",
+        r#"{"registry":"http://127.0.0.1:9/","replace-registry-host":"npmjs"}"#,
+    );
+    person.good(&["add", "p", "--yes", "--", "npx", "-y", "p@1.0.0"]);
+
+    // Another home, with other settings, to which registry and lock were copied.
+    let home = person.place.path("other");
+    let other = home.join("colibri");
+    fs::create_dir_all(other.join("locks")).unwrap();
+    fs::copy(person.place.path("external-mcp.json"), other.join("external-mcp.json")).unwrap();
+    let lock = fs::read_dir(person.place.path("locks"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    fs::copy(lock.path(), other.join("locks").join(lock.file_name())).unwrap();
+    write(
+        "settings",
+        r#"{"registry":"https://registry.npmjs.org/","replace-registry-host":"npmjs"}"#,
+    );
+    let (status, said) = person.run_at(&home, &["sync", "--yes"]);
+    assert_eq!(status, Some(65), "{said}");
+    for part in [
+        "p was not installed: node_modules/p: its archive is at http://127.0.0.1:9/p-1.0.0.tgz",
+        "the registries of npm are https://registry.npmjs.org/ here",
+        "npm config set registry URL",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!other.join("servers/p").exists() && !other.join("consent.json").exists());
+
+    // Where npm is told to ask its own registry for all archives, that host is never asked.
+    write(
+        "settings",
+        r#"{"registry":"https://registry.npmjs.org/","replace-registry-host":"always"}"#,
+    );
+    let (status, said) = person.run_at(&home, &["sync", "--yes"]);
+    assert_eq!(status, Some(0), "{said}");
 }
 
 #[test]

@@ -10,6 +10,10 @@ use serde_json::Value;
 use super::lock::{NpmLock, PackageLock};
 use super::tools::{need, node, run, run_whole, text};
 use colibri_mcp::importers::Package;
+use colibri_text::brief;
+
+/// The registry that every npm(1) knows. Where another is set, npm(1) takes archives of this one from there.
+const REGISTRY: &str = "https://registry.npmjs.org/";
 
 /// Finds out what a package is now: its lock, and the packages in it that have scripts. Nothing is kept but in a temporary
 /// directory.
@@ -99,12 +103,13 @@ fn script(package: &Package, facts: &Value) -> anyhow::Result<String> {
 /// Installs exactly this into a directory; the command that runs it.
 ///
 /// # Errors
-/// npm(1) fails: also where an archive is not what its hash says.
+/// An archive is at no registry of this machine's, or npm(1) fails: also where an archive is not what its hash says.
 pub(super) fn install(stage: &Path, lock: &PackageLock, files: &NpmLock, prefix: &Path) -> anyhow::Result<Vec<String>> {
     let node = text(&node()?)?;
     for (name, file) in [("package.json", &files.package), ("package-lock.json", &files.lock)] {
         write(&prefix.join(name), &format!("{file:#}\n"))?;
     }
+    check_archives(files, prefix, stage)?;
     let mut npm = npm(prefix, stage)?;
     npm.arg("ci");
     if !lock.scripts {
@@ -113,13 +118,64 @@ pub(super) fn install(stage: &Path, lock: &PackageLock, files: &NpmLock, prefix:
     // It calls it a success if it could not write what it unpacked, as on a disk that is full.
     let (_, said) = run_whole(npm.env("npm_config_loglevel", "warn"))?;
     if let Some(line) = said.lines().find(|line| line.contains("TAR_ENTRY_ERROR")) {
-        bail!("npm did not unpack all: {}", colibri_text::brief(line, 200));
+        bail!("npm did not unpack all: {}", brief(line, 200));
     }
     let script = prefix.join(&lock.run);
     match script.is_file() {
         true => Ok(vec![node, text(&script)?]),
         false => Err(anyhow!("{} is not in what npm installed", lock.run)),
     }
+}
+
+/// Refuses a lock with an archive at another host than those of the registries that npm(1) is told here. Its hash says
+/// what it is; but the lock may be a stranger's, and nobody agreed to connect to that host.
+fn check_archives(files: &NpmLock, directory: &Path, stage: &Path) -> anyhow::Result<()> {
+    let packages = files.lock.get("packages").and_then(Value::as_object);
+    let archives = packages.into_iter().flatten();
+    let archives = archives.filter_map(|(path, facts)| Some((path.as_str(), facts.get("resolved")?.as_str()?)));
+    let elsewhere: Vec<(&str, &str)> = archives.filter(|(_, url)| !url.starts_with(REGISTRY)).collect();
+    if elsewhere.is_empty() {
+        return Ok(());
+    }
+    let settings = run(npm(directory, stage)?.args(["config", "list", "--long", "--json"]))?;
+    let settings: Value = serde_json::from_slice(&settings).context("npm's settings")?;
+    if settings.get("replace-registry-host").and_then(Value::as_str) == Some("always") {
+        return Ok(());
+    }
+    let registries = registries(&settings);
+    let is_known = |url: &str| registries.iter().any(|registry| url.starts_with(registry));
+    let Some((path, url)) = elsewhere.into_iter().find(|(_, url)| !is_known(url)) else {
+        return Ok(());
+    };
+    let name = path.rsplit("node_modules/").next().unwrap_or(path);
+    let key = match name.split_once('/') {
+        Some((scope, _)) => format!("{scope}:registry"),
+        None => "registry".to_owned(),
+    };
+    Err(anyhow!(
+        "{}: its archive is at {}, and the registries of npm are {} here; if you trust that one, name it first: npm config \
+         set {} URL",
+        brief(path, 120),
+        brief(url, 200),
+        registries.join(", "),
+        brief(&key, 120)
+    ))
+}
+
+/// The registries in npm's settings, each with scheme, host, port and the slash after them, so that no longer host begins
+/// with one. A password before the host is left out.
+fn registries(settings: &Value) -> Vec<String> {
+    let settings = settings.as_object().into_iter().flatten();
+    let named = settings.filter(|(key, _)| *key == "registry" || key.starts_with('@') && key.ends_with(":registry"));
+    let origin = |url: &str| {
+        let (scheme, rest) = url.split_once("://")?;
+        let host = rest.split('/').next()?.rsplit('@').next()?;
+        Some(format!("{scheme}://{host}/").to_ascii_lowercase())
+    };
+    let mut registries: Vec<String> = named.filter_map(|(_, url)| origin(url.as_str()?)).collect();
+    registries.sort();
+    registries.dedup();
+    registries
 }
 
 /// npm(1) in a directory, without state beyond it: its cache and logs go with the stage. And without git(1): a package
@@ -181,5 +237,30 @@ mod tests {
         );
         assert!(of(None, json!(null)).is_err());
         assert!(of(None, json!({ "a": "../../x" })).is_err());
+    }
+
+    #[test]
+    fn a_registry_is_known_by_scheme_host_and_port() {
+        let settings = json!({ "registry": "https://Registry.npmjs.org/", "@a:registry": "http://10.0.0.1:4873/npm/x",
+            "@b:registry": "https://me:secret@b", "//b/:_authToken": "(protected)", "@c:registry": null, "@d:scope": "http://d/" });
+        let known = registries(&settings);
+        assert_eq!(
+            known,
+            ["http://10.0.0.1:4873/", "https://b/", "https://registry.npmjs.org/"]
+        );
+        let is_known = |url: &str| known.iter().any(|registry| url.starts_with(registry));
+        assert!(is_known("https://b/p/-/p-1.tgz") && is_known("http://10.0.0.1:4873/other/p.tgz"));
+        for url in [
+            "https://bb/p.tgz",
+            "http://b/p.tgz",
+            "https://b:444/p.tgz",
+            "https://b@evil/p.tgz",
+            "https://b\\@evil/p.tgz",
+            "https://registry.npmjs.org.evil/p.tgz",
+            "http://10.0.0.1:48731/p.tgz",
+        ] {
+            assert!(!is_known(url), "{url}");
+        }
+        assert!(registries(&json!({})).is_empty() && registries(&json!(7)).is_empty());
     }
 }
