@@ -218,8 +218,11 @@ pub(crate) fn bring_in(
     };
     if !present.is_empty() {
         let _alone = scope.lock()?;
-        let ids: Vec<&str> = present.iter().map(|plan| plan.id.as_str()).collect();
-        install::agree_to(&scope, &ids)?;
+        let shown = present.iter().filter_map(|plan| {
+            let entry = known_registry.servers.get(&plan.id)?;
+            Some((plan.id.as_str(), entry.digest.as_str()))
+        });
+        install::agree_to_shown(&scope, &shown.collect::<Vec<_>>())?;
     }
     for (id, why) in &written.failed {
         eprintln!("colibri-mcp: {id} was not written: {}", visible_lines(why));

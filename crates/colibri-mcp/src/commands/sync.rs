@@ -35,6 +35,8 @@ pub(crate) struct SyncArguments {
 /// A server for which something is to be done.
 struct SyncStep<'r> {
     id: &'r str,
+    /// The digest of its entry, as it is shown.
+    entry: &'r str,
     /// The package that is to be installed.
     lock: Option<(PackagePin, PackageLock)>,
     /// The reason for which it is, as the person reads it.
@@ -62,6 +64,7 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
             Ok(None) if is_agreed => {}
             Ok(None) => steps.push(SyncStep {
                 id,
+                entry: &entry.digest,
                 lock: None,
                 note: "you have not agreed to it on this machine",
             }),
@@ -92,10 +95,11 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
         let what = counted(steps.len() as u64, "server");
         agree(&format!("Install and turn on {what}?"), arguments.yes)?;
         let _alone = scope.lock()?;
+        let mut installed = Vec::new();
         for step in &steps {
             interrupt::check()?;
             match carry_out(step, &scope, &tools, &bundles) {
-                Ok(()) => done.push(step.id),
+                Ok(()) => installed.push((step.id, step.entry)),
                 Err(why) => {
                     eprintln!(
                         "colibri-mcp: {} was not installed: {}",
@@ -106,11 +110,13 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
                 }
             }
         }
-        // What was edited meanwhile was not shown.
-        let shown = |id: &&str| read.servers.get(*id).map(|entry| entry.digest.as_str());
-        let now = install::registered(&scope)?.read;
-        done.retain(|id| shown(id) == now.servers.get(*id).map(|entry| entry.digest.as_str()));
-        install::agree_to(&scope, &done)?;
+        let stands = install::agree_to_shown(&scope, &installed)?;
+        for (id, _) in installed.iter().filter(|(id, _)| !stands.contains(id)) {
+            let why = "its entry was changed or taken out meanwhile: colibri-mcp sync shows it as it stands".to_owned();
+            eprintln!("colibri-mcp: {id} was not turned on: {why}");
+            refused.push(((*id).to_owned(), why));
+        }
+        done = stands;
     }
     let on = |id: &str| read.servers.get(id).is_some_and(|entry| !entry.disabled);
     let without_secrets: BTreeMap<&str, Vec<PathBuf>> = read
@@ -171,7 +177,7 @@ fn bundles(files: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, CommandError>
 /// The work for one entry; `None`: what it needs is installed.
 fn step<'r>(
     id: &'r str,
-    entry: &ServerEntry,
+    entry: &'r ServerEntry,
     scope: &InstallScope,
     tools: &PackageTools,
 ) -> anyhow::Result<Option<SyncStep<'r>>> {
@@ -191,7 +197,12 @@ fn step<'r>(
         None => "it is not installed on this machine",
     };
     let lock = Some((pin.clone(), lock));
-    Ok(Some(SyncStep { id, lock, note }))
+    Ok(Some(SyncStep {
+        id,
+        entry: &entry.digest,
+        lock,
+        note,
+    }))
 }
 
 /// The lock of a package whose lock was not copied with the registry: if its registry has now what it had then, it is the

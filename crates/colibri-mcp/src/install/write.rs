@@ -278,14 +278,38 @@ pub(crate) fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Resul
 /// # Errors
 /// It cannot be read or written.
 pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), CommandError> {
+    if scope.consent.is_none() {
+        return Ok(());
+    }
+    let registry = read(scope, OwnedFile::read(&scope.registry)?.text())?;
+    note_consent(scope, &registry, ids)
+}
+
+/// The same for entries that were shown, each with its digest then, as far as they stand so still: those.
+///
+/// # Errors
+/// As above.
+pub(crate) fn agree_to_shown<'s>(
+    scope: &InstallScope,
+    shown: &[(&'s str, &str)],
+) -> Result<Vec<&'s str>, CommandError> {
+    let registry = read(scope, OwnedFile::read(&scope.registry)?.text())?;
+    let stands = shown
+        .iter()
+        .filter(|(id, digest)| digest_of(&registry, id).is_some_and(|now| now == digest));
+    let stands: Vec<&str> = stands.map(|(id, _)| *id).collect();
+    note_consent(scope, &registry, &stands)?;
+    Ok(stands)
+}
+
+fn note_consent(scope: &InstallScope, registry: &Registry, ids: &[&str]) -> Result<(), CommandError> {
     let Some(path) = &scope.consent else {
         return Ok(());
     };
-    let registry = read(scope, OwnedFile::read(&scope.registry)?.text())?;
-    let mut consent = settled_consent(path, &registry)?;
-    consent.servers.retain(|id, _| digest_of(&registry, id).is_some());
+    let mut consent = settled_consent(path, registry)?;
+    consent.servers.retain(|id, _| digest_of(registry, id).is_some());
     for id in ids {
-        if let Some(digest) = digest_of(&registry, id) {
+        if let Some(digest) = digest_of(registry, id) {
             consent.servers.insert((*id).to_owned(), digest.clone());
         }
     }
@@ -625,5 +649,12 @@ mod tests {
         assert!(agreed("p") && agreed("other"));
         assert!(!fs::read_to_string(path("consent.json")).unwrap().contains("next"));
         assert!(put_package(&scope, "gone", &new, &digest).is_err());
+        // What was shown and stands otherwise by now is agreed to by nobody.
+        let digest = registered(&scope).unwrap().read.servers["p"].digest.clone();
+        let text = json!({ "servers": { "p": entry(&new), "other": { "command": "/bin/false" } } }).to_string();
+        fs::write(&scope.registry, text).unwrap();
+        let shown = [("p", digest.as_str()), ("other", &digest), ("gone", &digest)];
+        assert_eq!(agree_to_shown(&scope, &shown).unwrap(), ["p"]);
+        assert!(agreed("p") && !agreed("other"));
     }
 }
