@@ -758,6 +758,13 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     let said = good(&place, &["sync", "--yes", "--bundle", file]);
     assert!(said.contains("Installed and turned on: bundled-server"), "{said}");
     good(&place, &["call", "bundled-server", "echo"]);
+
+    // No registry has a newer one: that is no failure of all updates, but one of its own.
+    let way = "colibri-mcp remove bundled-server, and colibri-mcp import FILE";
+    let said = good(&place, &["update"]);
+    assert!(said.contains(way) && said.contains("Nothing to update."), "{said}");
+    let (status, said) = run(&place, &["update", "bundled-server"]);
+    assert!(status == Some(65) && said.contains(way), "{said}");
     good(&place, &["remove", "bundled-server", "--yes"]);
     assert!(
         !prefix.exists() && !place.path("locks").exists() && !place.path("daemon-secrets/bundled-server-pass").exists()

@@ -88,9 +88,7 @@ pub(super) fn find(
     let (registry, name, version) = match &old.origin {
         PackageOrigin::Npm { name, version } => (PackageRegistry::Npm, name, version),
         PackageOrigin::Pypi { name, version } => (PackageRegistry::Pypi, name, version),
-        PackageOrigin::Bundle { .. } => {
-            bail!("it is a bundle, and nothing says where a newer one is: colibri-mcp import FILE, under another name")
-        }
+        PackageOrigin::Bundle { .. } => bail!("{}", way_of_bundle(id)),
     };
     let (lock, scripted) = match to.map(|to| installed(id, old, to, scope)).transpose()?.flatten() {
         Some(lock) => (lock, Vec::new()),
@@ -114,6 +112,14 @@ pub(super) fn find(
         lock,
         scripted,
     }))
+}
+
+/// The words about a bundle, which is updated by hand.
+pub(super) fn way_of_bundle(id: &str) -> String {
+    format!(
+        "it is a bundle, and no registry says what is newer: get the newer file, then colibri-mcp remove {id}, and \
+         colibri-mcp import FILE"
+    )
 }
 
 /// The lock of another version that is still installed.

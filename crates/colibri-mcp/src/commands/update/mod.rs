@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::{PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, paths};
-use colibri_registry::{PackagePin, ServerEntry};
+use colibri_registry::{PackageOrigin, PackagePin, ServerEntry};
 use serde_json::{Value, json};
 
-use self::candidate::{UpdateCandidate, find};
+use self::candidate::{UpdateCandidate, find, way_of_bundle};
 use self::trial::{ServerTrial, TrialOutcome};
 use super::add::{INTRODUCTION, introduced, started};
 use super::context::CommandContext;
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
     }
     let agreed = install::agreements(&scope, &read)?;
     let is_named = |id: &String| arguments.names.is_empty() || arguments.names.contains(id);
-    let (mut found, mut current) = (Vec::new(), Vec::new());
+    let (mut found, mut current, mut bundles) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = UpdateReport::default();
     for (id, entry) in read.servers.iter().filter(|(id, _)| is_named(id)) {
         let Some(pin) = package_of(entry) else {
@@ -84,6 +84,11 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             }
             continue;
         };
+        // Whoever names one is told by a failure.
+        if matches!(pin.origin, PackageOrigin::Bundle { .. }) && arguments.names.is_empty() {
+            bundles.push(id.clone());
+            continue;
+        }
         if agreed
             .as_ref()
             .is_some_and(|agreed| agreed.get(id) != Some(&entry.digest))
@@ -105,6 +110,9 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
     for id in &current {
         context.tell(&format!("{id}: there is no newer version"))?;
     }
+    for id in &bundles {
+        context.tell(&format!("{id}: {}", way_of_bundle(id)))?;
+    }
     tell_failures(&report.failed, "was not looked for");
     let updates: Vec<Value> = found.iter().map(UpdateCandidate::facts).collect();
     if arguments.check || found.is_empty() {
@@ -115,7 +123,8 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
                 counted(number, "server")
             ),
         };
-        let facts = json!({ "updates": updates, "current": current, "failed": failures(&report.failed) });
+        let facts = json!({ "updates": updates, "current": current, "bundles": bundles,
+            "failed": failures(&report.failed) });
         context.answer(&facts, &text)?;
         return outcome(&report);
     }
@@ -164,7 +173,8 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             back.join("; ")
         ),
     };
-    let facts = json!({ "updates": updates, "current": current, "updated": ids, "failed": failures(&report.failed) });
+    let facts = json!({ "updates": updates, "current": current, "bundles": bundles, "updated": ids,
+        "failed": failures(&report.failed) });
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (said, facts), None)?;
     interrupt::release()?;
