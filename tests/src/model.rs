@@ -224,8 +224,8 @@ impl Say {
     }
 
     fn chat_usage(&self) -> Value {
-        json!({ "prompt_tokens": self.read, "prompt_tokens_details": { "cached_tokens": self.cached },
-            "completion_tokens": self.written + self.thoughts })
+        let details = json!({ "cached_tokens": self.cached, "cache_write_tokens": self.kept });
+        json!({ "prompt_tokens": self.read, "prompt_tokens_details": details, "completion_tokens": self.written + self.thoughts })
     }
 
     fn chat(&self, has_usage: bool) -> Vec<Value> {
@@ -336,7 +336,8 @@ fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> boo
         state.counted.read += say.read;
         state.counted.written += say.written + say.thoughts;
         state.counted.cached += say.cached;
-        state.counted.kept += if path.starts_with("/v1/messages") { say.kept } else { 0 };
+        let says_kept = ["/v1/messages", "/v1/chat"].iter().any(|start| path.starts_with(start));
+        state.counted.kept += if says_kept { say.kept } else { 0 };
     }
     if streams {
         return streamed(state, stream, &path, &events, fault);

@@ -261,7 +261,7 @@ impl Meter {
         };
         if let Some(usage) = usage {
             (self.read, self.written) = (Some(usage.input_tokens), Some(usage.output_tokens));
-            self.cached = cached_of(&usage.input_tokens_details);
+            (self.cached, self.cache_write) = cached_of(&usage.input_tokens_details);
         }
     }
 
@@ -279,7 +279,7 @@ impl Meter {
         }
         if let Ok(Message { usage: Some(usage) }) = serde_json::from_slice(text) {
             (self.read, self.written) = (Some(usage.prompt_tokens), Some(usage.completion_tokens));
-            self.cached = cached_of(&usage.prompt_tokens_details);
+            (self.cached, self.cache_write) = cached_of(&usage.prompt_tokens_details);
         }
     }
 
@@ -319,9 +319,11 @@ impl Meter {
     }
 }
 
-/// The cached tokens in the details of OpenAI's interfaces: whatever else stands there, the tokens beside it count.
-fn cached_of(details: &Value) -> u64 {
-    details.get("cached_tokens").and_then(Value::as_u64).unwrap_or(0)
+/// The tokens in the details of OpenAI's interfaces that came from a cache, and that went to one, which gateways add to
+/// count the writes of other interfaces. Whatever else stands there, the tokens beside it count.
+fn cached_of(details: &Value) -> (u64, u64) {
+    let number = |key: &str| details.get(key).and_then(Value::as_u64).unwrap_or(0);
+    (number("cached_tokens"), number("cache_write_tokens"))
 }
 
 #[cfg(test)]
@@ -343,6 +345,19 @@ mod tests {
             \"cache_creation_input_tokens\":5,\"cache_read_input_tokens\":100,\"output_tokens\":1}}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n";
         assert_eq!(cached(Anthropic, begins), (115, 100, 5));
+        // The streams of the others, with their usage at the end, as the providers send it.
+        let responses = "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"status\":\
+            \"completed\",\"usage\":{\"input_tokens\":125,\"input_tokens_details\":{\"cached_tokens\":98},\
+            \"output_tokens\":48,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":173}}}\n\n";
+        assert_eq!(cached(OpenAiResponses, responses), (125, 98, 0));
+        let chat = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n\
+            data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10339,\"completion_tokens\":60,\"prompt_tokens_details\":\
+            {\"cached_tokens\":10000,\"cache_write_tokens\":200,\"audio_tokens\":0}}}\n\ndata: [DONE]\n\n";
+        assert_eq!(cached(OpenAiChat, chat), (10339, 10000, 200));
+        let gemini = "data: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":900,\"cachedContentTokenCount\":\
+            800,\"totalTokenCount\":900}}\n\ndata: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":900,\
+            \"cachedContentTokenCount\":800,\"candidatesTokenCount\":4,\"thoughtsTokenCount\":5}}\n\n";
+        assert_eq!(cached(Gemini, gemini), (900, 800, 0));
         for (api, answer, expected) in [
             (
                 OpenAiResponses,

@@ -37,6 +37,9 @@ pub(super) struct ModelAnswer {
     /// Tokens that it read, from a cache or not, and that it wrote, thoughts among them.
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
+    /// Those of `tokens_in` that came from the provider's cache, and that went to it.
+    pub(super) tokens_cached: u64,
+    pub(super) tokens_cache_write: u64,
     /// The reason for which it stopped, in its own word.
     pub(super) stop_reason: String,
     pub(super) completion: String,
@@ -99,7 +102,10 @@ impl Api {
 
     /// Reads an answer. `None`: it is none of this interface, or does not say what it cost, or what nothing can cost.
     pub(super) fn read(self, answer: &Value) -> Option<ModelAnswer> {
-        let said = self.told(answer)?;
+        let mut said = self.told(answer)?;
+        // More than was read is in no cache.
+        said.tokens_cached = said.tokens_cached.min(said.tokens_in);
+        said.tokens_cache_write = said.tokens_cache_write.min(said.tokens_in - said.tokens_cached);
         (said.tokens_in <= MAX_TOKENS && said.tokens_out <= MAX_TOKENS).then_some(said)
     }
 
@@ -127,6 +133,8 @@ impl Api {
                     .saturating_add(optional("/usage/cache_creation_input_tokens"))
                     .saturating_add(optional("/usage/cache_read_input_tokens")),
                 tokens_out: number("/usage/output_tokens")?,
+                tokens_cached: optional("/usage/cache_read_input_tokens"),
+                tokens_cache_write: optional("/usage/cache_creation_input_tokens"),
                 stop_reason: text("/stop_reason")?,
                 completion: joined(answer.get("content")?.as_array()?, Some("text")),
             },
@@ -141,6 +149,8 @@ impl Api {
                     model: text("/model"),
                     tokens_in: number("/usage/input_tokens")?,
                     tokens_out: number("/usage/output_tokens")?,
+                    tokens_cached: optional("/usage/input_tokens_details/cached_tokens"),
+                    tokens_cache_write: optional("/usage/input_tokens_details/cache_write_tokens"),
                     stop_reason: text("/incomplete_details/reason").or_else(|| text("/status"))?,
                     completion: texts.map(|parts| joined(parts, Some("output_text"))).collect(),
                 }
@@ -149,6 +159,9 @@ impl Api {
                 model: text("/model"),
                 tokens_in: number("/usage/prompt_tokens")?,
                 tokens_out: number("/usage/completion_tokens")?,
+                tokens_cached: optional("/usage/prompt_tokens_details/cached_tokens"),
+                // Gateways have it that count the writes of other interfaces in this one.
+                tokens_cache_write: optional("/usage/prompt_tokens_details/cache_write_tokens"),
                 stop_reason: text("/choices/0/finish_reason")?,
                 completion: text("/choices/0/message/content").unwrap_or_default(),
             },
@@ -157,6 +170,9 @@ impl Api {
                 tokens_in: number("/usageMetadata/promptTokenCount")?,
                 tokens_out: optional("/usageMetadata/candidatesTokenCount")
                     .saturating_add(optional("/usageMetadata/thoughtsTokenCount")),
+                tokens_cached: optional("/usageMetadata/cachedContentTokenCount"),
+                // What is put there is a request of its own.
+                tokens_cache_write: 0,
                 // A prompt that is refused has no candidate.
                 stop_reason: text("/candidates/0/finishReason").or_else(|| text("/promptFeedback/blockReason"))?,
                 completion: joined(list("/candidates/0/content/parts"), None),
@@ -196,11 +212,43 @@ mod tests {
                 model: Some("m-1".to_owned()),
                 tokens_in: 7,
                 tokens_out: 5,
+                tokens_cached: 0,
+                tokens_cache_write: if api == Api::Anthropic { 3 } else { 0 },
                 stop_reason: stop.to_owned(),
                 completion: "ab".to_owned(),
             };
             assert_eq!(api.read(&answer), Some(expected), "{api:?}");
         }
+    }
+
+    #[test]
+    fn cached_tokens_are_a_part_of_those_that_were_read() {
+        let of = |api: Api, usage: Value| {
+            let answer = json!({ "type": "message", "status": "completed", "stop_reason": "end_turn", "content": [],
+                "output": [], "choices": [{ "finish_reason": "stop" }], "candidates": [{ "finishReason": "STOP" }],
+                "usage": usage, "usageMetadata": usage });
+            let said = api.read(&answer).unwrap();
+            (said.tokens_in, said.tokens_cached, said.tokens_cache_write)
+        };
+        // As the providers' own pages show them.
+        let anthropic = json!({ "input_tokens": 50, "cache_creation_input_tokens": 248, "cache_read_input_tokens": 1800,
+            "cache_creation": { "ephemeral_5m_input_tokens": 148, "ephemeral_1h_input_tokens": 100 }, "output_tokens": 503 });
+        assert_eq!(of(Api::Anthropic, anthropic), (2098, 1800, 248));
+        let responses = json!({ "input_tokens": 125, "input_tokens_details": { "cached_tokens": 98 }, "output_tokens": 48,
+            "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 173 });
+        assert_eq!(of(Api::Responses, responses), (125, 98, 0));
+        let chat = json!({ "prompt_tokens": 10339, "completion_tokens": 60, "total_tokens": 10399,
+            "prompt_tokens_details": { "cached_tokens": 10318, "cache_write_tokens": 20, "audio_tokens": 0 } });
+        assert_eq!(of(Api::Chat, chat), (10339, 10318, 20));
+        let gemini = json!({ "promptTokenCount": 696219, "cachedContentTokenCount": 696190, "candidatesTokenCount": 214,
+            "totalTokenCount": 696433 });
+        assert_eq!(of(Api::Gemini, gemini), (696_219, 696_190, 0));
+        // One that tells more of its cache than it read.
+        let odd = json!({ "prompt_tokens": 7, "completion_tokens": 1,
+            "prompt_tokens_details": { "cached_tokens": 99, "cache_write_tokens": 99 } });
+        assert_eq!(of(Api::Chat, odd), (7, 7, 0));
+        let none = json!({ "prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": null });
+        assert_eq!(of(Api::Chat, none), (7, 0, 0));
     }
 
     #[test]

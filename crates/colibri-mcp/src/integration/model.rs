@@ -191,6 +191,8 @@ impl ModelConnection {
         Ok(json!({
             "tokens_in": said.tokens_in,
             "tokens_out": said.tokens_out,
+            "tokens_cached": said.tokens_cached,
+            "tokens_cache_write": said.tokens_cache_write,
             "model_used": brief(&self.masked(model), MAX_NAME),
             "stop_reason": brief(&self.masked(&said.stop_reason), MAX_WORD),
             "completion": self.masked(&said.completion),
@@ -332,11 +334,21 @@ impl ToolServer for ModelEndpoint {
                 json!({
                     "tokens_in": number("Tokens that the model read"),
                     "tokens_out": number("Tokens that it wrote, thoughts among them"),
+                    "tokens_cached": number("Those of tokens_in that came from the provider's cache"),
+                    "tokens_cache_write": number("Those of tokens_in that went to the provider's cache"),
                     "model_used": { "type": "string" },
                     "stop_reason": { "type": "string", "description": "Why it stopped, in the provider's word" },
                     "completion": { "type": "string", "description": "What it answered" },
                 }),
-                &["tokens_in", "tokens_out", "model_used", "stop_reason", "completion"],
+                &[
+                    "tokens_in",
+                    "tokens_out",
+                    "tokens_cached",
+                    "tokens_cache_write",
+                    "model_used",
+                    "stop_reason",
+                    "completion",
+                ],
             ),
             "annotations": { "readOnlyHint": true, "destructiveHint": false, "idempotentHint": false, "openWorldHint": true },
         }])
