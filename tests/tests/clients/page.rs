@@ -1,5 +1,6 @@
 //! The page that `glasspane --open` serves: its token, its cookie, its news, answers in it, and what strangers try.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use colibri_tests::{Daemon, LEGACY, PATIENCE, Place, code_of, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -430,6 +432,48 @@ fn who_holds_connections_keeps_no_browser_out() {
     });
     assert_eq!(page.get("", &[("Cookie", &cookie)]).status, 200);
     drop(held);
+    assert_eq!(page.end(Signal::SIGINT), Some(0));
+    daemon.stop();
+}
+
+/// Ends threads that look at this, once it is dropped.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn who_opens_connections_without_end_keeps_no_browser_from_its_first_request() {
+    let place = place();
+    let daemon = place.start(&[]);
+    let page = ServedPage::start(&place, "/nonexistent/browser");
+    let (port, over, opened) = (page.port, AtomicBool::new(false), AtomicUsize::new(0));
+    // Each has a new one for every one that it lost.
+    let flood = || {
+        let mut held = VecDeque::new();
+        while !over.load(Ordering::Relaxed) {
+            held.extend(TcpStream::connect((Ipv4Addr::LOCALHOST, port)));
+            if held.len() > 2 {
+                held.pop_front();
+            }
+            opened.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..150 {
+            scope.spawn(flood);
+        }
+        wait_for("a flood", || (opened.load(Ordering::Relaxed) > 1000).then_some(()));
+        // They end as well if this fails.
+        let _ending = Ending(&over);
+        let cookie = page.enter();
+        for _ in 0..20 {
+            assert_eq!(page.get("", &[("Cookie", &cookie)]).status, 200);
+        }
+    });
     assert_eq!(page.end(Signal::SIGINT), Some(0));
     daemon.stop();
 }

@@ -1,5 +1,6 @@
 //! The bound on connections. Whoever showed no cookie has little time, and makes room for who comes later: so that no
-//! program of this machine can keep the browser out.
+//! program of this machine can keep the browser out. The server reads from each once before it accepts the next, so
+//! that a request that comes with its connection is answered whatever comes after it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 /// The most connections that showed no cookie, and that did.
-const MAX_STRANGERS: usize = 64;
+const MAX_STRANGERS: usize = 256;
 const MAX_KNOWN: usize = 32;
 
 /// The connections there are.

@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::super::html::{DAY, HtmlArguments, LiveTerms, PageSource, Span, now};
@@ -30,7 +31,7 @@ use colibri_text::visible;
 /// The longest time for the head of a request, and between two requests of a connection.
 const HEAD: Duration = Duration::from_secs(10);
 /// The longest time of a connection that has not shown the cookie.
-const STRANGER: Duration = Duration::from_secs(10);
+const STRANGER: Duration = Duration::from_secs(3);
 /// The most bytes of a head.
 const MAX_HEAD: usize = 16 * 1024;
 /// The wait after a connection that could not be accepted.
@@ -112,7 +113,11 @@ async fn serve(arguments: &HtmlArguments, every: Duration, context: &CommandCont
                 context.tell("The page was opened. Ctrl-C ends it.")?;
             }
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => accept(&front, &connections, stream),
+                Ok((stream, _)) => {
+                    accept(&front, &connections, stream);
+                    // Its task has its turn, or a burst would push it out before anything of it was read.
+                    yield_now().await;
+                }
                 Err(_) => sleep(ACCEPT_AGAIN).await,
             },
         }
