@@ -41,6 +41,9 @@ line rect text button label input table thead tbody tr th td bdi i strong code p
 # Checks whether people with disabilities can use a page.
 AXE = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations.map((one) => [one.id, one.nodes[0].html.slice(0, 200)]))"
 
+# Made-up prices: of a million tokens, in this order.
+PRICES = {"input": 3, "cached_input": 0.3, "cache_write": 3.75, "output": 15}
+
 problems = []
 
 
@@ -139,6 +142,8 @@ def a_day(browser, work, calls):
     state = work / "day"
     flags = recorded(state, calls)
     page = work / "day.html"
+    prices = {"currency": "EUR", "date": "2026-11-01", "models": [{"model": "made-up-*", **PRICES}]}
+    (work / "prices.json").write_text(json.dumps(prices))
     with Daemon(work, registry(), state=state) as daemon:
         took = glasspane(page, *flags, socket=daemon.socket)
         again = glasspane(page, *flags, socket=daemon.socket)
@@ -190,6 +195,7 @@ def a_day(browser, work, calls):
     need("Calls, by tool" in text(browser, "#cost"), "another measure of cost")
     need("-32603" in text(browser, "#marks") and "internal error" in text(browser, "#marks"), "a sentence beside a code")
     work_of_agents(browser, work)
+    cost_of_models(browser, state)
     printed(browser, page, work)
     without_script(browser, page, work)
     pictures(browser, page, work, "day")
@@ -202,9 +208,47 @@ def a_day(browser, work, calls):
     need(browser.run("window.owned === undefined"), "the content security policy lets no other script run")
 
 
-def controls(browser, word):
-    browser.run(f"[...document.querySelectorAll('.controls button')].find((one) => one.innerText === {json.dumps(word)}).click()")
+def controls(browser, word, of="#lanes"):
+    browser.run(f"[...document.querySelectorAll('{of} .controls button')].find((one) => one.innerText === {json.dumps(word)}).click()")
     browser.frames()
+
+
+def closer(browser, of, what):
+    """Every view of time is zoomed, moved and fitted by its own buttons, and leaves the others as they are."""
+    spans = {other: text(browser, f"{other} .controls span") for other in ("#lanes", "#tasks", "#time")}
+    drawn = f"[...document.querySelectorAll('{of} .plot path, {of} .lane-plot path')].map((one) => one.getAttribute('d')).join()"
+    before = browser.run(drawn)
+    for word in ("Zoom in", "Zoom in", "Earlier"):
+        controls(browser, word, of)
+    need(text(browser, f"{of} .controls span") != spans[of] and browser.run(drawn) != before, f"a closer look at {what}")
+    same = all(text(browser, f"{other} .controls span") == span for other, span in spans.items() if other != of)
+    need(same, f"and at nothing but {what}")
+    controls(browser, "Fit", of)
+    need(text(browser, f"{of} .controls span") == spans[of] and browser.run(drawn) == before, f"and back: {spans[of]}")
+
+
+def cost_of_models(browser, state):
+    """Tokens and money are what the trail's records and the prices say."""
+    told = [0, 0, 0, 0]
+    for segment in sorted((state / "trail").glob("*.jsonl")):
+        for line in segment.read_text().splitlines():
+            if '"model-answer"' in line:
+                read, cached, stored, written = (int(re.search(rf'"{key}":(\d+)', line)[1]) for key in
+                                                 ("tokens_in", "tokens_cached", "tokens_cache_write", "tokens_out"))
+                told = [one + more for one, more in zip(told, (read - cached - stored, cached, stored, written))]
+    costs = browser.run("page.data.day.model_costs")
+    shown = [costs["all"][key] for key in ("input", "cached", "stored", "output")]
+    need(shown == told and told[1] > 0, f"tokens as the trail has them, cached ones apart: {shown}")
+    money = sum(tokens * price for tokens, price in zip(told, PRICES.values())) / 1e6
+    need(abs(float(costs["all"]["money"]) - money) < 0.0001, f"{costs['all']['money']} EUR by the prices")
+    need(f"{costs['all']['money']} EUR" in text(browser, "#models"), "the sum is on the page")
+    for index, (word, part) in enumerate([("Agent", "coder"), ("Client", "No model request"), ("Task", "#"), ("Model", "made-up-1")]):
+        browser.run(f"document.querySelectorAll('#models input')[{index}].click()")
+        need(part in text(browser, "#models"), f"by {word.lower()}: {part}")
+    sums = browser.run("page.data.day.model_costs.agents.map(([, cost]) => cost.requests).reduce((a, b) => a + b)")
+    need(sums == costs["all"]["requests"], f"all {sums} requests have an agent")
+    lanes = browser.run("[...document.querySelectorAll('.lane-name .state')].filter((one) => one.innerText.includes('EUR')).length")
+    need(lanes > 5 and "EUR" in text(browser, "#tasks thead"), f"money of {lanes} lanes, and of tasks")
 
 
 def work_of_agents(browser, work):
@@ -214,12 +258,6 @@ def work_of_agents(browser, work):
     shown = browser.run("document.querySelectorAll('.lane').length")
     browser.run("document.querySelector('[data-key=\"lanes all\"]').click()")
     need(browser.run("document.querySelectorAll('.lane').length") > shown, "all lanes are shown when asked for")
-    window = text(browser, ".controls span")
-    controls(browser, "Zoom in")
-    controls(browser, "Earlier")
-    need(text(browser, ".controls span") != window, f"a closer look: {text(browser, '.controls span')}")
-    controls(browser, "Fit")
-    need(text(browser, ".controls span") == window, f"and back: {window}")
     browser.run("[...document.querySelectorAll('.lane-name')].find((one) => one.innerText.startsWith('coder')).focus()")
     browser.press("Enter")
     focus = browser.run("document.activeElement.dataset.key")
@@ -228,6 +266,10 @@ def work_of_agents(browser, work):
     browser.run("document.querySelectorAll('#tasks .link')[5].click()")
     for part in ["came into the queue", "was claimed by", "was begun by", "model requests for it"]:
         need(part in text(browser, ".task"), f"a task's time line: {part}")
+    controls(browser, "Fit")
+    closer(browser, "#lanes", "lanes")
+    closer(browser, "#tasks", "a task's time line")
+    closer(browser, "#time", "calls over time")
     browser.picture(work / "day-lanes.png")
     accessible(browser, "lanes")
 
@@ -242,7 +284,8 @@ def printed(browser, page, work):
     whole = """[...document.querySelectorAll('body *')].filter((one) => getComputedStyle(one).breakInside.startsWith('avoid')
         && one.getBoundingClientRect().height > 350).map((one) => one.className)"""
     need(not browser.run(whole), f"nothing long stays together on paper {browser.run(whole)}")
-    need(browser.run("document.documentElement.scrollWidth") <= 718, "nothing is wider than paper")
+    wide = browser.run("[...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > 718.5).map((one) => one.closest('section')?.innerText.slice(0, 20))")
+    need(browser.run("document.documentElement.scrollWidth") <= 718, f"nothing is wider than paper {wide[:3]}")
     need(browser.run("[...document.querySelectorAll('button.more, .controls')].every((one) => !one.offsetHeight)"), "no button on paper")
     browser.call("Emulation.setEmulatedMedia", media="")
 
@@ -255,7 +298,7 @@ def without_script(browser, page, work):
     browser.picture(work / "day-tables.png")
     browser.call("Emulation.setScriptExecutionDisabled", value=False)
     markup = page.read_text().split("<noscript>")[1].split("</noscript>")[0]
-    for part in ["Who worked", "Refused, failed, waited", "Cost by tool", "internal error", "The trail verifies"]:
+    for part in ["Who worked", "Refused, failed, waited", "Cost by tool", "Cost of models", "internal error", "The trail verifies"]:
         need(part in markup, f"a table without JavaScript: {part}")
 
 

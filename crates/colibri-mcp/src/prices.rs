@@ -66,6 +66,16 @@ struct ModelPrices {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Amount(u128);
 
+/// Money of several requests, and the tokens that have no price.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PricedSum {
+    pub amount: Amount,
+    /// True if any tokens have a price.
+    pub is_priced: bool,
+    /// Tokens in and out of models without a price.
+    pub unpriced: u64,
+}
+
 impl PriceList {
     /// Reads a file. `None`: it is not there.
     ///
@@ -152,6 +162,30 @@ impl Amount {
     /// As a number, of six decimals.
     pub(crate) fn to_number(self) -> f64 {
         (self.0 / (UNIT / 1_000_000)) as f64 / 1e6
+    }
+}
+
+impl PricedSum {
+    /// Adds tokens that have this price, or none.
+    pub(crate) fn add(&mut self, price: Option<Amount>, cost: &CostSum) {
+        match price {
+            Some(amount) => {
+                self.amount += amount;
+                self.is_priced = true;
+            }
+            None => self.unpriced += cost.tokens_in.saturating_add(cost.tokens_out),
+        }
+    }
+}
+
+/// A `+` says that there are tokens without a price besides.
+impl fmt::Display for PricedSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let more = if self.unpriced > 0 { "+" } else { "" };
+        match self.is_priced {
+            true => write!(f, "{}{more}", self.amount),
+            false => f.write_str("-"),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::to_raw_value;
 
 use super::context::CommandContext;
 use crate::failure::CommandError;
-use crate::prices::{Amount, PriceList, PricesError};
+use crate::prices::{PriceList, PricedSum, PricesError};
 use crate::terminal::{self, Style, TextTable};
 use colibri_api::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 use colibri_text::{brief, counted, visible};
@@ -45,16 +45,6 @@ fn since(text: &str) -> anyhow::Result<CostDay> {
     };
     let today = CostDay::of(SystemTime::now());
     Ok(CostDay(today.0.saturating_sub(days.saturating_sub(1))))
-}
-
-/// Money of some rows, and the tokens that have no price.
-#[derive(Debug, Default, Clone, Copy)]
-struct PricedSum {
-    amount: Amount,
-    /// True if any tokens have a price.
-    is_priced: bool,
-    /// Tokens in and out of models without a price.
-    unpriced: u64,
 }
 
 /// The money of each row, and of all.
@@ -137,13 +127,7 @@ impl Money {
                 ..key(row)
             };
             for sum in [money.rows.entry(key).or_default(), &mut money.sum] {
-                match price {
-                    Some(amount) => {
-                        sum.amount += amount;
-                        sum.is_priced = true;
-                    }
-                    None => sum.unpriced += row.cost.tokens_in.saturating_add(row.cost.tokens_out),
-                }
+                sum.add(price, &row.cost);
             }
         }
         money
@@ -246,20 +230,11 @@ fn table(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
     for row in &costs.rows {
         let mut cells: Vec<(String, Style)> = (costs.by.iter()).map(|by| (named(row, *by), Style::Plain)).collect();
         cells.extend(shown(&row.cost, unused, has_models));
-        cells.extend(money.map(|money| (shown_money(money.row(row)), Style::Plain)));
+        cells.extend(money.map(|money| (money.row(row).to_string(), Style::Plain)));
         let cells: Vec<(&str, Style)> = cells.iter().map(|(text, style)| (&**text, *style)).collect();
         table.row(&cells);
     }
     table.text()
-}
-
-/// A `+` says that there are tokens without a price besides.
-fn shown_money(sum: PricedSum) -> String {
-    let more = if sum.unpriced > 0 { "+" } else { "" };
-    match sum.is_priced {
-        true => format!("{}{more}", sum.amount),
-        false => "-".to_owned(),
-    }
 }
 
 fn named(row: &CostRow, by: CostsBy) -> String {

@@ -1,6 +1,7 @@
 //! The content of the page, and where it is from. All text of others in it has been made visible and is bounded.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -17,6 +18,7 @@ use crate::commands::glasspane::feed::look;
 use crate::commands::glasspane::model::GlasspaneState;
 use crate::connection::{DaemonConnection, RequestError};
 use crate::failure::CommandError;
+use crate::prices::PriceList;
 use crate::records;
 use colibri_api::{Task, Tasks};
 use colibri_text::{brief, visible};
@@ -47,6 +49,8 @@ pub(crate) struct PageHead {
     pub state_dir: String,
     pub(super) verdict: Option<TrailVerdict>,
     pub(super) ledger: Option<CostTable>,
+    /// The reason for which tokens are shown without money.
+    pub(super) prices_trouble: Option<String>,
     /// Of a page that is served.
     pub live: Option<LiveTerms>,
 }
@@ -87,23 +91,24 @@ pub(crate) struct PageSource {
 /// The trail that is read on.
 pub(crate) struct TrailSource {
     dir: PathBuf,
+    prices: Option<Arc<PriceList>>,
     reader: PeriodReader,
 }
 
 impl TrailSource {
     /// The calls since `since` and before `until`, as far as they are written.
-    fn open(dir: PathBuf, span: Span) -> Result<TrailSource, CommandError> {
-        let mut reader = PeriodReader::new(&dir, span);
+    fn open(dir: PathBuf, span: Span, prices: Option<Arc<PriceList>>) -> Result<TrailSource, CommandError> {
+        let mut reader = PeriodReader::new(&dir, span, prices.clone());
         let read = reader.read();
         match read {
-            Ok(_) => Ok(TrailSource { dir, reader }),
+            Ok(_) => Ok(TrailSource { dir, prices, reader }),
             Err(source) => Err(CommandError::File { path: dir, source }),
         }
     }
 
     /// Begins again with a later time.
     pub(crate) fn restart(&mut self, span: Span) {
-        self.reader = PeriodReader::new(&self.dir, span);
+        self.reader = PeriodReader::new(&self.dir, span, self.prices.clone());
     }
 
     /// Takes in what was recorded since the last time.
@@ -154,6 +159,12 @@ impl PageSource {
             };
             Ok((seen, tasks, ledger::read(&mut connection, span.since)?))
         });
+        let file = seen.as_ref().ok().and_then(|(_, _, (_, prices))| prices.as_deref());
+        let prices = file.map(|file| PriceList::read(Path::new(file))).transpose();
+        let (prices, prices_trouble) = match prices {
+            Ok(prices) => (prices.flatten().map(Arc::new), None),
+            Err(error) => (None, Some(brief(&error.to_string(), 4 * NAME))),
+        };
         // A flag that takes this variable by itself would want --html with it.
         let variable = std::env::var_os("COLIBRI_STATE_DIR").filter(|value| !value.is_empty());
         let given = arguments.state_dir.clone().or_else(|| variable.map(PathBuf::from));
@@ -165,7 +176,7 @@ impl PageSource {
             let key = records::verifier(&state_dir)?;
             let report = records::report(&state_dir, None, arguments.syslog.as_deref(), key.as_ref())?;
             let verdict = TrailVerdict::of(report, key.is_some(), arguments.syslog.is_some());
-            Ok((verdict, TrailSource::open(directory(&state_dir), span)?))
+            Ok((verdict, TrailSource::open(directory(&state_dir), span, prices)?))
         });
         let (verdict, trail, record) = match (trail, &seen) {
             (Ok((verdict, mut trail)), _) => {
@@ -193,7 +204,7 @@ impl PageSource {
             }
         };
         let (present, tasks, ledger) = match seen {
-            Ok((seen, tasks, ledger)) => (PagePresent::of(Ok(&seen), &tasks), tasks, ledger),
+            Ok((seen, tasks, (ledger, _))) => (PagePresent::of(Ok(&seen), &tasks), tasks, ledger),
             Err(failure) => (PagePresent::of(Err(&failure), &[]), Vec::new(), None),
         };
         let host = nix::unistd::gethostname().unwrap_or_default();
@@ -204,6 +215,7 @@ impl PageSource {
             state_dir: shown_dir,
             verdict,
             ledger,
+            prices_trouble,
             live,
         };
         Ok(PageSource {

@@ -5,15 +5,19 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::fields::{CallFields, ClientName};
 use super::lanes::{LaneKey, LaneReader, LaneSpan, SpanKind};
+use super::model_costs::{ModelCharge, ModelCosts};
 use super::names::{NAME, NameTable};
 use super::period::{CallMark, CallMarkReason, CallPath, ReportPeriod, ToolFigures};
 use super::pieces::{CallPieces, SpanOutcome};
 use super::reasons::reason;
 use super::time::{millis, text};
+use crate::prices::PriceList;
 use crate::terminal;
+use colibri_api::CostSum;
 use colibri_protocol::Code;
 use colibri_text::brief;
 use colibri_trail::{RecordFields, RecordFilter, RecordReader, RecordView, TrailEvent};
@@ -30,6 +34,8 @@ const MAX_CODES: usize = 60;
 const MAX_OPEN: usize = 100_000;
 /// The server of what Colibri answers itself.
 const COLIBRI: &str = "colibri";
+/// The event by which the contract of a tool says that a call of it asked a model.
+const MODEL_CALL: &str = "model_call";
 /// The method of those who watch.
 const WATCH: &str = "colibri/watch";
 /// The name of those beyond a bound.
@@ -117,8 +123,8 @@ struct CallReader {
 }
 
 impl PeriodReader {
-    /// The reader of the trail in this directory.
-    pub(super) fn new(dir: &Path, span: Span) -> PeriodReader {
+    /// The reader of the trail in this directory; money is by these prices.
+    pub(super) fn new(dir: &Path, span: Span, prices: Option<Arc<PriceList>>) -> PeriodReader {
         let filter = RecordFilter {
             since: Some(text(span.since)),
             until: Some(text(span.until)),
@@ -126,7 +132,7 @@ impl PeriodReader {
         };
         PeriodReader {
             records: RecordReader::new(dir, filter),
-            calls: CallReader::new(span),
+            calls: CallReader::new(span, prices),
         }
     }
 
@@ -158,7 +164,7 @@ impl PeriodReader {
 }
 
 impl CallReader {
-    fn new(span: Span) -> CallReader {
+    fn new(span: Span, prices: Option<Arc<PriceList>>) -> CallReader {
         CallReader {
             span,
             names: NameTable::default(),
@@ -174,7 +180,7 @@ impl CallReader {
             marked: [0; 3],
             open: BTreeMap::new(),
             questions: BTreeMap::new(),
-            lanes: LaneReader::default(),
+            lanes: LaneReader::new(ModelCosts::new(prices)),
             forgotten: 0,
             together: false,
         }
@@ -307,7 +313,34 @@ impl CallReader {
         open.retry.get_or_insert((at, why));
     }
 
+    /// A tool asked a model, and its contract says what it cost.
+    fn model_call(&mut self, record: &RecordView<'_>, at: u64) {
+        let details = &record.fields.details;
+        let number = |key: &str| details.get(key).and_then(|value| value.as_u64());
+        let Some(call) = number("call").and_then(|call| self.open.get(&call)) else {
+            return;
+        };
+        let tokens = |key| number(key).unwrap_or_default();
+        let tokens = CostSum {
+            model_requests: 1,
+            tokens_in: tokens("tokens_in"),
+            tokens_out: tokens("tokens_out"),
+            tokens_cached: tokens("tokens_cached"),
+            tokens_cache_write: tokens("tokens_cache_write"),
+            ..CostSum::default()
+        };
+        let charge = ModelCharge {
+            model: details.get("model").and_then(|model| model.as_str()),
+            tokens: &tokens,
+            task: call.task,
+        };
+        self.lanes.charge(&call.lane, at, &charge);
+    }
+
     fn event(&mut self, record: &RecordView<'_>, at: u64) {
+        if record.fields.event == MODEL_CALL {
+            return self.model_call(record, at);
+        }
         let Some(event) = TrailEvent::read(&record.fields.event, &record.fields.details) else {
             return;
         };
@@ -522,6 +555,7 @@ impl CallReader {
         let users = &mut self.users;
         let user = |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)).clone();
         let (lanes, tasks) = self.lanes.shown(running, &mut names, user);
+        let model_costs = self.lanes.costs().table(&mut names);
         ReportPeriod {
             since: self.span.since,
             until,
@@ -529,6 +563,7 @@ impl CallReader {
             step,
             lanes,
             tasks,
+            model_costs,
             paths: self.seen.clone(),
             cells: self.pieces.cells().map(cell).collect(),
             tools: self.figures.clone(),
@@ -615,7 +650,7 @@ mod tests {
         fn read(self) -> ReportPeriod {
             self.trail.close().unwrap();
             let (since, until) = (NOON, NOON + 3_600_000);
-            let mut reader = PeriodReader::new(&directory(self.dir.path()), Span { since, until });
+            let mut reader = PeriodReader::new(&directory(self.dir.path()), Span { since, until }, None);
             reader.read().unwrap();
             reader.period(until)
         }

@@ -111,6 +111,70 @@ const kit = (() => {
     return [step * power, power === 1 && step < 4 ? step : parts];
   };
 
+  // ---- a window of time
+
+  // The part of an extent of time that a view shows; its buttons, and the pointer on what `plots` selects below `root`.
+  // `bounds` says where on such a plot its time begins, and how many pixels it has.
+  const lens = (key, what, least, redraw) => {
+    const it = { from: 0, to: 1, fits: true };
+    let extent = [0, 1];
+    let drag = null;
+    it.cover = (from, to) => {
+      extent = [from, to];
+      if (it.fits) [it.from, it.to] = extent;
+    };
+    it.look = (from, to) => {
+      if (to - from < least) [from, to] = [(from + to) / 2 - least / 2, (from + to) / 2 + least / 2];
+      const length = Math.min(to - from, extent[1] - extent[0]);
+      from = Math.max(extent[0], Math.min(from, extent[1] - length));
+      [it.from, it.to, it.fits] = [from, from + length, length >= extent[1] - extent[0]];
+      redraw();
+    };
+    it.fit = () => it.look(...extent);
+    it.dragged = () => Boolean(drag && drag.far);
+    const zoom = (factor, middle = (it.from + it.to) / 2) => it.look(middle - (middle - it.from) * factor, middle + (it.to - middle) * factor);
+    const move = (part) => it.look(it.from + (it.to - it.from) * part, it.to + (it.to - it.from) * part);
+    it.controls = (...more) => {
+      const button = (name, label, onclick, disabled) => el("button", { type: "button", "data-key": `${key} ${name}`, onclick, "aria-disabled": disabled ? "true" : null }, label);
+      return el(
+        "div",
+        { class: "controls", role: "group", "aria-label": `Time that is shown ${what}` },
+        button("fit", "Fit", it.fit, it.fits),
+        more.map(([name, label, onclick]) => button(name, label, onclick)),
+        button("in", "Zoom in", () => zoom(0.5)),
+        button("out", "Zoom out", () => zoom(2), it.fits),
+        button("earlier", "Earlier", () => move(-0.5), it.fits),
+        button("later", "Later", () => move(0.5), it.fits),
+        el("span", { class: "soft" }, `${date(it.from)}, ${clock(it.from, true)} to ${it.to - it.from > 86_400_000 ? `${date(it.to)}, ` : ""}${clock(it.to, true)} local time`),
+      );
+    };
+    it.at = (event, plot, [left, width]) => it.from + ((event.clientX - plot.getBoundingClientRect().left - left) / width) * (it.to - it.from);
+    // Once: what is drawn below `root` may be another each time.
+    it.watch = (root, plots, bounds = (plot) => [0, plot.clientWidth]) => {
+      const plot_of = (event) => event.target.closest?.(plots);
+      root.addEventListener("pointerdown", (event) => {
+        const plot = plot_of(event);
+        if (plot && event.button === 0) drag = { x: event.clientX, width: bounds(plot)[1], far: false };
+      });
+      root.addEventListener("pointermove", (event) => {
+        if (!drag || (!drag.far && Math.abs(event.clientX - drag.x) < 3)) return;
+        if (!(event.buttons & 1)) return (drag = null);
+        const by = ((drag.x - event.clientX) / drag.width) * (it.to - it.from);
+        [drag.x, drag.far] = [event.clientX, true];
+        it.look(it.from + by, it.to + by);
+      });
+      // A click comes after it.
+      window.addEventListener("pointerup", () => setTimeout(() => (drag = null)));
+      root.addEventListener("wheel", (event) => {
+        const plot = plot_of(event);
+        if (!plot || !(event.ctrlKey || event.metaKey)) return;
+        event.preventDefault();
+        zoom(event.deltaY > 0 ? 1.3 : 0.77, it.at(event, plot, bounds(plot)));
+      }, { passive: false });
+    };
+    return it;
+  };
+
   // ---- drawing again
 
   // What had the focus has it again, if it is there.
@@ -121,5 +185,5 @@ const kit = (() => {
     [...document.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus({ preventScroll: true });
   };
 
-  return { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, zone, moment, exact, when, axis, length, round, keep };
+  return { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, zone, moment, exact, when, axis, length, round, lens, keep };
 })();

@@ -1,6 +1,6 @@
 // Draws lanes, a lane for each instance of an agent and for each user's clients of one name; and the time line of a task.
 const lanes = (() => {
-  const { el, svg, table, at, name, none, whole, count, time, clock, date, exact, when, axis, keep } = kit;
+  const { el, svg, table, at, name, none, whole, count, short, time, date, exact, when, axis, lens, keep } = kit;
   const SHOWN = 14;
   const ROWS = 25;
   const WIDTH = 1000;
@@ -9,14 +9,14 @@ const lanes = (() => {
     intake: "was taken in", queued: "came into the queue", claimed: "was claimed", started: "was begun", done: "is done", failed: "failed", cancelled: "was cancelled",
   };
 
-  // The window of time that is looked at, and what is chosen in it.
-  const view = { from: 0, to: 1, fits: true, all: false, lane: null, task: null, rows: ROWS, tasks: ROWS };
+  // What is chosen, and the windows of time that are looked at.
+  const state = { all: false, lane: null, task: null, rows: ROWS, tasks: ROWS };
+  const view = lens("view", "of those who work", 200, () => keep(draw));
+  const task_view = lens("task view", "of the task", 200, () => keep(tasks));
   let data = {};
   let list = [];
   let names = [];
   let extent = [0, 1];
-  let onmove = () => {};
-  let drag = null;
 
   const read = (span) => {
     const [begin, ms, kind, outcome, server, tool, why, code, task, n] = span;
@@ -37,7 +37,7 @@ const lanes = (() => {
       for (const span of spans) if (span.kind === "model") span.task = tasks.findLast(([, since]) => since <= span.begin)?.[0] ?? null;
       const live = agent ? agent.state : ended ? names[lane.state] : "";
       return {
-        key: id || `${names[lane.person]} ${names[lane.agent]}`, id, tasks, spans, started, ended, last, step: older_step,
+        key: id || `${names[lane.person]} ${names[lane.agent]}`, id, tasks, spans, started, ended, last, step: older_step, cost: lane.cost,
         agent: names[lane.agent], person: names[lane.person], jail: lane.jail === null ? null : names[lane.jail],
         older: lane.older, state: ended ? `ended, ${live}` : live,
         attention: Boolean(agent && agent.attention), stalled: Boolean(agent && agent.stalled),
@@ -48,40 +48,21 @@ const lanes = (() => {
     const first = Math.min(...reaches.map(([first]) => first));
     const last = Math.max(...reaches.map(([, last]) => last));
     extent = Number.isFinite(first) ? [first, Math.max(first + 1000, last)] : [data.day.since, data.day.until];
-    if (view.fits) [view.from, view.to] = room(extent);
+    view.cover(...room(extent));
   };
   const room = ([from, to]) => [from - (to - from) * 0.01, to + (to - from) * 0.01];
 
-  // ---- the window
-  const look = (from, to) => {
-    const least = 200;
-    if (to - from < least) [from, to] = [(from + to) / 2 - least / 2, (from + to) / 2 + least / 2];
-    const [begin, end] = room(extent);
-    const length = Math.min(to - from, end - begin);
-    from = Math.max(begin, Math.min(from, end - length));
-    [view.from, view.to, view.fits] = [from, from + length, length >= end - begin];
-    onmove();
-  };
-  const zoom = (factor, middle = (view.from + view.to) / 2) => look(middle - (middle - view.from) * factor, middle + (view.to - middle) * factor);
-  const move = (part) => look(view.from + (view.to - view.from) * part, view.to + (view.to - view.from) * part);
   const reach = (lane) => [
     Math.min(lane.started ?? Infinity, ...lane.older.slice(0, 1).map(([begin]) => begin), ...lane.spans.slice(0, 1).map((span) => span.begin)),
     lane.spans.reduce((last, span) => Math.max(last, span.end), lane.last),
   ];
-  const controls = (open) => {
-    const button = (key, label, onclick, disabled) => el("button", { type: "button", "data-key": `view ${key}`, onclick, "aria-disabled": disabled ? "true" : null }, label);
-    return el(
-      "div",
-      { class: "controls", role: "group", "aria-label": "Time that is shown" },
-      button("fit", "Fit", () => look(...room(extent)), view.fits),
-      open ? button("lane", "Fit the lane", () => look(...room(reach(open)))) : "",
-      button("in", "Zoom in", () => zoom(0.5)),
-      button("out", "Zoom out", () => zoom(2), view.fits),
-      button("earlier", "Earlier", () => move(-0.5), view.fits),
-      button("later", "Later", () => move(0.5), view.fits),
-      el("span", { class: "soft" }, `${date(view.from)}, ${clock(view.from, true)} to ${view.to - view.from > 86_400_000 ? `${date(view.to)}, ` : ""}${clock(view.to, true)} local time`),
-    );
-  };
+
+  // ---- money
+  const prices = () => data.day.model_costs.prices;
+  const tokens = (cost) => cost.input + cost.cached + cost.stored + cost.output;
+  const money = (cost) => (cost.money ? `${cost.money} ${prices()[0]}` : "");
+  const spent = (cost) => (cost ? ` · ${short(tokens(cost))} tokens${cost.money ? `, ${money(cost)}` : ""}` : "");
+  const spelled = (cost) => (cost ? `${count(cost.requests, "model request")}: ${short(cost.input)} tokens in, ${short(cost.cached)} from the provider's cache, ${short(cost.stored)} into it, ${short(cost.output)} out${cost.money ? `; ${money(cost)}` : ""}. ` : "");
 
   // ---- spans
   const title = (id) => (data.now ? data.now.board : []).find((task) => task.id === id)?.title;
@@ -115,7 +96,7 @@ const lanes = (() => {
   };
   const under = (event, spans) => {
     const box = event.currentTarget.getBoundingClientRect();
-    const ms = view.from + ((event.clientX - box.left) / box.width) * (view.to - view.from);
+    const ms = view.at(event, event.currentTarget, [0, box.width]);
     const near = ((view.to - view.from) / box.width) * 4;
     const model = (event.clientY - box.top) / box.height > 0.62;
     let best = null;
@@ -145,40 +126,40 @@ const lanes = (() => {
     if (!data.day) return root.replaceChildren(none("Not known: the trail was not read."));
     if (!list.length) return root.replaceChildren(none("Nobody has worked in this time."));
     const told = el("p", { class: "said", role: "status" }, "Point at a span to read what it was; choose a lane to read them all. Drag to move, Ctrl and the wheel to zoom.");
-    const shown = view.all ? list : list.slice(0, SHOWN);
+    const shown = state.all ? list : list.slice(0, SHOWN);
     const lane = (one) => {
       const sign = one.attention ? el("span", { class: "bad" }, el("span", { "aria-hidden": "true" }, "! "), "") : "";
       const task = one.task === null ? "" : [" · ", name(`#${one.task}${title(one.task) ? ` ${title(one.task)}` : ""}`)];
       const label = el(
         "button",
-        { type: "button", class: "lane-name", "data-key": `lane ${one.key}`, "aria-pressed": String(view.lane === one.key), onclick: () => ((view.lane = view.lane === one.key ? null : one.key), (view.rows = ROWS), keep(draw)) },
+        { type: "button", class: "lane-name", "data-key": `lane ${one.key}`, "aria-pressed": String(state.lane === one.key), onclick: () => ((state.lane = state.lane === one.key ? null : one.key), (state.rows = ROWS), keep(draw)) },
         el("span", { class: "who" }, sign, name(one.agent || one.person), one.id ? el("span", { class: "soft" }, ` ${one.id.slice(0, 8)}`) : ""),
-        el("span", { class: one.attention ? "bad state" : "state" }, one.agent ? name(one.person) : "directly", one.state ? ` · ${one.state}` : "", one.stalled ? ", stalled" : "", task),
+        el("span", { class: one.attention ? "bad state" : "state" }, one.agent ? name(one.person) : "directly", one.state ? ` · ${one.state}` : "", one.stalled ? ", stalled" : "", task, spent(one.cost)),
       );
       const plot = el("div", { class: "lane-plot" }, strip(one.spans, one.older, one.step, view.from, view.to));
       plot.addEventListener("pointermove", (event) => {
-        const span = !drag && under(event, one.spans);
+        const span = !view.dragged() && under(event, one.spans);
         if (span) told.replaceChildren(...said(span).flat(Infinity));
       });
-      return el("div", { class: `lane${view.lane === one.key ? " open" : ""}` }, label, plot);
+      return el("div", { class: `lane${state.lane === one.key ? " open" : ""}` }, label, plot);
     };
     const frame = el("div", { class: "lane-axis" });
     const body = el("div", { class: "lane-list" }, shown.map(lane), frame);
     const keys = [["ok", "Call"], ["failed", "Failed"], ["refused", "Refused"], ["model", "Model request"], ["older", "Older calls, counted"]];
     const hidden = list.length - shown.length;
     const { forgotten } = data.day.lanes;
-    const open = list.find((one) => one.key === view.lane);
+    const open = list.find((one) => one.key === state.lane);
     const spans = open ? open.spans.filter(inside).reverse() : [];
     root.replaceChildren(...[
-      controls(open), told, body,
+      view.controls(...(open ? [["lane", "Fit the lane", () => view.look(...room(reach(open)))]] : [])), told, body,
       el("ul", { class: "keys" }, keys.map(([key, word]) => el("li", { class: key }, el("i", { "aria-hidden": "true" }), word))),
-      hidden > 0 || view.all ? el("button", { type: "button", class: "more", "data-key": "lanes all", onclick: () => ((view.all = !view.all), keep(draw)) }, view.all ? `Show the first ${SHOWN}` : `Show ${count(hidden, "more lane")}`) : "",
+      hidden > 0 || state.all ? el("button", { type: "button", class: "more", "data-key": "lanes all", onclick: () => ((state.all = !state.all), keep(draw)) }, state.all ? `Show the first ${SHOWN}` : `Show ${count(hidden, "more lane")}`) : "",
       forgotten ? el("p", { class: "soft" }, `${count(forgotten, "lane")} that were quiet longest are left out.`) : "",
       open ? [
         el("h3", {}, "Calls of ", name(open.agent || "clients"), open.id ? ` ${open.id}` : "", " in the time shown"),
-        open.reason || open.jail ? el("p", { class: "soft" }, open.jail ? ["In jail ", name(open.jail), ". "] : "", open.reason ? name(open.reason) : "") : "",
-        spans.length ? rows(spans.slice(0, view.rows)) : none("None that is remembered one by one."),
-        more("lane more", spans.length - view.rows, 200, () => ((view.rows += 200), keep(draw))),
+        open.reason || open.jail || open.cost ? el("p", { class: "soft" }, spelled(open.cost), open.jail ? ["In jail ", name(open.jail), ". "] : "", open.reason ? name(open.reason) : "") : "",
+        spans.length ? rows(spans.slice(0, state.rows)) : none("None that is remembered one by one."),
+        more("lane more", spans.length - state.rows, 200, () => ((state.rows += 200), keep(draw))),
       ] : "",
     ].flat());
     const width = Math.max(280, frame.clientWidth || root.clientWidth);
@@ -192,6 +173,7 @@ const lanes = (() => {
     const board = data.now ? data.now.board : [];
     const histories = new Map((data.day ? data.day.tasks : []).map((task) => [task.id, task.changes]));
     const all = new Map(board.map((task) => [task.id, task]));
+    const costs = new Map(data.day ? data.day.model_costs.tasks : []);
     for (const [id, changes] of histories) {
       const last = changes[changes.length - 1];
       if (!all.has(id)) all.set(id, { id, title: "", status: names[last.to], updated: last.at, created: changes[0].at, why: names[last.reason], creator: "", priority: null });
@@ -200,29 +182,34 @@ const lanes = (() => {
     if (!sorted.length) return root.replaceChildren(none("There is no task."));
     const row = (task) =>
       el("tr", {},
-        el("td", {}, el("button", { type: "button", class: "link", "data-key": `task ${task.id}`, "aria-pressed": String(view.task === task.id), onclick: () => ((view.task = view.task === task.id ? null : task.id), keep(tasks)) }, `#${task.id}`)),
+        el("td", {}, el("button", { type: "button", class: "link", "data-key": `task ${task.id}`, "aria-pressed": String(state.task === task.id), onclick: () => ((state.task = state.task === task.id ? null : task.id), (task_view.fits = true), keep(tasks)) }, `#${task.id}`)),
         el("td", {}, name(task.title || "not told")),
         el("td", { class: task.status === "failed" ? "bad" : "" }, task.status, task.why ? [": ", name(task.why)] : ""),
-        el("td", {}, name(task.creator)), el("td", { class: "number" }, task.priority ?? "–"), when(task.created, true), when(task.updated, true));
-    const left = sorted.length - view.tasks;
+        el("td", {}, name(task.creator)), el("td", { class: "number" }, task.priority ?? "–"), el("td", { class: "number" }, costs.has(task.id) ? short(tokens(costs.get(task.id))) : "–"),
+        data.day?.model_costs.prices ? el("td", { class: "number" }, costs.get(task.id)?.money ?? "–") : "", when(task.created, true), when(task.updated, true));
+    const left = sorted.length - state.tasks;
+    const priced = data.day?.model_costs.prices ? [prices()[0]] : [];
     root.replaceChildren(
-      table(["Task", "Title", "Status", "By", "Priority", "Created", "Changed"], sorted.slice(0, view.tasks).map(row), [4]),
-      more("tasks more", left, 100, () => ((view.tasks += 100), keep(tasks))),
-      ...(all.has(view.task) ? task(all.get(view.task), histories.get(view.task) ?? []) : []),
+      table(["Task", "Title", "Status", "By", "Priority", "Tokens", ...priced, "Created", "Changed"], sorted.slice(0, state.tasks).map(row), [4, 5, ...priced.map(() => 6)]),
+      more("tasks more", left, 100, () => ((state.tasks += 100), keep(tasks))),
+      ...(all.has(state.task) ? task(all.get(state.task), histories.get(state.task) ?? [], costs.get(state.task)) : []),
     );
   };
-  const task = (task, changes) => {
+  const task = (task, changes, cost) => {
     const spans = list.flatMap((lane) => lane.spans.filter((span) => span.task === task.id).map((span) => ({ ...span, lane })));
     spans.sort((a, b) => a.begin - b.begin);
     const heading = el("h3", {}, `Time line of task #${task.id} `, name(task.title));
     if (!changes.length) return [heading, none("The trail has no change of it in this time.")];
-    const from = changes[0].at;
+    const begun = changes[0].at;
     const ended = ["done", "failed", "cancelled"].includes(names[changes[changes.length - 1].to]);
-    const to = Math.max(from + 1000, ...spans.map((span) => span.end), ended ? changes[changes.length - 1].at : data.day.until);
+    const last = Math.max(begun + 1000, ...spans.map((span) => span.end), ended ? changes[changes.length - 1].at : data.day.until);
+    task_view.cover(begun, last);
+    const { from, to } = task_view;
     const x = (ms) => ((ms - from) / (to - from)) * WIDTH;
     const parts = changes.map((change, index) => {
-      const end = index + 1 < changes.length ? changes[index + 1].at : ended ? change.at : to;
-      return svg("rect", { class: `phase ${names[change.to]}`, x: x(change.at).toFixed(1), y: 2, width: Math.max(2, x(end) - x(change.at)).toFixed(1), height: 10 });
+      const end = index + 1 < changes.length ? changes[index + 1].at : ended ? change.at : last;
+      const [left, right] = [Math.max(-10, x(change.at)), Math.min(WIDTH + 10, Math.max(x(end), x(change.at) + 2))];
+      return right > left ? svg("rect", { class: `phase ${names[change.to]}`, x: left.toFixed(1), y: 2, width: (right - left).toFixed(1), height: 10 }) : "";
     });
     const who = (change) => {
       const lane = change.session === null ? null : list.find((lane) => lane.id === names[change.session]);
@@ -235,8 +222,8 @@ const lanes = (() => {
     const width = Math.max(280, at("tasks").clientWidth - 2);
     const [ticks, tall] = axis((ms) => ((ms - from) / (to - from)) * width, from, to, 0, width, 0);
     frame.append(svg("svg", { class: "axis-plot", viewBox: `0 0 ${width} ${tall}`, width, height: tall, "aria-hidden": "true" }, ticks));
-    return [el("div", { class: "task" }, heading,
-      el("div", { class: "plot" }, svg("svg", { class: "strip", viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": "true" }, parts), strip(spans, [], 1, from, to), frame),
+    return [el("div", { class: "task" }, heading, cost ? el("p", { class: "soft" }, spelled(cost)) : "", task_view.controls(),
+      el("div", { class: "plot task-plot" }, svg("svg", { class: "strip", viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": "true" }, parts), strip(spans, [], 1, from, to), frame),
       el("ul", { class: "keys" }, [...new Set(changes.map((change) => names[change.to]))].map((key) => el("li", { class: `phase-key ${key}` }, el("i", { "aria-hidden": "true" }), key))),
       el("ul", { class: "changes" }, changes.map(item)),
       el("h3", {}, `${count(spans.length, "call")} and model requests for it`),
@@ -244,32 +231,10 @@ const lanes = (() => {
   };
 
   // Once, when there is a page to draw on.
-  const watch = (moved) => {
+  const watch = () => {
     const root = at("lanes");
-    onmove = () => {
-      keep(draw);
-      moved();
-    };
-    const plot_of = (event) => event.target.closest?.(".lane-plot");
-    root.addEventListener("pointerdown", (event) => {
-      const plot = plot_of(event);
-      if (plot && event.button === 0) drag = { x: event.clientX, width: plot.clientWidth };
-    });
-    root.addEventListener("pointermove", (event) => {
-      if (!drag || Math.abs(event.clientX - drag.x) < 3) return;
-      if (!(event.buttons & 1)) return (drag = null);
-      const by = ((drag.x - event.clientX) / drag.width) * (view.to - view.from);
-      drag.x = event.clientX;
-      look(view.from + by, view.to + by);
-    });
-    window.addEventListener("pointerup", () => (drag = null));
-    root.addEventListener("wheel", (event) => {
-      const plot = plot_of(event);
-      if (!plot || !(event.ctrlKey || event.metaKey)) return;
-      event.preventDefault();
-      const box = plot.getBoundingClientRect();
-      zoom(event.deltaY > 0 ? 1.3 : 0.77, view.from + ((event.clientX - box.left) / box.width) * (view.to - view.from));
-    }, { passive: false });
+    view.watch(root, ".lane-plot");
+    task_view.watch(at("tasks"), ".task-plot");
     let width = 0;
     new ResizeObserver(() => {
       if (root.clientWidth !== width) draw();
@@ -277,5 +242,5 @@ const lanes = (() => {
     }).observe(root);
   };
 
-  return { view, take, draw, tasks, watch };
+  return { take, draw, tasks, watch, tokens };
 })();

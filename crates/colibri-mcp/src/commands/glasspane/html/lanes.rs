@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Serialize;
 
+use super::model_costs::{CostOwner, DrawnCost, ModelCharge, ModelCost, ModelCosts};
 use super::names::{NAME, Name, NameTable};
 use super::pieces::{CallPieces, SpanOutcome};
 use super::table::PageTable;
 use super::time::utc;
+use colibri_api::CostSum;
 use colibri_text::brief;
 use colibri_trail::TrailEvent;
 
@@ -75,6 +77,7 @@ struct LaneState {
     /// The tasks that it had, each since when.
     tasks: Vec<(u64, u64)>,
     spans: VecDeque<LaneSpan>,
+    cost: ModelCost,
     last: u64,
 }
 
@@ -93,6 +96,7 @@ struct OpenModelRequest {
     at: u64,
     api: String,
     path: String,
+    model: Option<String>,
 }
 
 /// Reads lanes and tasks out of records, in their order.
@@ -105,6 +109,7 @@ pub(super) struct LaneReader {
     older: CallPieces,
     requests: BTreeMap<(String, u64), OpenModelRequest>,
     tasks: BTreeMap<u64, VecDeque<TaskChangeState>>,
+    costs: ModelCosts,
 }
 
 /// A lane of the page.
@@ -125,6 +130,8 @@ pub(super) struct Lane {
     spans: Vec<DrawnSpan>,
     /// Of what is older than the spans: the beginning of a piece of time, calls, and those that did not go well.
     older: Vec<[u64; 3]>,
+    /// What models cost it.
+    cost: Option<DrawnCost>,
     last: u64,
 }
 
@@ -165,6 +172,30 @@ struct RecordedTaskChange {
 pub(super) type RunningCall<'a> = (&'a LaneKey, LaneSpan);
 
 impl LaneReader {
+    /// A reader that counts money by these costs' prices.
+    pub(super) fn new(costs: ModelCosts) -> LaneReader {
+        LaneReader {
+            costs,
+            ..LaneReader::default()
+        }
+    }
+
+    /// What models cost in the period.
+    pub(super) fn costs(&self) -> &ModelCosts {
+        &self.costs
+    }
+
+    /// Counts what a model's answer cost a lane.
+    pub(super) fn charge(&mut self, key: &LaneKey, at: u64, charge: &ModelCharge<'_>) {
+        self.lane(key, at);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let owner = match key {
+            LaneKey::Instance(_) => CostOwner::Agent(&lane.agent),
+            LaneKey::Client(..) => CostOwner::Client(&lane.agent),
+        };
+        self.costs.charge(owner, &mut lane.cost, charge);
+    }
+
     fn lane(&mut self, key: &LaneKey, at: u64) -> &mut LaneState {
         if !self.lanes.contains_key(key) {
             if self.lanes.len() >= MAX_LANES {
@@ -246,14 +277,23 @@ impl LaneReader {
                 reason.clone_into(&mut lane.reason);
             }
             TrailEvent::ModelRequest {
-                session, n, api, path, ..
+                session,
+                n,
+                api,
+                path,
+                model,
+                ..
             } => {
                 self.lane(&instance(session), at);
                 if self.requests.len() == MAX_REQUESTS {
                     self.requests.pop_first();
                 }
-                let (api, path) = (api.to_owned(), path.to_owned());
-                let request = OpenModelRequest { at, api, path };
+                let request = OpenModelRequest {
+                    at,
+                    api: api.to_owned(),
+                    path: path.to_owned(),
+                    model: model.map(str::to_owned),
+                };
                 self.requests.insert((session.to_owned(), n), request);
             }
             TrailEvent::ModelAnswer {
@@ -264,6 +304,8 @@ impl LaneReader {
                 status,
                 tokens_in,
                 tokens_out,
+                tokens_cached,
+                tokens_cache_write,
                 ..
             } => {
                 let Some(request) = self.requests.remove(&(session.to_owned(), request)) else {
@@ -286,7 +328,28 @@ impl LaneReader {
                     task: None,
                     n,
                 };
-                self.span(&instance(session), Some((agent, Some(person))), span);
+                let key = instance(session);
+                self.span(&key, Some((agent, Some(person))), span);
+                let tasks = self.lanes.get(&key).map_or(&[][..], |lane| &lane.tasks);
+                let tokens = CostSum {
+                    model_requests: 1,
+                    tokens_in,
+                    tokens_out,
+                    tokens_cached,
+                    tokens_cache_write,
+                    ..CostSum::default()
+                };
+                // The record does not say for which task: the one that the instance had then.
+                let task = tasks.iter().rev().find(|(_, since)| *since <= request.at);
+                let charge = ModelCharge {
+                    model: request.model.as_deref(),
+                    tokens: &tokens,
+                    task: task.map(|(task, _)| *task),
+                };
+                // What cost nothing was no answer, and is counted nowhere.
+                if (tokens_in, tokens_out) != (0, 0) {
+                    self.charge(&key, at, &charge);
+                }
             }
             TrailEvent::ModelRefused {
                 agent,
@@ -396,6 +459,7 @@ impl LaneReader {
                 .chain(open.remove(key).unwrap_or_default())
                 .collect(),
             older: older.remove(&lane.number).unwrap_or_default(),
+            cost: lane.cost.drawn_if_any(),
             last: lane.last,
         });
         let list = list.collect();

@@ -38,11 +38,15 @@ struct LedgerRow {
     tokens: u64,
 }
 
-/// Requests the costs since the day of this time, milliseconds since the epoch. `None`: the daemon tells none.
+/// Requests the costs since the day of this time, milliseconds since the epoch, and the daemon's file of prices. `None`:
+/// the daemon tells none.
 ///
 /// # Errors
 /// The connection is lost, or the answer cannot be read.
-pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Option<CostTable>, RequestError> {
+pub(super) fn read(
+    connection: &mut DaemonConnection,
+    since: u64,
+) -> Result<(Option<CostTable>, Option<String>), RequestError> {
     let since = CostDay::of(UNIX_EPOCH + Duration::from_millis(since));
     let asked = CostsRequest {
         since: Some(since),
@@ -51,20 +55,21 @@ pub(super) fn read(connection: &mut DaemonConnection, since: u64) -> Result<Opti
     };
     let costs = match connection.ask::<Costs>("colibri/costs", &asked) {
         Ok((costs, _)) => costs,
-        Err(RequestError::Refused { .. }) => return Ok(None),
+        Err(RequestError::Refused { .. }) => return Ok((None, None)),
         Err(error) => return Err(error),
     };
     let mut rows: Vec<LedgerRow> = costs.rows.iter().map(row).collect();
     rows.retain(|row| row.listed > 0 || row.tokens > 0);
     let beyond = rows.len().saturating_sub(MAX_ROWS);
     rows.truncate(MAX_ROWS);
-    Ok(Some(CostTable {
+    let table = CostTable {
         since: since.to_string(),
         everybody: costs.everybody,
         rows,
         left_out: costs.left_out.saturating_add(beyond as u64),
         unwritten: costs.unwritten.as_deref().map(|why| brief(why, 4 * NAME)),
-    }))
+    };
+    Ok((Some(table), costs.prices))
 }
 
 fn row(of: &CostRow) -> LedgerRow {

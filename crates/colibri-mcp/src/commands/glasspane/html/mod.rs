@@ -8,6 +8,7 @@ mod fields;
 mod file;
 mod lanes;
 mod ledger;
+mod model_costs;
 mod names;
 mod now;
 mod page;

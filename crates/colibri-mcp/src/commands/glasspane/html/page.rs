@@ -109,6 +109,7 @@ mod tests {
             include_str!("verdict.rs"),
             include_str!("now.rs"),
             include_str!("ledger.rs"),
+            include_str!("model_costs.rs"),
             include_str!("period.rs"),
             include_str!("lanes.rs"),
         ];

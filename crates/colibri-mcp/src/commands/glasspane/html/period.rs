@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::lanes::{Lanes, TaskHistory};
+use super::model_costs::ModelCostTable;
 use super::names::Name;
 use super::table::PageTable;
 use super::time::utc;
@@ -32,6 +33,7 @@ pub(super) struct ReportPeriod {
     pub lanes: Lanes,
     /// The newest first.
     pub tasks: Vec<TaskHistory>,
+    pub model_costs: ModelCostTable,
     /// Caller, agent or client or nothing, server, the server's id as it is known elsewhere.
     pub paths: Vec<CallPath>,
     /// Path, piece of time, and the calls that went well, that failed, that were refused.
@@ -128,6 +130,7 @@ impl ReportPeriod {
                 &["Who", "Server, tool", "Calls", "Failed", "Refused", "Bytes of answers"],
                 tools.into_iter().map(tool),
             ),
+            self.model_costs.table(&self.names),
         ]
     }
 }

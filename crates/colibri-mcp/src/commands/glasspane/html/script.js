@@ -1,6 +1,6 @@
 // Draws the page from the data in it. Text of others is set as text alone, and is escaped and bounded before it is here.
 const page = (() => {
-  const { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, zone, moment, exact, when, axis, length, round, keep } = kit;
+  const { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, zone, moment, exact, when, axis, length, round, lens, keep } = kit;
   const { head: stays, record, present, numbers } = JSON.parse(document.getElementById("data").textContent);
   const data = { ...stays, ...record, ...present };
   let day = null;
@@ -44,10 +44,12 @@ const page = (() => {
     totals = paths.map(() => [0, 0, 0, 0, 0]);
     for (const cell of day ? day.cells : []) for (const at of [2, 3, 4]) totals[cell[0]][at] += cell[at];
     bins = day ? 1 + day.cells.reduce((last, cell) => Math.max(last, cell[1]), 0) : 0;
+    if (bins) calls_view.cover(day.first, day.first + bins * day.step);
     lanes.take(data);
   };
 
-  const state = { chosen: null, bin: null, kinds: new Set(KINDS.map((kind) => kind.key)), rows: ROWS, measure: 0, all: false };
+  const calls_view = lens("calls", "of calls", 4000, () => timeline.draw());
+  const state = { chosen: null, bin: null, models: 0, kinds: new Set(KINDS.map((kind) => kind.key)), rows: ROWS, measure: 0, all: false };
   const kept = (path) => !state.chosen || state.chosen.names.has(paths[path][state.chosen.column]);
   const is_chosen = (node) => state.chosen !== null && state.chosen.column === node.column && state.chosen.label === node.label;
   const waited = () => (state.chosen ? day.marks.filter((mark) => mark.kind === "waited" && kept(mark.path)).length : day.marked[2]);
@@ -236,14 +238,15 @@ const page = (() => {
     state.bin = state.bin === null || state.bin >= bins ? null : state.bin;
     const said = el("p", { class: "said", role: "status" });
     const frame = el("div", { class: "plot" });
+    const buttons = el("div");
     const keys = KINDS.map((kind) => el("li", { class: kind.key }, el("i", { "aria-hidden": "true" }), `${kind.word}: ${kind.say}`));
-    root.replaceChildren(said, frame, el("ul", { class: "keys" }, el("li", { class: "ok" }, el("i"), "Went well"), keys));
+    root.replaceChildren(buttons, said, frame, el("ul", { class: "keys" }, el("li", { class: "ok" }, el("i"), "Went well"), keys));
     let sums = [];
     let waits = [];
     let geometry = null;
     const tell = (bin) => {
       if (bin === null) {
-        said.replaceChildren(`Each bar is ${day.step === 1000 || length(day.step).startsWith("hour") ? "one" : "a"} ${length(day.step)}`.replace(/ (an?|one) (\d)/, " $2"), ". Point at one, or use the arrow keys; a click or Enter lists what was wrong in it.");
+        said.replaceChildren(`Each bar is ${day.step === 1000 || length(day.step).startsWith("hour") ? "one" : "a"} ${length(day.step)}`.replace(/ (an?|one) (\d)/, " $2"), ". Point at one, or use the arrow keys; a click or Enter lists what was wrong in it. Drag to move, Ctrl and the wheel to zoom.");
         return;
       }
       const [, , ok, failed, refused] = sums[bin];
@@ -262,11 +265,13 @@ const page = (() => {
         for (const at of [2, 3, 4]) sum[at] += cell[at];
       }
       waits = day.marks.filter((mark) => mark.kind === "waited" && kept(mark.path));
-      const [most, steps] = round(Math.max(1, ...sums.map(calls)));
-      const x = (ms) => left + ((ms - day.first) / (bins * day.step)) * (width - left - right);
+      const seen = sums.filter((_, bin) => from(bin + 1) > calls_view.from && from(bin) < calls_view.to);
+      const [most, steps] = round(Math.max(1, ...seen.map(calls)));
+      const along = (ms) => left + ((ms - calls_view.from) / (calls_view.to - calls_view.from)) * (width - left - right);
+      const x = (ms) => Math.max(left, Math.min(width - right, along(ms)));
       const y = (number) => top + height - (number / most) * height;
-      const bar = (width - left - right) / bins;
-      const thick = Math.max(0.8, bar > 3 ? bar - 1 : bar);
+      const bar = ((width - left - right) * day.step) / (calls_view.to - calls_view.from);
+      const thick = (bin, least) => Math.max(least, x(from(bin + 1)) - x(from(bin)) - (bar > 3 ? 1 : 0));
       const parts = [];
       for (let step = 0; step <= steps; step += 1) {
         const number = (most / steps) * step;
@@ -276,11 +281,12 @@ const page = (() => {
       const stack = [["ok", 2], ["failed", 3], ["refused", 4]];
       for (const [mood, cell] of stack) {
         let d = "";
-        sums.forEach((sum, bin) => {
-          if (!sum[cell]) return;
+        for (const sum of seen) {
+          if (!sum[cell]) continue;
           const below = stack.slice(0, cell - 2).reduce((below, [, at]) => below + sum[at], 0);
-          d += `M${x(from(bin))} ${y(below)}h${thick}V${y(below + sum[cell])}h${-thick}z`;
-        });
+          const wide = thick(sum[1], 0.8);
+          d += `M${x(from(sum[1]))} ${y(below)}h${wide}V${y(below + sum[cell])}h${-wide}z`;
+        }
         if (d) parts.push(svg("path", { d, class: `bar ${mood}` }));
       }
       let bottom = top + height + 10;
@@ -289,18 +295,20 @@ const page = (() => {
         let d = "";
         let number = 0;
         if (kind.cell) {
-          const peak = Math.max(1, ...sums.map((sum) => sum[kind.cell]));
-          sums.forEach((sum, bin) => {
-            if (!sum[kind.cell]) return;
-            number += sum[kind.cell];
+          const peak = Math.max(1, ...seen.map((sum) => sum[kind.cell]));
+          number = sums.reduce((all, sum) => all + sum[kind.cell], 0);
+          for (const sum of seen) {
+            if (!sum[kind.cell]) continue;
             const tall = 4 + (lane - 8) * Math.sqrt(sum[kind.cell] / peak);
-            d += `M${x(from(bin))} ${middle - tall / 2}h${Math.max(2, thick)}v${tall}h${-Math.max(2, thick)}z`;
-          });
+            const wide = thick(sum[1], 2);
+            d += `M${x(from(sum[1]))} ${middle - tall / 2}h${wide}v${tall}h${-wide}z`;
+          }
         } else {
           number = waited();
           for (const mark of waits) {
-            const begin = Math.max(left, x(mark.at));
-            d += `M${begin} ${middle - 3}h${Math.max(2, Math.min(x(mark.at + mark.ms), width - right) - begin)}v6H${begin}z`;
+            if (mark.at > calls_view.to || mark.at + mark.ms < calls_view.from) continue;
+            const begin = x(mark.at);
+            d += `M${begin} ${middle - 3}h${Math.max(2, x(mark.at + mark.ms) - begin)}v6H${begin}z`;
           }
         }
         parts.push(svg("line", { x1: left, x2: width - right, y1: middle, y2: middle, class: "grid" }));
@@ -308,12 +316,13 @@ const page = (() => {
         if (d) parts.push(svg("path", { d, class: `bar ${kind.key}` }));
         bottom += lane;
       }
-      const [ticks, tall] = axis(x, day.first, from(bins), left, width - right, bottom);
+      const [ticks, tall] = axis(along, calls_view.from, calls_view.to, left, width - right, bottom);
       parts.push(...ticks);
       parts.push(svg("text", { x: 11, y: top + height / 2, class: "tick middle", transform: `rotate(-90 11 ${top + height / 2})` }, `calls each ${length(day.step)}`));
-      const cursor = svg("rect", { class: "cursor", y: top, height: bottom - top, width: Math.max(2, bar), visibility: "hidden" });
+      const cursor = svg("rect", { class: "cursor", y: top, height: bottom - top, width: 2, visibility: "hidden" });
       parts.push(cursor);
-      geometry = { left, right, width, bar };
+      geometry = { left, right, width, x };
+      buttons.replaceChildren(calls_view.controls());
       const plot = frame.firstElementChild ?? focusable();
       fill(plot, { viewBox: `0 0 ${width} ${bottom + tall}`, width, height: bottom + tall }, []);
       plot.replaceChildren(...parts);
@@ -321,8 +330,8 @@ const page = (() => {
     };
     const point = (bin) => {
       const cursor = frame.querySelector(".cursor");
-      if (bin === null) cursor.setAttribute("visibility", "hidden");
-      else fill(cursor, { visibility: "visible", x: geometry.left + bin * geometry.bar }, []);
+      const [begin, end] = bin === null ? [0, 0] : [geometry.x(from(bin)), geometry.x(from(bin + 1))];
+      fill(cursor, { visibility: end > begin ? "visible" : "hidden", x: begin, width: Math.max(2, end - begin) }, []);
       const plot = frame.firstElementChild;
       tell(bin);
       fill(plot, { "aria-valuenow": bin ?? 0, "aria-valuetext": bin === null ? "none chosen" : said.textContent }, []);
@@ -337,9 +346,7 @@ const page = (() => {
       marks.draw();
     };
     const under = (event) => {
-      const box = frame.firstElementChild.getBoundingClientRect();
-      const along = ((event.clientX - box.left) / box.width) * geometry.width;
-      const bin = Math.floor((along - geometry.left) / geometry.bar);
+      const bin = Math.floor((calls_view.at(event, frame.firstElementChild, timeline.bounds()) - day.first) / day.step);
       return bin >= 0 && bin < bins ? bin : null;
     };
     const press = (event) => {
@@ -348,6 +355,9 @@ const page = (() => {
         if (pointed !== null) hold(pointed);
       } else if (event.key in steps) {
         pointed = Math.max(0, Math.min(bins - 1, (pointed ?? (steps[event.key] > 0 ? -1 : bins)) + steps[event.key]));
+        const [begin, end, wide] = [from(pointed), from(pointed + 1), calls_view.to - calls_view.from];
+        if (begin < calls_view.from) calls_view.look(begin, begin + wide);
+        else if (end > calls_view.to) calls_view.look(end - wide, end);
         point(pointed);
       } else return;
       event.preventDefault();
@@ -358,12 +368,17 @@ const page = (() => {
         onkeydown: press,
         onpointermove: (event) => ((pointed = under(event)), point(pointed)),
         onpointerleave: () => ((pointed = state.bin), point(state.bin)),
-        onclick: (event) => under(event) !== null && hold(under(event)),
+        onclick: (event) => !calls_view.dragged() && under(event) !== null && hold(under(event)),
       });
       frame.append(plot);
       return plot;
     };
-    drawers.set("time", draw);
+    timeline.draw = () => keep(draw);
+    drawers.set("time", timeline.draw);
+    timeline.bounds = () => {
+      const scale = frame.firstElementChild.getBoundingClientRect().width / geometry.width;
+      return [geometry.left * scale, (geometry.width - geometry.left - geometry.right) * scale];
+    };
     timeline.clear = () => state.bin !== null && hold(state.bin);
   };
 
@@ -510,6 +525,35 @@ const page = (() => {
     drawers.set("cost", draw);
   };
 
+  // ---- what models cost
+  const BY = [
+    { word: "Agent", of: (costs) => costs.agents.map(([who, cost]) => [name(names[who]), cost]) },
+    { word: "Client", of: (costs) => costs.clients.map(([who, cost]) => [names[who] ? name(names[who]) : "no name given", cost]) },
+    { word: "Task", of: (costs) => costs.tasks.map(([id, cost]) => [`#${id}`, cost]) },
+    { word: "Model", of: (costs) => costs.models.map(([who, cost]) => [names[who] ? name(names[who]) : "not known by name", cost]) },
+  ];
+  const models = () => {
+    const root = at("models");
+    if (!day) return root.replaceChildren(none("Not known: the trail was not read."));
+    const costs = day.model_costs;
+    if (!costs.all.requests) return root.replaceChildren(none("No model was asked in this time."));
+    const { prices, all } = costs;
+    const list = el("div");
+    const draw = () => {
+      const cells = (cost) => [cost.requests, cost.input, cost.cached, cost.stored, cost.output].map((number) => el("td", { class: "number", title: whole.format(number) }, short(number)));
+      const row = ([who, cost]) => el("tr", {}, el("td", {}, who), cells(cost), prices ? el("td", { class: "number" }, cost.money ?? "–") : "");
+      const rows = BY[state.models].of(costs);
+      const headings = [BY[state.models].word, "Requests", "Input", "Cached", "Into the cache", "Output", ...(prices ? [prices[0]] : [])];
+      list.replaceChildren(rows.length ? table(headings, rows.map(row), [1, 2, 3, 4, 5, 6]) : none("No model request was for one."));
+    };
+    const pick = (by, index) =>
+      el("label", { class: "pick" }, el("input", { type: "radio", name: "models", "data-key": `models ${index}`, checked: index === state.models, onchange: () => ((state.models = index), draw()) }), by.word);
+    const sum = `${count(all.requests, "request")}, ${short(lanes.tokens(all))} tokens${all.money ? `, ${all.money} ${prices[0]}` : ""} in all, by the trail. Cached tokens are not in the input. `;
+    const money = prices ? `Prices of ${prices[1]}. ${all.unpriced ? `A plus sign: besides there are tokens without a price, ${short(all.unpriced)} in all. ` : ""}` : data.prices_trouble ? ["Without money: ", name(data.prices_trouble)] : "Without money: there is no prices.json. ";
+    root.replaceChildren(el("p", { class: "soft" }, sum, money), el("div", { class: "picks", role: "radiogroup", "aria-label": "By" }, BY.map(pick)), list);
+    draw();
+  };
+
   // ---- the calls that wait for a person
   // What was told of an answer stays when the page is drawn again.
   const told = new Map();
@@ -628,6 +672,7 @@ const page = (() => {
     timeline();
     marks();
     cost();
+    models();
     now();
     trail();
     if (day) {
@@ -639,7 +684,8 @@ const page = (() => {
   };
   document.querySelector("main").hidden = false;
   build();
-  lanes.watch(() => {});
+  lanes.watch();
+  calls_view.watch(at("time"), ".timeline", () => timeline.bounds());
   let width = 0;
   new ResizeObserver(() => {
     if (document.body.clientWidth !== width) redraw();
