@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use colibri_json::JsonWriter;
 use colibri_registry::{
-    self as registry, AgentEntry, EntryValue, Jail, Network, RctlResource, Registry, Stdin, StdioCommand,
+    self as registry, Abi, AgentEntry, EntryValue, Jail, Network, RctlResource, Registry, Stdin, StdioCommand,
 };
 
 use crate::limits::PlannedLimits;
@@ -61,6 +61,9 @@ impl PlannedAgent {
     }
 }
 
+/// The tree in which linux(4) looks for each file of a Linux program first (`compat.linux.emul_path`).
+pub const LINUX_TREE: &str = "/compat/linux";
+
 /// The path of the socket directory in every agent's jail.
 pub const DOOR: &str = "/var/run/colibri";
 
@@ -93,6 +96,8 @@ pub enum ServerPlace {
 pub struct Ephemeral {
     /// The root: shown read-only, nosuid.
     pub root: PathBuf,
+    /// The system that its programs are made for.
+    pub abi: Abi,
     /// The network.
     pub network: PlannedNetwork,
     /// Bytes of `/tmp`.
@@ -106,6 +111,10 @@ pub struct Ephemeral {
 impl Ephemeral {
     fn write(&self, out: &mut JsonWriter) {
         out.key("root").string(&self.root.to_string_lossy());
+        out.key("abi").string(match self.abi {
+            Abi::FreeBsd => "freebsd",
+            Abi::Linux => "linux",
+        });
         match &self.network {
             PlannedNetwork::Loopback => out.key("network").string("loopback"),
             PlannedNetwork::Families { ip4, ip6 } => {
@@ -448,11 +457,12 @@ fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<ServerPlace, H
         || jail.ip6 != Network::Disable
         || !jail.mounts.is_empty()
         || !jail.allow.is_empty()
+        || jail.abi != Abi::default()
         || jail.limits.get(RctlResource::Tmp).is_some();
     if foreign {
         return Err(HelperRefusal::policy(
             "persistent",
-            "ip4, ip6, mounts, allow and limits.tmp belong to ephemeral jails; this jail has its own, from jail.conf(5)",
+            "abi, ip4, ip6, mounts, allow and limits.tmp belong to ephemeral jails; this jail has its own, from jail.conf(5)",
         ));
     }
     Ok(ServerPlace::Persistent {
@@ -472,6 +482,10 @@ fn ephemeral(
         .as_ref()
         .filter(|path| policy.ephemeral.contains(path))
         .ok_or_else(|| HelperRefusal::policy("ephemeral", "the policy's ephemeral roots do not list this path"))?;
+    if !policy.abi.contains(&jail.abi) {
+        let what = "the policy's abi does not list the one that the entry asks for";
+        return Err(HelperRefusal::policy("abi", what));
+    }
     let mut mounts = jail
         .mounts
         .iter()
@@ -482,9 +496,17 @@ fn ephemeral(
         // The inner mount point would be a directory of the outer mount, which its owner can swap.
         return Err(HelperRefusal::policy("mounts", "a mount lies at or below another one"));
     }
-    let door = Path::new(DOOR);
-    if agent.is_some() && mounts.iter().any(|m| m.at.starts_with(door) || door.starts_with(&m.at)) {
+    let overlaps = |own: &str| {
+        mounts
+            .iter()
+            .any(|m| m.at.starts_with(own) || Path::new(own).starts_with(&m.at))
+    };
+    if agent.is_some() && overlaps(DOOR) {
         let what = "a mount lies at, above or below /var/run/colibri, where an agent has its door";
+        return Err(HelperRefusal::policy("mounts", what));
+    }
+    if jail.abi == Abi::Linux && ["/proc", "/sys", LINUX_TREE].into_iter().any(overlaps) {
+        let what = "a mount lies at, above or below /proc, /sys or /compat/linux, where \"abi\": \"linux\" has its own";
         return Err(HelperRefusal::policy("mounts", what));
     }
     for name in &jail.allow {
@@ -497,6 +519,7 @@ fn ephemeral(
     }
     Ok(ServerPlace::Ephemeral(Ephemeral {
         root: root.clone(),
+        abi: jail.abi,
         network: network(jail, agent, policy)?,
         tmp: limits.get(RctlResource::Tmp).unwrap_or_default(),
         mounts,
@@ -650,6 +673,8 @@ mod tests {
             (r#""path":"/r/docs","user":"self""#, "users"),
             (r#""path":"/r/docs","user":"group""#, "users"),
             (r#""path":"/r/docs","allow":["sysvipc"]"#, "allow"),
+            (r#""path":"/r/docs","abi":"linux""#, "abi"),
+            (r#""name":"build0","abi":"linux""#, "persistent"),
             (
                 r#""path":"/r/docs","mounts":[{"path":"/home/op/x","at":"/work"}]"#,
                 "mounts",
@@ -670,6 +695,37 @@ mod tests {
             let refusal = docs(jail).expect_err(jail);
             assert_eq!((refusal.rule, refusal.exit), (rule, HelperExit::Policy), "{jail}");
         }
+    }
+
+    #[test]
+    fn linux_programs_run_where_the_policy_lists_them() {
+        let docs = |abi: &str, at: &str| {
+            let policy = POLICY
+                .replace(r#""network": ["#, &format!(r#""abi": [{abi}], "network": ["#))
+                .replace("\"/work\"", &format!("\"{at}\""));
+            let jail = format!(r#""path":"/r/docs","abi":"linux","mounts":[{{"path":"/home/op/p","at":"{at}"}}]"#);
+            let registry = format!(r#"{{"servers":{{"docs":{{"command":"/bin/s","jail":{{{jail}}}}}}}}}"#);
+            let registry = Registry::parse(registry.as_bytes(), "r").unwrap();
+            let policy = Policy::parse(policy.as_bytes(), "p").unwrap();
+            ConfinementPlan::make(&ServerId::parse(b"docs").unwrap(), &registry, &policy, CALLER)
+        };
+        let both = r#""freebsd", "linux""#;
+        let plan = docs(both, "/work").unwrap();
+        assert!(matches!(&plan.place, ServerPlace::Ephemeral(jail) if jail.abi == Abi::Linux));
+        assert!(plan.to_json().contains("\"abi\": \"linux\""));
+        assert_eq!(docs(r#""freebsd""#, "/work").unwrap_err().rule, "abi");
+        assert_eq!(docs("", "/work").unwrap_err().rule, "abi");
+        for at in [
+            "/proc",
+            "/proc/self",
+            "/sys/class",
+            "/compat",
+            "/compat/linux",
+            "/compat/linux/proc",
+        ] {
+            assert_eq!(docs(both, at).unwrap_err().rule, "mounts", "{at}");
+        }
+        docs(both, "/process").unwrap();
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::names::{self, JailName};
 use colibri_json::{Document, DocumentError, ValueCursor};
 use colibri_registry::value::{unique, user};
-use colibri_registry::{self as registry, ProcessLimits};
+use colibri_registry::{self as registry, Abi, ProcessLimits};
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +32,8 @@ pub struct Policy {
     pub persistent: Vec<JailName>,
     /// The users that servers may run as, by the name that entries use.
     pub users: BTreeMap<String, User>,
+    /// The systems that programs in ephemeral jails may be made for.
+    pub abi: Vec<Abi>,
     /// The networks that ephemeral jails may have.
     pub network: Networks,
     /// The directories of the host that may be shown.
@@ -163,6 +165,7 @@ impl Policy {
             "ephemeral",
             "persistent",
             "users",
+            "abi",
             "network",
             "mounts",
             "allow",
@@ -182,6 +185,9 @@ impl Policy {
                 .get("persistent")
                 .map_or(Ok(Vec::new()), |v| unique(v, jail_name))?,
             users: users(keys.need("users")?)?,
+            abi: keys
+                .get("abi")
+                .map_or(Ok(vec![Abi::FreeBsd]), |v| unique(v, registry::abi))?,
             network,
             mounts: keys.get("mounts").map_or(Ok(Vec::new()), |v| unique(v, mount))?,
             allow: keys.get("allow").map_or(Ok(Vec::new()), |v| unique(v, allow))?,
@@ -436,6 +442,9 @@ mod tests {
             ("/home/op/project", "/etc"),
             ("\"at\": \"/work\"", "\"at\": \"/dev\""),
             ("\"at\": \"/work\"", "\"at\": \"/tmp/x\""),
+            ("\"allow\": []", "\"abi\": \"linux\""),
+            ("\"allow\": []", "\"abi\": [\"linux\", \"linux\"]"),
+            ("\"allow\": []", "\"abi\": [\"windows\"]"),
             ("\"allow\": []", "\"allow\": [\"mount.nullfs\"]"),
             ("\"allow\": []", "\"allow\": [\"nomount\"]"),
             ("\"allow\": []", "\"allow\": [\"suser\"]"),
@@ -467,6 +476,9 @@ mod tests {
         assert!(!policy.lists_server("docs"));
         assert!(policy.ephemeral.is_empty() && policy.persistent.is_empty() && policy.mounts.is_empty());
         assert_eq!(policy.network, Networks::default());
+        assert_eq!(policy.abi, [Abi::FreeBsd]);
+        let linux = br#"{"caller":"colibri","servers":[],"users":{},"abi":["freebsd","linux"]}"#;
+        assert_eq!(Policy::parse(linux, "p").unwrap().abi, [Abi::FreeBsd, Abi::Linux]);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use colibri_jail_helper::plan::{DOOR, Ephemeral, PlannedMount};
+use colibri_jail_helper::plan::{DOOR, Ephemeral, LINUX_TREE, PlannedMount};
 use colibri_jail_helper::refusal::HelperRefusal;
+use colibri_registry::Abi;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 
 use crate::sys;
 
@@ -97,6 +98,21 @@ pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, HelperRefusal
     walk.finish()
 }
 
+/// The tree of a root in which Linux programs look for each file first: `/compat/linux` if the root has it, else nothing,
+/// which is the root itself.
+///
+/// # Errors
+/// As [`open_mount_point`]: a symlink is no tree, whatever it leads to.
+pub(crate) fn linux_tree(root: &OwnedFd) -> Result<&'static str, HelperRefusal> {
+    for path in ["/compat", LINUX_TREE] {
+        if fstatat(root, &path[1..], AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENOENT) {
+            return Ok("");
+        }
+        open_mount_point(root, Path::new(path))?;
+    }
+    Ok(LINUX_TREE)
+}
+
 /// Walks to everything that an ephemeral jail needs of the file system, and keeps nothing open: so that a start is
 /// refused before anything is made. Acting walks again.
 ///
@@ -107,6 +123,12 @@ pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Helpe
     let root = open_directory(&jail.root, RequiredOwner::Root)?;
     for point in ["/dev", "/tmp"].into_iter().chain(has_door.then_some(DOOR)) {
         open_mount_point(&root, Path::new(point))?;
+    }
+    if jail.abi == Abi::Linux {
+        let tree = linux_tree(&root)?;
+        for point in ["dev", "proc", "sys"] {
+            open_mount_point(&root, Path::new(&format!("{tree}/{point}")))?;
+        }
     }
     for mount in &jail.mounts {
         open_mount_point(&root, &mount.at)?;

@@ -10,6 +10,7 @@ use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::{DOOR, Ephemeral};
 use colibri_jail_helper::record::RecordFact;
 use colibri_jail_helper::refusal::HelperRefusal;
+use colibri_registry::Abi;
 use nix::errno::Errno;
 
 use crate::act::files::{self, RequiredOwner};
@@ -32,7 +33,8 @@ enum Sockets {
     Reached,
 }
 
-/// Mounts everything of an ephemeral root below the instance's staging directory; at last an agent socket.
+/// Mounts everything of an ephemeral root below the instance's staging directory: for Linux programs what Linux has in
+/// `/proc`, `/sys` and `/dev`, too; at last an agent socket.
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
@@ -47,19 +49,31 @@ pub(crate) fn stage(
     let options = |p: Parameters| p.flag("ro").and_then(|p| p.flag("nosuid"));
     mount_from(&root, &top_text, Sockets::Barred, options, record)?;
     let staged = files::open_directory(&top, RequiredOwner::Root)?;
-    files::open_mount_point(&staged, Path::new("/dev"))?;
-    let dev = format!("{top_text}/dev");
-    let devfs = mount("devfs", &dev, |p| p.text("from", "devfs"), record)?;
-    devfs::restrict(&devfs)?;
-    files::open_mount_point(&staged, Path::new("/tmp"))?;
-    let size = jail.tmp.to_string();
-    let options = |p: Parameters| {
-        p.text("from", "tmpfs")
-            .and_then(|p| p.text("size", &size))
-            .and_then(|p| p.text("mode", "01777"))?
-            .flag("nosuid")
+    let mut point = |kind: &str, at: &str, options: &dyn Fn(Parameters) -> Result<Parameters, Errno>| {
+        files::open_mount_point(&staged, Path::new(at))?;
+        let options = |p: Parameters| p.text("from", kind).and_then(options);
+        mount(kind, &format!("{top_text}{at}"), options, record).map_err(HelperRefusal::from)
     };
-    mount("tmpfs", &format!("{top_text}/tmp"), options, record)?;
+    let size = jail.tmp.to_string();
+    let sized = |p: Parameters| p.text("size", &size)?.text("mode", "01777")?.flag("nosuid");
+    let tree = match jail.abi {
+        Abi::FreeBsd => "",
+        Abi::Linux => files::linux_tree(&staged)?,
+    };
+    // Of two, the first is that of FreeBSD's own programs.
+    if !tree.is_empty() {
+        devfs::restrict(&point("devfs", "/dev", &Ok)?, Abi::FreeBsd)?;
+    }
+    devfs::restrict(&point("devfs", &format!("{tree}/dev"), &Ok)?, jail.abi)?;
+    point("tmpfs", "/tmp", &sized)?;
+    if jail.abi == Abi::Linux {
+        let told = |p: Parameters| p.flag("ro")?.flag("nosuid")?.flag("noexec");
+        point("linprocfs", &format!("{tree}/proc"), &told)?;
+        point("linsysfs", &format!("{tree}/sys"), &told)?;
+        // As links to the files, which Linux programs read there. Whatever is opened by one has the options of its own mount.
+        point("fdescfs", &format!("{tree}/dev/fd"), &|p| p.flag("linrdlnk"))?;
+        point("tmpfs", &format!("{tree}/dev/shm"), &sized)?;
+    }
     for shown in &jail.mounts {
         // The owner of the source may rename what is on its way at any moment. What is mounted is what was walked to.
         let source = files::open_source(shown)?;

@@ -15,7 +15,7 @@ use colibri_jail_helper::names::{self, JailName, SessionId};
 use colibri_jail_helper::plan::{ConfinementPlan, Ephemeral, PlannedFamily, PlannedNetwork, ServerPlace};
 use colibri_jail_helper::record::RecordFact;
 use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
-use colibri_registry::RctlResource;
+use colibri_registry::{Abi, RctlResource};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -48,6 +48,9 @@ pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
     }
     match &plan.place {
         ServerPlace::Ephemeral(jail) => {
+            if jail.abi == Abi::Linux {
+                require_linux()?;
+            }
             files::check_places(jail, plan.agent.is_some())?;
             refuse_jails_in_the_way(&jail.root)?;
             refuse_thin_root(&jail.root)?;
@@ -72,6 +75,24 @@ pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
 
 fn racct() -> bool {
     sys::sysctl_number("kern.racct.enable") == Some(1)
+}
+
+/// The modules without which no Linux program starts, or not all of its file systems are there. They are looked for, since
+/// nmount(2) would load those of file systems by itself.
+const LINUX_MODULES: &[&str] = &["linux64elf", "linprocfs", "linsysfs", "fdescfs"];
+
+/// Refuses where Linux programs cannot run: loading modules into the kernel is the administrator's.
+fn require_linux() -> Result<(), HelperRefusal> {
+    match LINUX_MODULES.iter().find(|name| !sys::has_module(name)) {
+        None => Ok(()),
+        Some(missing) => Err(HelperRefusal::file(
+            "linux",
+            format!(
+                "\"abi\": \"linux\" needs the kernel module {missing}, which is not loaded: sysrc linux_enable=YES and \
+                 service linux start"
+            ),
+        )),
+    }
 }
 
 /// A live jail, as jail_get(2) tells.

@@ -16,6 +16,7 @@ use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::{ConfinementPlan, DOOR, Ephemeral, PlannedNetwork, ServerPlace};
 use colibri_jail_helper::record::RecordFact;
 use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
+use colibri_registry::Abi;
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -43,6 +44,10 @@ pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
     };
     if ![PlannedNetwork::NONE, PlannedNetwork::Loopback].contains(&jail.network) {
         return only("jail networks");
+    }
+    if jail.abi == Abi::Linux {
+        // Its programs are Linux's own here, and see what those of every other entry do.
+        return only("\"abi\": \"linux\"");
     }
     if !jail.allow.is_empty() {
         return only("allow parameters");

@@ -19,6 +19,8 @@ pub struct Jail {
     pub root_path: Option<PathBuf>,
     /// The server's user: a name in the policy's `users`.
     pub user: Option<String>,
+    /// The system that the server's programs are made for.
+    pub abi: Abi,
     /// IPv4: `disable` (default), `inherit`, or addresses.
     pub ip4: Network,
     /// IPv6: likewise.
@@ -31,6 +33,24 @@ pub struct Jail {
     pub limits: ProcessLimits,
     /// `true`: the entry has only a `root_path` (the old form), whose default isolation is `call`.
     pub only_root_path: bool,
+}
+
+/// The system that programs are made for: their application binary interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Abi {
+    /// FreeBSD itself.
+    #[default]
+    FreeBsd,
+    /// Linux, by linux(4); FreeBSD's own programs run beside them.
+    Linux,
+}
+
+/// Reads one.
+///
+/// # Errors
+/// Not text, or another word.
+pub fn abi(cursor: &ValueCursor<'_>) -> Result<Abi, DocumentError> {
+    one_of(cursor, &[("freebsd", Abi::FreeBsd), ("linux", Abi::Linux)])
 }
 
 /// A jail's addresses of one family.
@@ -62,6 +82,7 @@ pub(crate) const JAIL_KEYS: &[&str] = &[
     "path",
     "root_path",
     "user",
+    "abi",
     "ip4",
     "ip6",
     "mounts",
@@ -91,6 +112,7 @@ pub(crate) fn jail(cursor: &ValueCursor<'_>) -> Result<Jail, DocumentError> {
         path,
         root_path,
         user: keys.read("user", user)?,
+        abi: keys.read("abi", abi)?.unwrap_or_default(),
         ip4: keys.read("ip4", |v| network(v, IpAddr::is_ipv4))?.unwrap_or_default(),
         ip6: keys.read("ip6", |v| network(v, IpAddr::is_ipv6))?.unwrap_or_default(),
         mounts: keys.read("mounts", mounts)?.unwrap_or_default(),

@@ -21,7 +21,7 @@ pub mod value;
 pub(crate) use agent::AGENT_KEYS;
 pub use agent::{AgentEntry, Stdin};
 pub use command::{EntryValue, StdioCommand, value as secret_or_text};
-pub use jail::{Jail, JailMount, Network, allow, is_jail_name, jail_name, jail_path};
+pub use jail::{Abi, Jail, JailMount, Network, abi, allow, is_jail_name, jail_name, jail_path};
 pub use limits::{ProcessLimits, RctlResource, limits};
 pub use package::{PackageOrigin, PackagePin};
 pub use value::{is_secret_name, is_server_id, is_user_name};

@@ -324,6 +324,9 @@ fn jail_values_are_checked() {
         r#""name":"a","mounts":[{"path":"/a","at":"/tmp"}]"#,
         r#""name":"a","mounts":[{"path":"/a","at":"/b"},{"path":"/c","at":"/b"}]"#,
         r#""name":"a","mounts":[{"path":"/a","at":"/b","write":1}]"#,
+        r#""path":"/a","abi":"Linux""#,
+        r#""path":"/a","abi":"""#,
+        r#""path":"/a","abi":["linux"]"#,
         r#""name":"a","limits":{"memory":"2g"}"#,
         r#""name":"a","limits":{"memory":"-1"}"#,
         r#""name":"a","limits":{"memory":"1.5G"}"#,
@@ -359,6 +362,8 @@ fn jails_are_read() {
     )
     .unwrap();
     assert_eq!((jail.ip4, jail.only_root_path), (Network::Inherit, false));
+    assert_eq!(jail.abi, Abi::FreeBsd, "Linux by name alone");
+    assert_eq!(jailed(r#""path":"/r","abi":"linux""#).unwrap().abi, Abi::Linux);
     assert_eq!(jail.limits.get(RctlResource::Memory), Some(2 << 30));
     assert_eq!(jail.limits.get(RctlResource::FileSize), Some(4096));
     assert_eq!(jail.limits.get(RctlResource::Tmp), Some(64 << 20));

@@ -9,6 +9,7 @@ unsafe extern "C" {
     fn rctl_add_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
     fn rctl_remove_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
     fn rctl_get_rules(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
+    fn modfind(name: *const c_char) -> c_int;
 }
 
 /// Text as system calls take it.
@@ -37,6 +38,12 @@ pub(crate) fn sysctl_number(name: &str) -> Option<c_int> {
 /// True if sysctl(3) knows the name, whatever its value.
 pub(crate) fn sysctl_exists(name: &str) -> bool {
     oid_of(name).is_ok()
+}
+
+/// modfind(2): true if the kernel has a module of this name, from a file or built in.
+pub(crate) fn has_module(name: &str) -> bool {
+    // SAFETY: a C string that lives through the call.
+    c_string(name).is_ok_and(|name| unsafe { modfind(name.as_ptr()) } >= 0)
 }
 
 fn oid_of(name: &str) -> Result<Vec<c_int>, Errno> {
