@@ -35,13 +35,13 @@ pub fn leak(path: &'static std::ffi::CStr, at: std::ops::Range<c_int>) {
 }
 
 /// setrlimit(2), soft and hard.
-pub fn limit(which: libc::__rlimit_resource_t, most: u64) {
+pub fn limit(which: std::ffi::c_uint, most: u64) {
     let limit = libc::rlimit {
         rlim_cur: most,
         rlim_max: most,
     };
     // SAFETY: a live rlimit.
-    unsafe { libc::setrlimit(which, &limit) };
+    unsafe { libc::setrlimit(which as _, &limit) };
 }
 
 /// Blocks or ignores every signal.
@@ -68,7 +68,7 @@ pub fn pend_term() {
 }
 
 /// Starts an interval timer of `micros`, repeating.
-pub fn timer(which: std::ffi::c_int, micros: libc::suseconds_t) {
+pub fn timer(which: std::ffi::c_int, micros: i64) {
     let value = libc::timeval {
         tv_sec: 0,
         tv_usec: micros,

@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd;
 
 #[cfg(target_os = "freebsd")]
 pub(crate) mod fill;
+#[cfg(target_os = "linux")]
+mod linux_ways;
 pub(crate) mod ways;
 
 /// Ends this process by the signal of this number.

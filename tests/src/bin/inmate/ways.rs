@@ -82,6 +82,23 @@ fn attempt_here(name: &str, what: &str) -> io::Result<()> {
         "memory" => calls::read_memory(what.parse().unwrap()),
         "root-of-own-namespace" => calls::root_of_own_namespace(),
         "key-of-session" => calls::key_of_session(),
+        // What is there already is opened to be written, not made.
+        "change" => File::options().write(true).open(what).map(drop),
+        "seize" => calls::seize(what.parse().unwrap()),
+        "clone-into-namespaces" => calls::clone_into_namespaces(),
+        "set-user-id-in-memory" => gains_by(&calls::set_user_id_in_memory()?),
+        "set-user-id-copy" => {
+            fs::copy("/proc/self/exe", what)?;
+            fs::set_permissions(what, std::os::unix::fs::PermissionsExt::from_mode(0o6755))?;
+            gains_by(what)
+        }
+        "other-addresses" => calls::other_addresses(),
+        "vsyscall-page" => calls::vsyscall_page(),
+        "capabilities" => calls::capabilities(),
+        "privileges-again" => calls::privileges_again(),
+        "fill" => calls::fill(what),
+        "core-if-dumpable" => calls::core_if_dumpable(),
+        "kernel-rings" => calls::kernel_rings(),
         _ => panic!("no way {name}"),
     }
 }

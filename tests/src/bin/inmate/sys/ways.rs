@@ -5,14 +5,14 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// What a system call that answers -1 came to.
-fn done(answer: impl Into<i64>) -> io::Result<()> {
+pub(super) fn done(answer: impl Into<i64>) -> io::Result<()> {
     match answer.into() {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+pub(super) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers; what comes is nobody else's.
     unsafe {
         let fd = libc::socket(domain, kind, protocol);
@@ -119,6 +119,9 @@ pub(crate) fn core_dump() -> io::Result<()> {
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::*;
+
+#[cfg(target_os = "linux")]
+pub(crate) use super::linux_ways::*;
 
 #[cfg(target_os = "linux")]
 mod linux {
