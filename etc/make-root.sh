@@ -1,7 +1,7 @@
 #!/bin/sh
 
 # Builds a root for a jailed MCP server, an integration or an agent: FreeBSD's base packages, packages, and a server from
-# PyPI or npm if one is named. Or makes a place on the host for what a jail is shown of it: a file system of its own.
+# PyPI or npm if one is named; for programs made for Linux with a Linux system, and with an agent's program. Or makes a place on the host for what a jail is shown of it: a file system of its own.
 # Says at the end what to put into external-mcp.json and jail-policy.json.
 
 set -eu
@@ -10,13 +10,18 @@ usage()
 {
 	cat >&2 <<'USAGE'
 usage: make-root.sh [-a | -i] [-b base.txz] [-k package]... [-n npm-package | -p pypi-package] root
+       make-root.sh -l [-a claude|codex|opencode -f package.tgz] [-b linux.tar.gz] [-k package]... root
        make-root.sh -w uid:gid [-f directory] [-s size] place
 
   -a                for an agent: the places for its door, its home and its work, and colibri-mcp, which is the bridge to
                     its door and the forwarder to its model
+  -a claude|codex|opencode
+                    with -l, the agent's program as well, out of the package of npm that has it for Linux (-f)
   -b base.txz       take the base system from this release set instead of base packages (FreeBSD 14)
   -i                for an integration of Colibri's own: colibri-mcp, and the host's resolv.conf if it has one
   -k package        install this package as well; may be given more than once
+  -l                for programs that were made for Linux: with -b of a Linux system's tar file, the root is that; else
+                    FreeBSD's base, with Rocky Linux 9 in /compat/linux from emulators/linux_base-rl9
   -n npm-package    install Node.js and this server from npm, into /usr/local/mcp of the root
   -p pypi-package   install Python and this server from PyPI, into /usr/local/mcp of the root
   root              absolute path; must not exist yet, or be empty; a good place is
@@ -39,6 +44,8 @@ fail()
 }
 
 agent=""
+linux=""
+agent_program=""
 integration=""
 base=""
 packages=""
@@ -47,12 +54,23 @@ pypi=""
 owner=""
 from=""
 size=""
-while getopts ab:f:ik:n:p:s:w: option; do
+# -a stands alone, or before the name of an agent, which no root can have: getopts(1) knows no such option.
+before=""
+for word; do
+	shift
+	case "${before} ${word}" in
+	-*a\ claude | -*a\ codex | -*a\ opencode) agent_program="${word}" ;;
+	*) set -- "$@" "${word}" ;;
+	esac
+	before="${word}"
+done
+while getopts ab:f:ik:ln:p:s:w: option; do
 	case "${option}" in
 	a) agent=/usr/local/bin/colibri-mcp ;;
 	b) base="${OPTARG}" ;;
 	i) integration=/usr/local/bin/colibri-mcp ;;
 	k) packages="${packages} ${OPTARG}" ;;
+	l) linux=yes ;;
 	n) npm="${OPTARG}" ;;
 	p) pypi="${OPTARG}" ;;
 	f) from="${OPTARG}" ;;
@@ -79,12 +97,22 @@ if [ -n "${npm}" ] && [ -n "${pypi}" ]; then
 	usage
 fi
 if [ -n "${owner}" ]; then
-	[ -z "${agent}${integration}${base}${packages}${npm}${pypi}" ] || usage
+	[ -z "${agent}${linux}${integration}${base}${packages}${npm}${pypi}" ] || usage
 	expr "${owner}" : '[1-9][0-9]*:[1-9][0-9]*$' >/dev/null || fail "${owner}: give two numbers, uid:gid, neither of them 0"
 	expr "${size:=4G}" : '[1-9][0-9]*[MGT]$' >/dev/null || fail "${size}: give a number and M, G or T"
 	[ -z "${from}" ] || [ -d "${from}" ] || fail "${from}: not a directory"
-elif [ -n "${from}${size}" ]; then
+elif [ -n "${size}" ] || { [ -n "${from}" ] && [ -z "${agent_program}" ]; }; then
 	usage
+fi
+if [ -n "${linux}" ]; then
+	# What npm and PyPI install would be for FreeBSD; a Linux system has no packages of pkg(8).
+	[ -z "${integration}${npm}${pypi}" ] || usage
+	[ -z "${base}" ] || [ -z "${packages}" ] || usage
+	[ -n "${base}" ] || packages="${packages} emulators/linux_base-rl9"
+fi
+if [ -n "${agent_program}" ]; then
+	[ -n "${linux}" ] || fail "-a ${agent_program}: its program is made for Linux; give -l"
+	[ -f "${from}" ] || fail "-a ${agent_program}: name the npm package of its program with -f; docs/linux-programs.md says how to get it"
 fi
 [ "$(uname -s)" = FreeBSD ] || fail "this builds roots on FreeBSD, for FreeBSD"
 if [ -n "${agent}" ] && [ -n "${integration}" ]; then
@@ -256,8 +284,42 @@ if [ -n "${npm}${pypi}" ]; then
 	umount "${root}/dev"
 fi
 
+# Makes a directory of the root if it is missing. A link in somebody's tar file must not lead what is written to the host.
+make_place()
+{
+	above="${root}"
+	for part in $(echo "$1" | tr / ' '); do
+		above="${above}/${part}"
+		[ -d "${above}" ] || mkdir "${above}"
+		case "$(realpath "${above}")" in
+		"$(realpath "${root}")"/*) ;;
+		*) fail "${above} is a link that leads out of the root" ;;
+		esac
+	done
+}
+
+# put FILE DIRECTORY: a copy of a file of the host's. Nothing that is there is replaced.
+put()
+{
+	make_place "$2"
+	to="${root}/$2/$(basename "$1")"
+	if [ -e "${to}" ] || [ -L "${to}" ]; then
+		fail "${to} is there already, and is not this host's"
+	fi
+	install -m 755 "$1" "${to}"
+}
+
 # The helper mounts here; a missing mount point refuses the start.
-mkdir -p "${root}/dev" "${root}/tmp"
+for place in dev tmp; do
+	make_place "${place}"
+done
+if [ -n "${linux}" ]; then
+	tree=""
+	[ -n "${base}" ] || tree=compat/linux/
+	for place in dev proc sys; do
+		make_place "${tree}${place}"
+	done
+fi
 chown root:wheel "${root}/dev" "${root}/tmp"
 chmod 755 "${root}/dev"
 chmod 1777 "${root}/tmp"
@@ -269,8 +331,38 @@ find "${root}" -type d ! -path "${root}/tmp" \( -perm +022 -o ! -user root \) \
 
 # An agent's door is mounted at the first; the others are for the entry's HOME, cwd and mounts.
 if [ -n "${agent}" ]; then
-	mkdir -p "${root}/var/run/colibri" "${root}/home/agent" "${root}/work" "${root}/usr/local/bin"
-	install -m 755 "${agent}" "${root}${agent}"
+	# Linux systems have a link there, and no door is mounted behind one.
+	make_place var
+	[ ! -L "${root}/var/run" ] || rm "${root}/var/run"
+	for place in var/run/colibri home/agent work; do
+		make_place "${place}"
+	done
+	make_place usr/local/bin
+	rm -f "${root}${agent}"
+	put "${agent}" usr/local/bin
+	if [ -n "${linux}" ] && [ -n "${base}" ]; then
+		# colibri-mcp is FreeBSD's, and so are its libraries.
+		for file in /libexec/ld-elf.so.1 $(ldd -f '%p\n' "${agent}"); do
+			case "${file}" in
+			/*) put "${file}" "$(dirname "${file}")" ;;
+			esac
+		done
+	fi
+fi
+case "${agent_program}" in
+claude) members=package/claude ;;
+codex) members='package/vendor/x86_64-unknown-linux-musl/bin/*' ;;
+opencode) members=package/bin/opencode ;;
+*) members="" ;;
+esac
+if [ -n "${members}" ]; then
+	tar -xf "${from}" -C "${work}" "${members}" || fail "${from} has no ${members}: it is not that package for Linux"
+	for file in "${work}"/${members}; do
+		[ -f "${file}" ] && [ ! -L "${file}" ] || fail "${from}: ${file##*/} is no file"
+		put "${file}" usr/local/bin
+		rm "${file}"
+	done
+	[ -x "${root}/usr/local/bin/${agent_program}" ] || fail "${from} has no program ${agent_program}"
 fi
 
 if [ -n "${integration}" ]; then
@@ -282,6 +374,12 @@ fi
 
 name=$(basename "${root}")
 command="/usr/local/bin/NAME-OF-THE-SERVER"
+abi_of_entry=""
+abi_of_policy=""
+if [ -n "${linux}" ]; then
+	abi_of_entry=', "abi": "linux"'
+	abi_of_policy='"abi": ["freebsd", "linux"], '
+fi
 if [ -n "${npm}${pypi}" ]; then
 	echo "Programs of the server, as the jail sees them:"
 	find "${root}/usr/local/mcp/bin" ! -type d ! -name 'python*' ! -name 'pip*' ! -name 'activate*' ! -name 'Activate*' |
@@ -292,7 +390,7 @@ if [ -n "${agent}" ]; then
 	cat <<END
 
 ${root} is ready for an agent. Entry and policy for Claude Code, Codex, OpenCode and Gemini CLI are in
-/usr/local/share/examples/colibri/agents; docs/agents.md says the rest.
+/usr/local/share/examples/colibri/agents; docs/agents.md${linux:+, docs/linux-programs.md} says the rest.
 
 To remove the root: chflags -R noschg ${root} && rm -rf ${root}
 END
@@ -313,10 +411,10 @@ cat <<END
 ${root} is ready.
 
 external-mcp.json:
-  "${name}": { "command": "${command}", "jail": { "path": "${root}" } }
+  "${name}": { "command": "${command}", "jail": { "path": "${root}"${abi_of_entry} } }
 
 jail-policy.json, with a uid and a gid that nothing else on this host has:
-  "ephemeral": ["${root}"], "users": { "${name}": { "uid": 60801, "gid": 60801 } }
+  ${abi_of_policy}"ephemeral": ["${root}"], "users": { "${name}": { "uid": 60801, "gid": 60801 } }
 
 Then: service colibri_mcp configtest && service colibri_mcp reload
 To remove the root: chflags -R noschg ${root} && rm -rf ${root}

@@ -147,6 +147,9 @@ class Installed:
             # Its newest models write programs that call the tools, for which the scripted one is not clever enough.
             entry["args"].insert(entry["args"].index("exec") + 1, "--model=gpt-5")
         policy.update(audit="best-effort", ephemeral=[str(PLACE / "root")], mounts=mounts)
+        # The development sandbox is Linux's own.
+        policy.pop("abi", None)
+        entry["jail"].pop("abi", None)
         entry["jail"].update(path=str(PLACE / "root"), mounts=[
             {key: mount[key] for key in ("path", "at", "write")} for mount in mounts])
         entry["model"].update(url=model.url, allow_addresses=["loopback"])

@@ -61,6 +61,14 @@ pub(crate) struct AddAgentArguments {
     yes: bool,
 }
 
+/// The page on agents in jails. Of three npm has no program for FreeBSD: their examples run the Linux one.
+const JAILED: &str = match cfg!(target_os = "freebsd") {
+    true => {
+        "make-root.sh -l -a NAME for claude, codex and opencode (docs/linux-programs.md), docs/agents.md for gemini"
+    }
+    false => "docs/agents.md says how",
+};
+
 /// An example as it is shipped.
 #[derive(Deserialize)]
 struct Example {
@@ -184,10 +192,9 @@ struct KeyPlan {
 /// Runs the command.
 pub(crate) fn run(arguments: &AddAgentArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::find(false).map_err(|why| match why {
-        CommandError::Refused(_) => CommandError::Refused(
-            "colibri's service is installed here, whose agents root sets up, each in a jail: docs/agents.md says how"
-                .to_owned(),
-        ),
+        CommandError::Refused(_) => CommandError::Refused(format!(
+            "colibri's service is installed here, whose agents root sets up, each in a jail: {JAILED}"
+        )),
         why => why,
     })?;
     interrupt::hold_back()?;
@@ -551,6 +558,8 @@ mod tests {
                 "{id}"
             );
             assert_eq!(plan.entry["tools"], json!({ "git": { "allow": ["*"] } }));
+            let jailed = &agent.example().unwrap().registry.agents[id]["jail"];
+            assert_eq!(jailed["abi"] == "linux", *agent != ShippedAgent::Gemini, "{id}");
             let consent = std::fs::read_to_string(scope.consent.as_ref().unwrap()).unwrap();
             assert!(consent.contains(&entry.digest), "{id}: {consent}");
             assert!(super::plan(&arguments, &scope).is_err(), "it is there already");
