@@ -142,7 +142,7 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &StdioCommand, &
 
 /// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about
 /// that kind of jail, which is called so.
-fn each_jail(
+pub(super) fn each_jail(
     host: &ExaminedHost,
     kind: &str,
     check: impl Fn(&str, &StdioCommand, &Jail) -> Option<anyhow::Result<String>>,

@@ -6,6 +6,7 @@ use super::entries::{
     resource_accounting, root_is_complete, secrets, unbounded_mounts,
 };
 use super::fact::{CheckedFact, DoctorCheck, ExaminedHost, Sight, found};
+use super::linux_abi::{linux_kernel, linux_roots};
 use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
 use super::own;
 use super::ownership::is_roots_alone;
@@ -212,6 +213,18 @@ const TABLE: &[DoctorCheck] = &[
         sight: Sight::Root,
         check: agent_roots,
         remedy: "mkdir -p ROOT/var/run/colibri, all of it directories and no links; make-root.sh -a makes it",
+    },
+    DoctorCheck {
+        name: "the kernel runs programs made for Linux, where an entry has them, and will after a boot",
+        sight: Sight::FreeBsd,
+        check: linux_kernel,
+        remedy: "sysrc linux_enable=YES && service linux start; docs/linux-programs.md",
+    },
+    DoctorCheck {
+        name: "roots of programs made for Linux have what those expect",
+        sight: Sight::Root,
+        check: linux_roots,
+        remedy: "mkdir ROOT/proc ROOT/sys (in ROOT/compat/linux if it is there, with dev); make-root.sh -l makes it",
     },
     DoctorCheck {
         name: "what jails are shown of the host are file systems of its own",

@@ -5,6 +5,7 @@ mod accounts;
 mod entries;
 mod examine;
 mod fact;
+mod linux_abi;
 mod machine;
 mod own;
 mod ownership;
