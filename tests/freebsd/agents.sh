@@ -21,7 +21,8 @@ agents() {
 	mv "$etc/external-mcp.json.new" "$etc/external-mcp.json"
 }
 
-# agent JAIL KEYS WORD…: the entry of an agent that is the inmate with these words.
+# agent JAIL KEYS WORD…: the entry of an agent that is the inmate, as the jail sees it, with these words.
+agent_program=$inmate
 agent() {
 	jail_keys=$1
 	more=$2
@@ -30,7 +31,7 @@ agent() {
 	for word; do
 		words="$words${words:+, }\"$word\""
 	done
-	printf '{"command": "%s", "args": [%s], "jail": {%s}%s}' "$inmate" "$words" "$jail_keys" "$more"
+	printf '{"command": "%s", "args": [%s], "jail": {%s}%s}' "$agent_program" "$words" "$jail_keys" "$more"
 }
 
 model=', "model": {"url": "https://api.example", "api": "anthropic"}'
@@ -262,6 +263,13 @@ clean "doors"
 # The ways out that FreeBSD has; docs/attacks.md lists them. What came of each is told.
 section_agents_ways() {
 agents_prepared
+all_ways "$one" "$inmate" "$inmate" ""
+clean "ways out"
+}
+
+# all_ways JAIL PROGRAM COPY MORE: they are tried by the program at this path in the jail, of which COPY is another copy,
+# and MORE ways after them.
+all_ways() {
 keys=$model
 has_vimage || keys=
 mkdir -p /var/run/colibri-test
@@ -272,17 +280,20 @@ listeners="$listeners $!"
 nc -klU /var/run/colibri-test/other.sock >/dev/null 2>&1 &
 listeners="$listeners $!"
 own=$(ifconfig | awk '$1 == "inet" && $2 !~ /^127/ {print $2; exit}')
-install -m 4755 "$inmate" "$roots/one/bin/as-root"
-agents "$(agent "$one" "$keys" ways connect=127.0.0.1:47871 connect=[::1]:47871 "connect=${own:-192.0.2.1}:47871" raw-socket \
+install -m 4755 "$3" "$roots/one/bin/as-root"
+agent_program=$2
+# shellcheck disable=SC2086 # words
+agents "$(agent "$1" "$keys" ways connect=127.0.0.1:47871 connect=[::1]:47871 "connect=${own:-192.0.2.1}:47871" raw-socket \
 	change-network talk=/var/run/colibri-test/other.sock talk=/var/run/colibri/doors/0123456789abcdef/colibri.sock \
 	talk=/var/run/log listen-in-door unlink-in-door rename-in-door link-in-door write=/var/run/colibri/own \
 	list=/proc/1 "kill=$$" "stop=$$" "trace=$$" kill=1 kill=-1 write=/written read=/etc/rc.conf \
 	"read=$etc/external-mcp.json" "list=$state" chroot out-by-directory file-by-handle device-node read=/dev/mem read=/dev/bpf \
 	read=/dev/klog read=/dev/tty push-into-terminal mount unmount=/var/run/colibri unmount=/tmp new-confinement join-others become-root \
-	root-group set-user-id=/bin/as-root raise-limit load-module set-clock set-hostname "shared-memory=$$" core-dump)"
+	root-group set-user-id=/bin/as-root raise-limit load-module set-clock set-hostname "shared-memory=$$" core-dump $4)"
+agent_program=$inmate
 run_agent
 is "no way out of an agent's jail works" "" "$(echo "$out" | grep -e WORKED)"
-is "all of them were tried" "46 end" "$(echo "$out" | grep -c ': ') $(echo "$out" | tail -1)"
+is "all of them were tried" "$((46 + $(echo "$4" | wc -w))) end" "$(echo "$out" | grep -c ': ') $(echo "$out" | tail -1)"
 report 0 "and what came of each" "$out"
 [ -S "$door/colibri.sock" ]
 report $? "the door is as it was" "$(ls -l "$door")"
@@ -290,7 +301,6 @@ report $? "the door is as it was" "$(ls -l "$door")"
 kill $listeners 2>/dev/null
 rm -rf /var/run/colibri-test "$roots/one/bin/as-root"
 no_doors
-clean "ways out"
 }
 
 # In a persistent jail, where every process sees the door.

@@ -4,11 +4,11 @@
 # usage: run.sh [--live] BINDIR [SECTION…]
 #
 # BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, chibi-mcp-bridge, and inmate, the
-# server of the tests; and, if the library is to be tried, too, its example tools.
+# server of the tests; and, if they are to be tried, too, the library's example tools, and linux/inmate, made for Linux.
 # Needs root and the base system alone, and uses /usr/local/bin/git if there is one; changes /usr/local/etc/colibri, the
 # installed binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check
 # with what it saw.
-# A SECTION is a number from 1 to 15, limits, or mounts; all of them run if none is named. A part of one has its name, too:
+# A SECTION is a number from 1 to 15, limits, linux, or mounts; all of them run if none is named. A part of one has its name, too:
 # `run.sh BINDIR mounts_refused` calls section_mounts_refused. ROUNDS in the environment is how often section mounts moves
 # a directory in each kind of place; the default is 1000. With REQUIRE_ZFS=yes a host without ZFS fails.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
@@ -53,6 +53,7 @@ duid=7872
 . "$tree/tests/freebsd/integrations.sh"
 . "$tree/tests/freebsd/mounts.sh"
 . "$tree/tests/freebsd/limits.sh"
+. "$tree/tests/freebsd/linux.sh"
 
 # The rc script, as the port makes it.
 install_service() {
@@ -1650,7 +1651,7 @@ clean "cost"
 
 # --- all --------------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 limits mounts
+[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 limits linux mounts
 for section; do
 	"section_$section"
 done

@@ -546,4 +546,14 @@ fn what_only_freebsd_can_do_says_so() {
         let (call, _) = system.run("one");
         system.assert_refused(&jail, call, 78, "FreeBSD only");
     }
+    let linux = registry_of(&format!(
+        r#"{{"command":"/bin/inmate","jail":{{"path":"{ROOTS}/one","abi":"linux"}}}}"#
+    ));
+    system.write_registry(&linux);
+    let (call, _) = system.run("one");
+    system.assert_refused("linux where the policy has freebsd alone", call, 77, "'abi'");
+    let both = r#""abi":["freebsd","linux"],"network":["#;
+    system.write_policy(&system.policy().replace(r#""network":["#, both));
+    let (call, _) = system.run("one");
+    system.assert_refused("linux", call, 78, "FreeBSD only");
 }
