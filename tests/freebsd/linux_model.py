@@ -3,7 +3,7 @@
 usage: linux_model.py DIR
 
 DIR gets `port`, where it listens on loopback, and `seen`, once the task is finished: the word that the tool answered
-with, the tokens that it counted, and the keys that came. model.py of tests/agents lies beside this file.
+with, the keys that came, and what the agent passed on of that answer. model.py of tests/agents lies beside this file.
 """
 
 import json
@@ -22,7 +22,7 @@ def finish():
     said = json.dumps(model.results[0])
     task, claim = (int(re.search(rf'\\*"{key}\\*":\s*(\d+)', said)[1]) for key in ("id", "claim"))
     came = WORD if WORD in json.dumps(model.results[1]) else "nothing"
-    (directory / "seen").write_text(f"{came} {' '.join(sorted(set(model.keys)))}\n")
+    (directory / "seen").write_text(f"{came} {' '.join(sorted(set(model.keys)))}\n{json.dumps(model.results[1])}\n")
     return {"task": task, "claim": claim, "result": f"the echo said {came}"}
 
 
