@@ -332,8 +332,12 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
                 )
             });
             let task = record.task.map_or(String::new(), |task| format!("  for task {task}"));
+            let within = record
+                .fields
+                .within
+                .map_or(String::new(), |outer| format!("  within {outer}"));
             format!(
-                "{who}{}{through}{task}",
+                "{who}{}{through}{task}{within}",
                 [server, tool, method].map(String::as_str).join(" ")
             )
         }
@@ -593,6 +597,7 @@ mod tests {
                 validated: Default::default(),
                 through: None,
                 task: None,
+                within: None,
             };
             let enter = trail.append([TrailRecord::Enter(enter)]).unwrap().first;
             let attempt = Attempt {

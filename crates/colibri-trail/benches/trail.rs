@@ -63,6 +63,7 @@ fn enter(time: SystemTime, args: ContentDigest) -> TrailRecord<'static> {
         validated: colibri_trail::Validation::Exact,
         through: None,
         task: None,
+        within: None,
     })
 }
 

@@ -118,6 +118,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             validated: colibri_trail::Validation::Exact,
             through: None,
             task: random.one_in(3).then(|| random.below(1 << 32)),
+            within: random.one_in(3).then(|| random.below(1 << 32)),
         })])?;
         let attempt = |attempt_number, error_code| Attempt {
             time,

@@ -300,6 +300,17 @@ events! {
         id: u64,
         person ("for"): u32,
     }
+    /// A script ended.
+    Script = "script" {
+        call: u64,
+        uid: u32,
+        calls: u64,
+        failed: u64,
+        unsent: u64,
+        cancelled: u64,
+        bytes: u64,
+        returned: u64,
+    }
     /// The daemon starts.
     Start = "start" {
         version: &'a str,

@@ -108,6 +108,8 @@ pub struct Enter<'a> {
     pub through: Option<Through<'a>>,
     /// The number of the task for which it is made: one that the caller has claimed.
     pub task: Option<u64>,
+    /// The `enter` record of the call that runs the script by which it is made.
+    pub within: Option<u64>,
 }
 
 /// The outcome of checking arguments against their tool's schema.
@@ -263,6 +265,9 @@ impl Enter<'_> {
         }
         if let Some(task) = self.task {
             number(out, b",\"task\":", task);
+        }
+        if let Some(within) = self.within {
+            number(out, b",\"within\":", within);
         }
         out.extend_from_slice(match self.validated {
             Validation::Exact => b",\"validated\":true}",
@@ -463,6 +468,7 @@ mod tests {
             validated: Validation::Exact,
             through: None,
             task: None,
+            within: None,
         }
     }
 
@@ -571,14 +577,20 @@ mod tests {
         let record = json(TrailRecord::Enter(Enter {
             through: Some(through),
             task: Some(41),
+            within: Some(40),
             ..enter()
         }));
-        assert_eq!(record["task"], 41);
+        assert_eq!((&record["task"], &record["within"]), (&41.into(), &40.into()));
         assert_eq!(record["agent"], "coder");
         assert_eq!(record["session"], "0123456789abcdef");
         assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));
         let plain = json(TrailRecord::Enter(enter()));
-        assert!(plain.get("agent").is_none() && plain.get("task").is_none() && plain.get("client").is_none());
+        assert!(
+            plain.get("agent").is_none()
+                && plain.get("task").is_none()
+                && plain.get("within").is_none()
+                && plain.get("client").is_none()
+        );
         let client = Some(DeclaredClient { name: "x", version: "" });
         let unversioned = json(TrailRecord::Enter(Enter { client, ..enter() }));
         assert_eq!(unversioned["client"], serde_json::json!({ "name": "x" }));

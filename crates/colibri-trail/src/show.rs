@@ -71,6 +71,8 @@ pub struct RecordFields {
     pub for_uid: Option<u32>,
     /// Of an enter record: the task for which the call was made.
     pub task: Option<u64>,
+    /// Of an enter record: the number of the call whose script made it.
+    pub within: Option<u64>,
     /// Of an enter record: the client, by its own account.
     pub client: Option<RecordedClient>,
     /// Of an exit or retry record: the number of the enter record.

@@ -317,6 +317,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             validated: colibri_trail::Validation::Exact,
             through,
             task,
+            within: None,
         };
         let number = trail.append([TrailRecord::Enter(enter)])?.first;
         let mut late = took / 2 + dice.roll(took.max(1));

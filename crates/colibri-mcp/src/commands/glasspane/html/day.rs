@@ -682,6 +682,7 @@ mod tests {
             validated: Default::default(),
             through,
             task: None,
+            within: None,
         }
     }
 
