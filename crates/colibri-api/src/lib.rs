@@ -16,6 +16,7 @@ mod overview;
 pub mod paths;
 mod priv_mode;
 pub mod schema;
+pub mod script;
 mod sentence;
 mod servers;
 mod status;
