@@ -29,6 +29,7 @@ pub mod registry;
 pub mod relay;
 pub mod results;
 pub mod run;
+pub mod scripts;
 pub mod search;
 pub mod servers;
 pub mod store;

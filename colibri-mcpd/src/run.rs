@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -17,12 +18,12 @@ use crate::agents::{self, AgentRoster, TaskAgents};
 use crate::board::Scheduler;
 use crate::catalog::ServerHost;
 use crate::config::{DaemonConfig, DaemonFlags, without_url};
-use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, supervisor};
+use crate::confine::{LaunchSettings, Spawner, SystemSpawner, as_user, check_contract, harden, supervisor};
 use crate::daemon::idle;
 use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
 use crate::daemon::usage;
 use crate::daemon::{Daemon, MAX_QUEUED};
-use crate::inbound::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
+use crate::inbound::{AgentDoors, Listener, ScheduledCalls, ScriptConnections, SummaryCalls};
 use crate::ledger::{self, CostLedger};
 use crate::log;
 use crate::model::{self, ModelRelays};
@@ -36,6 +37,7 @@ use crate::relay::pending_work::Tickets;
 use crate::relay::request_state::RequestStates;
 use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
 use crate::results::Results;
+use crate::scripts;
 use crate::servers;
 use crate::store::Database;
 use crate::summaries::SummaryMaker;
@@ -328,6 +330,16 @@ pub async fn run(
     begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let starter = TaskAgents::new(daemon.agents.clone(), daemon.doors.clone());
     let scheduler = Scheduler::new(daemon.board.clone(), starter, ScheduledCalls::new(&daemon));
+    let program = std::env::current_exe().map_err(|error| (EXIT_SYSTEM, format!("this program's path: {error}")))?;
+    let settings = LaunchSettings {
+        // A script has nothing to clear up.
+        grace: Duration::from_millis(100),
+        ..LaunchSettings::new(daemon.config.priv_mode, program.clone())
+    };
+    let (spawner, connections) = (SystemSpawner::with(settings), ScriptConnections::new(&daemon));
+    daemon
+        .scripts
+        .begin(Arc::new(spawner), connections, scripts::program_beside(&program));
     daemon.learn();
     // What is made in the background ends when this is dropped.
     let mut background = JoinSet::new();

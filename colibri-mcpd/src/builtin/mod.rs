@@ -2,7 +2,7 @@
 //!
 //! [`definitions()`] is what `tools/list` shows of them. A call goes to [`call`], except that of
 //! `EXTERNAL_CALL_TOOL` and `CALL_TOOL`, which `parse_external_call` and `parse_named_call` read and the relay
-//! answers. Each tool is one file of `tools/`, with its arguments, its rules and its answer.
+//! answers, and that of `RUN_SCRIPT`, which `scripts/` answers. Each tool is one file of `tools/`, with its arguments, its rules and its answer.
 
 mod arguments;
 mod context;
@@ -18,7 +18,7 @@ pub use skills::SkillDirectories;
 pub use summary::ToolOutcome;
 pub(crate) use tool::{AnswerBound, ToolSlots};
 pub use tool::{BuiltinDefinition, BuiltinRoute};
-pub(crate) use tools::{FIND_TOOLS, create_task, parse_external_call, parse_named_call};
+pub(crate) use tools::{FIND_TOOLS, create_task, parse_external_call, parse_named_call, parse_run_script};
 pub use tools::{definition, definitions};
 
 use arguments::quoted;
@@ -34,7 +34,7 @@ use crate::store::{StoreError, TaskRefusal};
 pub fn call(tool: &BuiltinDefinition, arguments: Option<&[u8]>, context: &BuiltinContext<'_>) -> ToolOutcome {
     let answered = match tool.route {
         BuiltinRoute::Here(answer) => answer(arguments, context),
-        BuiltinRoute::Relay | BuiltinRoute::Named => Err(relay::no_such_tool(tool.name)),
+        BuiltinRoute::Relay | BuiltinRoute::Named | BuiltinRoute::Script => Err(relay::no_such_tool(tool.name)),
     };
     answered.unwrap_or_else(refused)
 }

@@ -1,4 +1,4 @@
-use super::tools::{CALL_TOOL, EXTERNAL_CALL_TOOL};
+use super::tools::{CALL_TOOL, EXTERNAL_CALL_TOOL, RUN_SCRIPT};
 use super::*;
 use crate::board::{Board, BoardActor};
 use crate::policy::Gate;
@@ -278,7 +278,7 @@ const READ: [(&str, Gate); 10] = [
     ("colibri_external_mcp_servers", Gate::None),
     ("colibri_external_mcp_list_tools", Gate::None),
 ];
-const GATED: [(&str, Gate); 12] = [
+const GATED: [(&str, Gate); 13] = [
     ("colibri_schedule_task", Gate::Write),
     ("colibri_next_task", Gate::Write),
     ("colibri_start_task", Gate::Write),
@@ -291,9 +291,11 @@ const GATED: [(&str, Gate); 12] = [
     ("colibri_set_cost_mode", Gate::Write),
     (EXTERNAL_CALL_TOOL, Gate::External),
     (CALL_TOOL, Gate::External),
+    (RUN_SCRIPT, Gate::External),
 ];
 /// Tools that answer with other people's words alone.
-const WITHOUT_OUTPUT_SCHEMA: [&str; 4] = [
+const WITHOUT_OUTPUT_SCHEMA: [&str; 5] = [
+    RUN_SCRIPT,
     "colibri_read_result",
     "colibri_tool_schema",
     EXTERNAL_CALL_TOOL,
@@ -317,6 +319,7 @@ fn the_tools_are_defined_as_the_design_says() {
             name == EXTERNAL_CALL_TOOL
         );
         assert_eq!(matches!(definition.route, BuiltinRoute::Named), name == CALL_TOOL);
+        assert_eq!(matches!(definition.route, BuiltinRoute::Script), name == RUN_SCRIPT);
         assert_eq!(
             json["annotations"]["destructiveHint"] == true,
             gate == Gate::External,
@@ -1199,6 +1202,7 @@ proptest! {
                 let taken = match definition(name).unwrap().route {
                     BuiltinRoute::Relay => parse_external_call(Some(given.to_string().as_bytes())).is_ok(),
                     BuiltinRoute::Named => parse_named_call(Some(given.to_string().as_bytes())).is_ok(),
+                    BuiltinRoute::Script => parse_run_script(given.to_string().as_bytes()).is_ok(),
                     BuiltinRoute::Here(_) => {
                         let outcome = bench.call(name, given.to_string().as_bytes());
                         !outcome.is_error || error_of(outcome).0["code"] != "SCHEMA_INVALID"

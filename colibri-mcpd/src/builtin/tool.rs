@@ -183,6 +183,8 @@ pub enum BuiltinRoute {
     Relay,
     /// Whoever answers for the tool that it names, after `parse_named_call`.
     Named,
+    /// The room `scripts/`, after `parse_run_script`.
+    Script,
 }
 
 /// One entry of `tools/list`.

@@ -38,6 +38,11 @@ pub enum LaunchSpec {
     },
     /// A process in a jail, which the helper starts.
     Jailed(JailConfig),
+    /// A script's process on the host: it gives up its rights itself, and has no environment.
+    Script {
+        /// Absolute path of `colibri-script`.
+        program: PathBuf,
+    },
 }
 
 impl LaunchSpec {
@@ -46,6 +51,7 @@ impl LaunchSpec {
         match self {
             Self::Host { server, .. } => server,
             Self::Jailed(jail) => &jail.server,
+            Self::Script { .. } => "colibri-script",
         }
     }
 }

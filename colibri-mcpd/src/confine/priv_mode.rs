@@ -7,6 +7,7 @@ use super::launch::{JailConfig, LaunchSettings, LaunchSpec, SpawnError};
 use super::supervisor;
 use super::sys;
 use colibri_api::{HELPER, PrivMode};
+use colibri_registry::Stdin;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use secrecy::ExposeSecret as _;
 use std::ffi::OsString;
@@ -119,26 +120,40 @@ pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> R
             for (name, value) in environment {
                 carried.push((supervisor::carried(name.as_ref()), value.expose_secret().into()));
             }
-            let head = [
-                supervisor::ARGUMENT.into(),
-                "--grace-ms".into(),
-                settings.grace.as_millis().to_string().into(),
-                "--parent".into(),
-                std::process::id().to_string().into(),
-                "--stdin".into(),
-                supervisor::stdin_word(*stdin).into(),
-                "--".into(),
-                program.clone().into_os_string(),
-            ];
             Ok(CommandLine {
-                program: settings.supervisor.clone(),
-                arguments: head.into_iter().chain(arguments.iter().map(OsString::from)).collect(),
+                arguments: supervised(settings, *stdin, program)
+                    .chain(arguments.iter().map(OsString::from))
+                    .collect(),
                 environment: carried,
                 directory: directory.clone().unwrap_or_else(|| PathBuf::from("/")),
+                program: settings.supervisor.clone(),
                 privilege: None,
             })
         }
+        LaunchSpec::Script { program } => Ok(CommandLine {
+            program: settings.supervisor.clone(),
+            arguments: supervised(settings, Stdin::Pipe, program).collect(),
+            environment: Vec::new(),
+            directory: PathBuf::from("/"),
+            privilege: None,
+        }),
     }
+}
+
+/// The supervisor's arguments up to the program that it runs.
+fn supervised(settings: &LaunchSettings, stdin: Stdin, program: &Path) -> impl Iterator<Item = OsString> {
+    [
+        supervisor::ARGUMENT.into(),
+        "--grace-ms".into(),
+        settings.grace.as_millis().to_string().into(),
+        "--parent".into(),
+        std::process::id().to_string().into(),
+        "--stdin".into(),
+        supervisor::stdin_word(stdin).into(),
+        "--".into(),
+        program.as_os_str().to_owned(),
+    ]
+    .into_iter()
 }
 
 /// The mode that is used where `wanted` is asked for: found out once, with a warning in the log when it is another.

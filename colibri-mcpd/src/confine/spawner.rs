@@ -103,7 +103,7 @@ impl SystemSpawner {
         let command = prepare_spawn_command(&self.settings, &spec)?;
         let session = match spec {
             LaunchSpec::Jailed(jail) => jail.session,
-            LaunchSpec::Host { .. } => String::new(),
+            LaunchSpec::Host { .. } | LaunchSpec::Script { .. } => String::new(),
         };
         supervise(&command, session).await
     }

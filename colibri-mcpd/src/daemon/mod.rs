@@ -28,6 +28,7 @@ use crate::oauth::Logins;
 use crate::peer::{ByteBudget, Outbox, Tenant};
 use crate::policy::{Caller, DaemonLimits, Gate, ListMode, UserSlots};
 use crate::relay::{self, Call, Chain, Client, SharedPage};
+use crate::scripts::Scripts;
 use crate::search::Search;
 use crate::servers::{HostedServer, Viewer};
 use crate::store::Database;
@@ -99,6 +100,8 @@ pub struct Daemon {
     pub board: Arc<Board>,
     /// The skills.
     pub skills: SkillDirectories,
+    /// The scripts that run.
+    pub scripts: Arc<Scripts>,
     /// The clients that are connected.
     pub connections: Arc<Connections>,
     /// What clients declare of themselves.
@@ -160,6 +163,7 @@ impl Daemon {
             store,
             board,
             skills,
+            scripts: Arc::default(),
             logins: Logins::default(),
             sums: UserSlots::new(2),
             searches: UserSlots::new(4),

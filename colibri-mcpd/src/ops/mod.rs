@@ -18,6 +18,7 @@ pub(crate) mod own_target;
 mod pins;
 pub(crate) mod reload;
 pub(crate) mod route;
+mod script;
 mod servers;
 mod status;
 mod stream;

@@ -6,17 +6,18 @@ use parking_lot::Mutex;
 
 use super::listen;
 use super::method::{MethodCall, MethodEntry, MethodWork};
+use super::script;
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
-use crate::builtin::{self, AnswerBound, BuiltinDefinition, ToolSlots};
+use crate::builtin::{self, AnswerBound, BuiltinDefinition, BuiltinRoute, ToolSlots};
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
 use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, FreeUse, TargetDescription};
 use crate::results::ResultOwner;
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
-use colibri_protocol::{AnswerBody, AnswerShape, Failure, Feature, Method, Version, result_edits};
-use colibri_wire::{Json, RequestId};
+use colibri_protocol::{AnswerBody, Failure, Feature, Method};
+use colibri_wire::RequestId;
 
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
@@ -126,7 +127,7 @@ impl CallTarget for Own {
         match &self.work {
             OwnWork::Over(outcome) => {
                 let outcome = outcome.lock().take();
-                let outcome = fit(outcome.unwrap_or(CallOutcome::Cancelled), &call);
+                let outcome = relay::exit::fit(outcome.unwrap_or(CallOutcome::Cancelled), &call);
                 chain.finish(vec![(call, outcome)]);
             }
             OwnWork::List(daemon, feature, cursor) => {
@@ -157,6 +158,9 @@ impl CallTarget for Own {
                     return chain.hold_for_person(call, confirm.rule.to_owned());
                 }
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
+                if matches!(tool.route, BuiltinRoute::Script) {
+                    return script::run(daemon, chain, call);
+                }
                 tokio::spawn(async move {
                     let ResultOwner { uid, session } = call.client.owner();
                     let slot = match tool.rules.slots {
@@ -209,11 +213,11 @@ fn answer_tool(
             AnswerBound::WithoutBudget => call.client.door.is_some() && relay::cost::is_spent(&call),
             AnswerBound::Always => true,
         };
-        let outcome = match fit(told(outcome), &call) {
+        let outcome = match relay::exit::fit(told(outcome), &call) {
             CallOutcome::Own {
                 answer: AnswerBody::Result(result),
                 failed: false,
-            } if is_bounded => chain.own_result(&call, result),
+            } if is_bounded => chain.own_result(&call, result, "this tool only reads, and changed nothing"),
             outcome => outcome,
         };
         chain.finish(vec![(call, outcome)]);
@@ -222,41 +226,11 @@ fn answer_tool(
     });
 }
 
-fn told(outcome: builtin::ToolOutcome) -> CallOutcome {
+/// The outcome of a call of a tool of ours.
+pub(super) fn told(outcome: builtin::ToolOutcome) -> CallOutcome {
     CallOutcome::Own {
         answer: AnswerBody::Result(outcome.result),
         failed: outcome.is_error,
-    }
-}
-
-/// The result of a tool of ours, which is written as 2025-11-25 has it, in the client's version.
-fn fit(outcome: CallOutcome, call: &Call) -> CallOutcome {
-    let (
-        Some(Method::ToolsCall),
-        CallOutcome::Own {
-            answer: AnswerBody::Result(result),
-            failed,
-        },
-    ) = (call.method, &outcome)
-    else {
-        return outcome;
-    };
-    let Some(json) = Json::part(result, 0..result.len()) else {
-        return outcome;
-    };
-    let shape = AnswerShape {
-        method: call.method,
-        server: Version::LATEST_LEGACY,
-        client: call.version,
-        prefix: None,
-    };
-    let answer = match result_edits(&shape, json) {
-        Ok(edits) => AnswerBody::Result(edits.apply(result)),
-        Err(failure) => failure.answer(call.method, call.version),
-    };
-    CallOutcome::Own {
-        answer,
-        failed: *failed,
     }
 }
 

@@ -102,7 +102,7 @@ impl RouteQuery<'_> {
     ) -> Result<Arc<dyn CallTarget>, RpcError> {
         match self.own_definition(name) {
             Some(definition) => match definition.route {
-                BuiltinRoute::Here(_) => Ok(self.own(definition)),
+                BuiltinRoute::Here(_) | BuiltinRoute::Script => Ok(self.own(definition)),
                 BuiltinRoute::Relay => self.external_call(definition, params, parts, version),
                 BuiltinRoute::Named => self.named_call(definition, params, parts, version),
             },
@@ -221,7 +221,7 @@ impl RouteQuery<'_> {
             return Ok(Own::over(definition.name, definition.gate, nothing));
         }
         let target = match self.own_definition(&call.tool).map(|own| (own, own.route)) {
-            Some((own, BuiltinRoute::Here(_))) => self.own(own),
+            Some((own, BuiltinRoute::Here(_) | BuiltinRoute::Script)) => self.own(own),
             _ => self.find_as(&call.tool, LookupKey::Called(call.tool.clone()), version),
         };
         parts.called = Some(call.tool.into());

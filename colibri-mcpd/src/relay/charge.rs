@@ -16,6 +16,9 @@ const MAX_MODEL: usize = 128;
 /// The record by which a tool's contract says that a call of it is one of a model.
 const MODEL_CALL: &str = "model_call";
 
+/// The method under which calls of scripts are counted.
+const IN_SCRIPTS: &str = "script";
+
 /// Counts a call that took so long, and of whose answer so many bytes were queued for its client.
 pub fn charge(ledger: &CostLedger, call: &Call, answer: &ExitAnswer, took: Duration, queued: usize) {
     let payer = payer(call);
@@ -79,6 +82,8 @@ fn line(call: &Call) -> CostLine<'_> {
     let described = call.target.description();
     let operation = Some(&*described.operation).filter(|_| described.is_named);
     let (method, tool) = match call.method {
+        // No model reads it: only what the script returns.
+        Some(Method::ToolsCall) if call.client.outer.is_some() => (IN_SCRIPTS, operation.unwrap_or_default()),
         Some(method @ Method::ToolsCall) => (method.as_str(), operation.unwrap_or_default()),
         Some(method) => (method.as_str(), ""),
         None => (operation.unwrap_or("other"), ""),

@@ -31,6 +31,8 @@ pub struct Client {
     pub peer: Caller,
     /// The agent socket that it came through, if it did.
     pub door: Option<Arc<AgentSocket>>,
+    /// The script whose calls these are, if a script makes them.
+    pub outer: Option<OuterCall>,
     /// The agent's part of the person's rights.
     rights: ReducedRights,
     /// The outbox for its answers.
@@ -53,6 +55,14 @@ pub struct Client {
     ends_with_its_calls: AtomicBool,
     /// The code of the JSON-RPC error that it was answered with last; 0, which is none, before that.
     error: AtomicI64,
+}
+
+/// The call of `colibri_run_script` for which a client's calls are made. Every rule that is another for such calls asks
+/// for it: `relay/cost.rs` (what a model does not read), `relay/charge.rs`, `relay/record.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OuterCall {
+    /// The number of its `enter` record; 0: nothing is recorded.
+    pub record: u64,
 }
 
 /// A `subscriptions/listen` in flight.
@@ -137,6 +147,7 @@ impl Client {
             caller,
             peer: caller,
             door: None,
+            outer: None,
             rights: ReducedRights::default(),
             outbox,
             limit,
@@ -149,6 +160,19 @@ impl Client {
             quiet: Notify::new(),
             ends_with_its_calls: AtomicBool::new(false),
             error: AtomicI64::new(0),
+        }
+    }
+
+    /// A client for the calls of a script that a call of this client runs: with this client's rights, and no more.
+    pub(crate) fn for_script(&self, connection: u64, outer: OuterCall, outbox: Arc<Outbox>) -> Client {
+        Client {
+            session: self.session.clone(),
+            peer: self.peer,
+            door: self.door.clone(),
+            share: self.share.clone(),
+            outer: Some(outer),
+            narrowed: AtomicU8::new(self.narrowed.load(Ordering::Acquire)),
+            ..Client::new(connection, self.caller, outbox, self.limit)
         }
     }
 

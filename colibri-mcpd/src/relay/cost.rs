@@ -179,12 +179,23 @@ pub struct AnswerLimit {
     pub whole: Option<u64>,
 }
 
+/// The limit of a result that a script reads, and no model.
+const OF_SCRIPTS: AnswerLimit = AnswerLimit {
+    result: 4 << 20,
+    of: "of what a script gets at once",
+    unkept: UNKEPT,
+    whole: None,
+};
+
 /// The limit by a server's entry, by the client's cost mode, and by what is left of the client's budget; `None`: there is
 /// none.
 pub fn limit(call: &Call) -> Option<AnswerLimit> {
     let upstream = call.target.description().upstream();
     if upstream.is_some_and(Upstream::relays_whole) {
         return None;
+    }
+    if call.client.outer.is_some() {
+        return Some(OF_SCRIPTS);
     }
     let of_entry = upstream.and_then(Upstream::result_limit);
     let (of_mode, left) = match has_budget(call) {
@@ -261,7 +272,8 @@ pub fn listed(call: &Call, bytes: usize) -> Option<CostModeRaise> {
 
 /// Counts a call that was answered in so many bytes. Of calls that end at the same time one sees the mode go up.
 pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
-    let bytes = bytes as u64;
+    // A script's model reads what the script returns.
+    let bytes = if call.client.outer.is_some() { 0 } else { bytes as u64 };
     let before = match (&call.client.door, call.client.share()) {
         (Some(door), _) => {
             door.spent.calls.fetch_add(is_counted(call).into(), Ordering::Relaxed);

@@ -192,6 +192,37 @@ fn edit_result(
     Ok(())
 }
 
+/// The result of a tool of ours, which is written as 2025-11-25 has it, in the client's version.
+pub(crate) fn fit(outcome: CallOutcome, call: &Call) -> CallOutcome {
+    let (
+        Some(Method::ToolsCall),
+        CallOutcome::Own {
+            answer: OwnAnswer::Result(result),
+            failed,
+        },
+    ) = (call.method, &outcome)
+    else {
+        return outcome;
+    };
+    let Some(json) = Json::part(result, 0..result.len()) else {
+        return outcome;
+    };
+    let shape = AnswerShape {
+        method: call.method,
+        server: protocol::Version::LATEST_LEGACY,
+        client: call.version,
+        prefix: None,
+    };
+    let answer = match protocol::result_edits(&shape, json) {
+        Ok(edits) => OwnAnswer::Result(edits.apply(result)),
+        Err(failure) => failure.answer(call.method, call.version),
+    };
+    CallOutcome::Own {
+        answer,
+        failed: *failed,
+    }
+}
+
 /// A server's result, which stands at `span`, as its client would have it.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ pub use call::{
     Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage, Trace, Waits,
     no_such_tool,
 };
-pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client};
+pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client, OuterCall};
 pub use client_request::ClientRequest;
 pub use client_requests::{AnswerParts, ClientProgress, ClientRequests, ClientResponse, NoResponse, PATIENCE};
 pub use client_session::ClientSession;

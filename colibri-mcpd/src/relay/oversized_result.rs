@@ -337,14 +337,14 @@ impl Chain {
     }
 
     /// A tool's result of ours that is made of what others wrote, and kept like servers' results where the client's cost
-    /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and nothing was done that
-    /// could be done twice. Waits for the disk.
-    pub(crate) fn own_result(&self, call: &Call, result: Vec<u8>) -> CallOutcome {
+    /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and says what was `done`
+    /// that must not be done twice. Waits for the disk.
+    pub(crate) fn own_result(&self, call: &Call, result: Vec<u8>, done: &str) -> CallOutcome {
         let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result) else {
             return CallOutcome::result(result);
         };
         let told = |kept: Result<&StoredResult, &NotStored>| {
-            let what = (&result[..], "this tool only reads, and changed nothing");
+            let what = (&result[..], done);
             CallOutcome::Failed(told(call, what, limit, kept))
         };
         match cost::is_spent(call) {

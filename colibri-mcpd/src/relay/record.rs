@@ -142,6 +142,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
             for_uid: call.client.caller.uid,
         }),
         task: call.task(),
+        within: call.client.outer.map(|outer| outer.record).filter(|record| *record > 0),
     })
 }
 

@@ -73,6 +73,10 @@ pub enum Code {
     NoSuchResult,
     /// The server does not declare the requested capability.
     NotOffered,
+    /// A script threw, or its process died.
+    ScriptFailed,
+    /// A script reached a limit.
+    ScriptLimit,
     /// The task is not in the state that the call needs, or belongs to somebody else.
     TaskRefused,
     /// The server does not run and cannot be started now.
@@ -210,6 +214,12 @@ rows! {
     NoSuchResult "NO_SUCH_RESULT" 222 Result
         "nothing is kept under this handle for who asks: it never was, its day is over, or it made room for newer results"
         "call the tool again whose result it was"
+    ScriptFailed "SCRIPT_FAILED" 223 Result
+        "a script has a syntax error, threw, or its process died; what it called before was carried out"
+        "correct the script as the message says; do not repeat calls that were carried out"
+    ScriptLimit "SCRIPT_LIMIT" 224 Result
+        "a script reached a limit: memory, time, cpu, calls, output or depth; what it called before was carried out"
+        "let the script do less at once, for example a part of the items"
     TaskRefused "TASK_REFUSED" 230 Result
         "the task is not there, has ended, or is in other hands: the claim is over, or somebody else's"
         "read it with colibri_get_task; what is under an old claim is not taken: claim the task again, or another"

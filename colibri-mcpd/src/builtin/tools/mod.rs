@@ -17,6 +17,7 @@ mod next_task;
 mod prelude;
 mod read_result;
 mod release_task;
+mod run_script;
 mod schedule_task;
 mod set_cost_mode;
 mod snapshot;
@@ -32,8 +33,9 @@ pub(crate) use create_task::create_task;
 pub(crate) use external_call::parse_external_call;
 pub(crate) use find_tools::FIND_TOOLS;
 pub(crate) use named_call::parse_named_call;
+pub(crate) use run_script::parse_run_script;
 #[cfg(test)]
-pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL};
+pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL, run_script::RUN_SCRIPT};
 
 /// Our tools, in the order of `tools/list`.
 static DEFINITIONS: LazyLock<Vec<BuiltinDefinition>> = LazyLock::new(|| {
@@ -60,6 +62,7 @@ static DEFINITIONS: LazyLock<Vec<BuiltinDefinition>> = LazyLock::new(|| {
         BuiltinDefinition::of::<find_tools::FindTools>(),
         BuiltinDefinition::of::<tool_schema::ToolSchema>(),
         named_call::definition(),
+        run_script::definition(),
     ]
 });
 

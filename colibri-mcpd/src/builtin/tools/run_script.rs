@@ -1,0 +1,53 @@
+//! `colibri_run_script`, which runs a script that calls tools.
+
+use colibri_api::schema::of_arguments;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::super::arguments::{ArgumentError, name, read, whole};
+use super::super::tool::{Access, AnswerBound, BuiltinDefinition, BuiltinRoute, BuiltinRules};
+
+/// The tool's name.
+pub(crate) const RUN_SCRIPT: &str = "colibri_run_script";
+const DESCRIPTION: &str = "Runs JavaScript that calls tools: await tools.SERVER.TOOL({…}) (or tools.SERVER__TOOL) gives \
+    structured content, else text, and throws on failure. Also find(query), schema(name), results.read(handle), \
+    console.log; Promise.all runs 16 at once. Return only what you need.";
+/// The most characters of a script.
+const MAX_SCRIPT: usize = 256 << 10;
+/// The most seconds of a script.
+const MAX_SECONDS: u32 = 3600;
+
+/// The arguments of `colibri_run_script`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunScript {
+    /// The script, an ES module or a function's body.
+    #[serde(deserialize_with = "name::<_, _, 1, MAX_SCRIPT>")]
+    #[schemars(length(min = 1, max = MAX_SCRIPT))]
+    pub(crate) script: String,
+    /// The most seconds that it may take.
+    #[serde(default = "seconds", deserialize_with = "whole::<_, _, 1, MAX_SECONDS>")]
+    #[schemars(range(min = 1, max = MAX_SECONDS))]
+    pub(crate) timeout_s: u32,
+}
+
+/// The tool's definition. The room `scripts/` answers its calls.
+pub(super) fn definition() -> BuiltinDefinition {
+    let rules = BuiltinRules::READING_RESULTS.bounded(AnswerBound::Always);
+    BuiltinDefinition::new(
+        [RUN_SCRIPT, "Run a script", DESCRIPTION],
+        (BuiltinRoute::Script, Access::External, rules.always_listed()),
+        of_arguments::<RunScript>(),
+        None,
+    )
+}
+
+/// # Errors
+/// What is wrong with the arguments.
+pub(crate) fn parse_run_script(arguments: &[u8]) -> Result<RunScript, ArgumentError> {
+    read(Some(arguments))
+}
+
+fn seconds() -> u32 {
+    60
+}
