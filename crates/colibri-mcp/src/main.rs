@@ -88,7 +88,8 @@ const HELP: &str = "\
 
 const EXIT_CODES: &str = "\
 Exit status: 0 done; 1 it failed, or does not hold; 64 wrong command line; 65 refused; 66 no such
-file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp COMMAND --help` says more.";
+file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp COMMAND --help` says more.
+Further commands: script; colibri-mcp(1).";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -69,6 +69,21 @@ pub(crate) fn run(arguments: &CallToolArguments, context: &CommandContext) -> Re
     {
         return Err(why);
     }
+    print_result(&result, context)
+}
+
+/// Calls one of Colibri's own tools and prints its result, with progress on the way.
+pub(super) fn call_own(tool: &str, given: &RawValue, context: &CommandContext) -> Result<(), CommandError> {
+    let mut connection = context.connect()?;
+    cancel_on_signals(connection.canceller()?)?;
+    let mut bar = Bar::new();
+    let result = call(&mut connection, OWN, tool, given, &mut |progress| bar.show(progress));
+    bar.finish();
+    print_result(&result?, context)
+}
+
+/// Prints a result; one that reports an error is a failure.
+fn print_result(result: &ToolCallResult, context: &CommandContext) -> Result<(), CommandError> {
     context.print(&result.raw, || {
         visible_lines(&result.readable()).trim_end_matches('\n').to_owned()
     })?;

@@ -21,6 +21,7 @@ pub(crate) mod missing;
 pub(crate) mod pin;
 pub(crate) mod remove;
 mod screen;
+pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod signals;
 pub(crate) mod ssh_gate;
@@ -141,6 +142,12 @@ pub(crate) enum ClientCommand {
     /// The daemon starts it by an entry of the registry, with its contract: see docs/integrations.md.
     #[command(subcommand, hide = true)]
     Integration(Integration),
+    /// Runs a script that calls tools, as colibri_run_script does
+    ///
+    /// The script is JavaScript: an ES module, or a function's body that returns something. Each tool that it calls is a
+    /// call of yours, with all that holds for those: see docs/scripts.md.
+    #[command(hide = true)]
+    Script(script::ScriptArguments),
     /// Prints a completion script for a shell
     #[command(hide = true)]
     Completions(completions::CompletionsArguments),
@@ -229,6 +236,7 @@ impl ClientCommand {
             ClientCommand::Tasks(arguments) => tasks::run(&arguments, context)?,
             ClientCommand::Server(command) => server::run(&command, context)?,
             ClientCommand::Doctor(arguments) => return doctor::run(&arguments, context),
+            ClientCommand::Script(arguments) => script::run(&arguments, context)?,
             ClientCommand::SshGate => return ssh_gate::run(context),
             ClientCommand::Door(arguments) => return door::run(&arguments),
             ClientCommand::Integration(integration) => return integration.run(),
