@@ -18,7 +18,7 @@ def flags_of(text):
 
 
 # Commands that programs start, which the help does not show and the pages describe all the same.
-HIDDEN = {"ssh-gate", "door", "integration", "completions"}
+HIDDEN = {"ssh-gate", "door", "integration", "script", "completions"}
 
 
 def commands_of(text):

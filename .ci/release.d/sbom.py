@@ -12,7 +12,7 @@ import tomllib
 import uuid
 
 version, target = sys.argv[1:]
-PROGRAMS = ["colibri-mcpd", "colibri-mcp", "chibi-mcp-bridge", "colibri-jail-helper"]
+PROGRAMS = ["colibri-mcpd", "colibri-mcp", "chibi-mcp-bridge", "colibri-script", "colibri-jail-helper"]
 
 command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
 metadata = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
