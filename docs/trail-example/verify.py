@@ -585,29 +585,40 @@ def verify(state_dir, segments=None, archive=None, syslog=None, key=None):
     return verifier.report(), verifier.status()
 
 
-PROOF = {"format": str, "prev": str, "record": str, "leaf_index": int, "tree_size": int, "root": str, "path": list,
-         "checkpoint": str}
+# The data of a leaf: the hash of the record before, a newline, the record.
+ENTRY = re.compile(rb"[0-9a-f]{64}\n")
+
+
+def is_utf8(data):
+    try:
+        return data.decode() is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def check_proof(data, root=None, key=None):
     """Exit status: 0 where the proof holds, 1 where it does not; raises where it is none."""
     try:
-        pairs = read_json(data)
-    except ValueError as error:
-        raise Unreadable(f"not a proof: {error}", 65) from error
-    if not isinstance(pairs, Pairs) or sorted(name for name, _ in pairs) != sorted(PROOF):
-        raise Unreadable("not a proof: other names than those of one", 65)
-    proof = dict(pairs)
-    kinds = {str: is_text, int: is_number, list: lambda value: type(value) is list}
-    if not all(kinds[kind](proof[name]) for name, kind in PROOF.items()):
-        raise Unreadable("not a proof: values of other kinds", 65)
-    index, size, path = proof["leaf_index"], proof["tree_size"], proof["path"]
-    if proof["format"] != "colibri-mcp/trail-proof/2" or not HEX.fullmatch(proof["prev"]) or index >= size \
-            or not all(is_text(step) and HEX.fullmatch(step) for step in path):
+        head, empty, checkpoint = data.decode().partition("\n\n")
+    except UnicodeDecodeError as error:
+        raise Unreadable("not a proof: it is no text", 65) from error
+    lines = head.split("\n")
+    if not empty or len(lines) < 3 or lines[0] != "c2sp.org/tlog-proof@v1" or not lines[1].startswith("extra ") \
+            or not lines[2].startswith("index "):
         raise Unreadable("not a proof", 65)
-    digest = sha256(b"\0" + proof["prev"].encode() + b"\n" + proof["record"].encode())
+    entry, index = base64_of(lines[1].removeprefix("extra ")), lines[2].removeprefix("index ")
+    steps = [base64_of(line) for line in lines[3:]]
+    if entry is None or not ENTRY.match(entry) or not is_utf8(entry) or not DECIMAL.fullmatch(index) \
+            or int(index) > MOST or not all(step is not None and len(step) == 32 for step in steps):
+        raise Unreadable("not a proof", 65)
+    opened = open_checkpoint(checkpoint, None)
+    if opened is None:
+        return 1
+    index, last = int(index), opened[0] - 1
+    if index > last:
+        raise Unreadable("not a proof: its index is beyond the tree", 65)
     # From the leaf upwards; the last node of a level that has no sibling goes up as it is.
-    steps, last = [bytes.fromhex(step) for step in path], size - 1
+    digest = sha256(b"\0" + entry)
     while last:
         if index & 1 or index < last:
             if not steps:
@@ -617,10 +628,9 @@ def check_proof(data, root=None, key=None):
         index, last = index >> 1, last >> 1
     if steps:
         raise Unreadable("not a proof: its path is too long", 65)
-    right = (size, digest.hex())
-    holds = digest.hex() == proof["root"] and open_checkpoint(proof["checkpoint"], None) == right
+    holds = digest.hex() == opened[1]
     holds = holds and (root is None or root.strip() == digest.hex())
-    holds = holds and (key is None or open_checkpoint(proof["checkpoint"], key) == right)
+    holds = holds and (key is None or open_checkpoint(checkpoint, key) == opened)
     return 0 if holds else 1
 
 

@@ -613,25 +613,26 @@ class Tamperer:
 
 def proof(random, text):
     """A proof with one thing changed."""
-    value = json.loads(text)
-    what = random.randrange(7)
-    if what == 6:
-        return json.dumps(random.choice([list(value.values()), list(value.items()), [value]]))
+    lines, what = text.split("\n"), random.randrange(6)
+    empty = lines.index("")
     if what == 0:
         at = random.randrange(len(text))
-        return text[:at] + random.choice(["0", "a", "", "\\", '"', "\ud800", "é"]) + text[at + 1 :]
-    key = random.choice(list(value))
+        return text[:at] + random.choice(["0", "a", "", "\n", "=", "\ud800", "é"]) + text[at + 1 :]
     if what == 1:
-        del value[key]
+        del lines[random.randrange(len(lines))]
     elif what == 2:
-        value[random.choice([key, "more"])] = random.choice([None, 1, "", [], {}, -1, 1.0, 2**64])
+        lines.insert(random.randrange(len(lines) + 1), random.choice(["", "extra AAAA", "index 1", "A" * 43 + "=", "x"]))
     elif what == 3:
-        value["path"] = random.choice([value["path"][1:], value["path"] + ["00" * 32], value["path"][::-1],
-                                       [each.upper() for each in value["path"]]])
+        path = lines[3:empty]
+        lines[3:empty] = random.choice([path[1:], path[::-1], path + path[:1], [each[:-1] for each in path]])
     elif what == 4:
-        number = random.choice(["leaf_index", "tree_size"])
-        value[number] = max(0, value[number] + random.choice([-1, 1, 8]))
+        at = random.choice([2, empty + 2])
+        name, _, number = lines[at].rpartition(" ")
+        number = str(max(0, int(number) + random.choice([-1, 1, 8, 2**64])))
+        lines[at] = f"{name} {random.choice([number, number, '0' + number])}" if name else number
     else:
-        value["record"] = random.choice([value["record"].replace("SUCCESS", "FAIL"), value["record"] + " ",
-                                         value["record"].replace('"n":', '"n": ')])
-    return json.dumps(value, ensure_ascii=random.random() < 0.5)
+        record = base64.b64decode(lines[1].removeprefix("extra ")).decode()
+        record = random.choice([record.replace("SUCCESS", "FAIL"), record + " ", record.replace('"n":', '"n": '),
+                                record[1:], record.replace("\n", " ", 1)])
+        lines[1] = "extra " + base64.b64encode(record.encode()).decode()
+    return "\n".join(lines)

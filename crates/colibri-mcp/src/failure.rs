@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::connection::{RequestError, Unavailable};
 use colibri_text::visible_lines;
-use colibri_trail::ProofError;
+use colibri_trail::{CosignError, ProofError, TilesError};
 
 /// The reason for which a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,12 @@ pub(crate) enum CommandError {
     /// A proof cannot be made, or does not hold.
     #[error(transparent)]
     Proof(#[from] ProofError),
+    /// Tiles cannot be written.
+    #[error(transparent)]
+    Tiles(#[from] TilesError),
+    /// A witness does not sign.
+    #[error(transparent)]
+    Cosign(#[from] CosignError),
     /// The named thing is not there, or is not what it should be.
     #[error("{0}")]
     Data(String),
@@ -89,7 +95,10 @@ impl CommandError {
             CommandError::Usage(_) => Self::USAGE,
             CommandError::Interrupted | CommandError::Left(_) => 130,
             CommandError::Request(RequestError::Refused { .. }) | CommandError::Data(_) => 65,
-            CommandError::File { source, .. } | CommandError::Proof(ProofError::Io(source)) => match source.kind() {
+            CommandError::File { source, .. }
+            | CommandError::Proof(ProofError::Io(source))
+            | CommandError::Tiles(TilesError::File { error: source, .. } | TilesError::Trail(ProofError::Io(source)))
+            | CommandError::Cosign(CosignError::File { error: source, .. }) => match source.kind() {
                 io::ErrorKind::NotFound => 66,
                 io::ErrorKind::PermissionDenied => 77,
                 // It was read, and is not what it should be: no text, another format.
@@ -99,6 +108,16 @@ impl CommandError {
             CommandError::Proof(ProofError::NoAnchor) => Self::USAGE,
             CommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
             CommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
+            CommandError::Tiles(TilesError::Busy(_)) => 74,
+            CommandError::Tiles(
+                TilesError::OtherLog { .. }
+                | TilesError::OtherContent { .. }
+                | TilesError::NoSeal
+                | TilesError::Trail(ProofError::NoRecord(_)),
+            ) => 65,
+            CommandError::Tiles(_) => 1,
+            CommandError::Cosign(CosignError::Older { .. } | CosignError::Inconsistent { .. }) => 1,
+            CommandError::Cosign(_) => 65,
             CommandError::Unavailable(unavailable) if unavailable.is_denied() => 77,
             CommandError::NotRoot | CommandError::Refused(_) => 77,
             CommandError::DeadServer(_)

@@ -14,6 +14,7 @@ mod owned_file;
 mod prices;
 mod private;
 mod progress;
+mod proofs;
 mod records;
 mod sandbox;
 mod terminal;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
@@ -15,13 +15,13 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::{brief, counted, visible};
 use colibri_trail::{
-    Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats, TrailWitness, Verifier,
-    Voucher, WitnessedHeads, check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove,
-    sealed_segments, show, stats, verifier_path, verify,
+    CosignedCheckpoint, Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats,
+    TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey, WitnessedHeads, directory, drop_segments, last_seal,
+    note_path, open_regular, sealed_segments, show, stats, verifier_path, verify,
 };
 
-/// Longest public key that is read, bytes.
-const MAX_KEY: u64 = 4096;
+/// Longest file of keys or of a checkpoint that is read, bytes.
+const MAX_KEY: u64 = 1 << 16;
 
 /// The most characters of a client's name and version.
 const CLIENT: usize = 20;
@@ -29,10 +29,8 @@ const CLIENT: usize = 20;
 /// The columns of user and client in the line of a record that belongs to no call.
 const NOBODY: &str = "                               ";
 
-/// Longest proof that is read, bytes.
-const MAX_PROOF: u64 = 256 << 20;
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> CommandError {
+/// The error of a file, with its path.
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> CommandError {
     let path = path.to_owned();
     move |source| CommandError::File { path, source }
 }
@@ -58,10 +56,15 @@ pub(crate) fn named_verifier(file: &Path) -> Result<Verifier, CommandError> {
     read_verifier(file, File::open(file))
 }
 
-fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, CommandError> {
+fn read_text(path: &Path, opened: io::Result<File>) -> Result<String, CommandError> {
     let mut text = String::new();
     let read = opened.and_then(|file| file.take(MAX_KEY).read_to_string(&mut text));
     read.map_err(at(path))?;
+    Ok(text)
+}
+
+fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, CommandError> {
+    let text = read_text(path, opened)?;
     let key = text.trim().parse();
     key.map_err(|source: NoteError| CommandError::Data(format!("{}: {source}", path.display())))
 }
@@ -69,19 +72,70 @@ fn read_verifier(path: &Path, opened: io::Result<File>) -> Result<Verifier, Comm
 /// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
 const UNVOUCHED: u8 = 2;
 
+/// The witnesses of a trail that somebody names.
+#[derive(Debug, Default)]
+pub(crate) struct NamedWitnesses<'a> {
+    /// A syslog file with witnessed heads, `-` for standard input.
+    pub(crate) log: Option<&'a Path>,
+    /// Files with cosigned checkpoints, besides `trail.cosigned` in the state directory.
+    pub(crate) cosigned: &'a [PathBuf],
+    /// Files with the public keys of those who cosign, one a line.
+    pub(crate) keys: &'a [PathBuf],
+}
+
+impl NamedWitnesses<'_> {
+    /// The cosigned checkpoints.
+    fn read_cosigned(&self, state_dir: &Path, log: Option<&Verifier>) -> Result<Vec<CosignedCheckpoint>, CommandError> {
+        if self.keys.is_empty() {
+            return match self.cosigned {
+                [] => Ok(Vec::new()),
+                _ => Err(CommandError::Usage(
+                    "--cosigned needs the key of a witness: --witness FILE".into(),
+                )),
+            };
+        }
+        let Some(log) = log else {
+            return Err(CommandError::Usage(
+                "cosignatures cannot be checked without the key of the trail: --key FILE".into(),
+            ));
+        };
+        let mut keys: Vec<WitnessKey> = Vec::new();
+        for path in self.keys {
+            let text = read_text(path, File::open(path))?;
+            for line in text.lines().filter(|line| !line.trim().is_empty()) {
+                let key = line.parse();
+                keys.push(key.map_err(|error: NoteError| CommandError::Data(format!("{}: {error}", path.display())))?);
+            }
+        }
+        let beside = state_dir.join("trail.cosigned");
+        let own = match open_regular(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            opened => Some((&*beside, opened)),
+        };
+        let named = self.cosigned.iter().map(|path| (&**path, File::open(path)));
+        let mut found = Vec::new();
+        for (path, opened) in own.into_iter().chain(named) {
+            let opened = CosignedCheckpoint::open(&read_text(path, opened)?, log, &keys);
+            found.push(opened.map_err(|error| CommandError::Data(format!("{}: {error}", path.display())))?);
+        }
+        found.sort_by_key(|checkpoint| checkpoint.records);
+        Ok(found)
+    }
+}
+
 /// The faults of a trail, the extent of the promise, and the witnesses. The trail is the one in `state_dir`, or an
-/// archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input.
+/// archive of its segments.
 ///
 /// # Errors
 /// Where trail, log, note or key cannot be read.
 pub(crate) fn report(
     state_dir: &Path,
     archive: Option<&Path>,
-    log: Option<&Path>,
+    witnesses: &NamedWitnesses<'_>,
     key: Option<&Verifier>,
 ) -> Result<Report, CommandError> {
     // Log and note before the trail: what a running daemon adds between the two is in the trail already.
-    let mut heads = match log {
+    let mut heads = match witnesses.log {
         Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
         Some(path) => {
             let log = BufReader::new(File::open(path).map_err(at(path))?);
@@ -91,6 +145,7 @@ pub(crate) fn report(
     };
     let note = note_path(state_dir);
     heads.read_note(&note, key).map_err(at(&note))?;
+    heads.cosigned = witnesses.read_cosigned(state_dir, key)?;
     let own = directory(state_dir);
     let (dir, extent) = match archive {
         Some(archive) => (archive, Extent::Archive),
@@ -108,12 +163,12 @@ pub(crate) fn report(
 pub(crate) fn print_verify(
     state_dir: &Path,
     archive: Option<&Path>,
-    log: Option<&Path>,
+    witnesses: &NamedWitnesses<'_>,
     key: Option<&Verifier>,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<u8, CommandError> {
-    let report = report(state_dir, archive, log, key)?;
+    let report = report(state_dir, archive, witnesses, key)?;
     let own = directory(state_dir);
     let (dir, extent) = match archive {
         Some(archive) => (archive, Extent::Archive),
@@ -123,7 +178,7 @@ pub(crate) fn print_verify(
         let text = serde_json::to_string(&report).map_err(io::Error::from)?;
         writeln!(out, "{}", colibri_text::json(&text))?;
     } else {
-        print_report(dir, &report, key, log.is_some(), out)?;
+        print_report(dir, &report, key, witnesses.log.is_some(), out)?;
         if extent == Extent::Whole {
             print_vouchers(&report, out)?;
         }
@@ -179,12 +234,20 @@ fn print_report(
         Some(key) => writeln!(out, "checkpoints  {} signed by\n             {key}", report.checkpoints)?,
         None => writeln!(out, "checkpoints  signatures not checked: no key given")?,
     }
+    for TrailCosignature { witness, records, time } in &report.cosigned_by {
+        let time = colibri_trail::utc(SystemTime::UNIX_EPOCH + Duration::from_secs(*time));
+        writeln!(out, "cosigned     {records} records by {} at {time}", visible(witness))?;
+    }
     if report.promised_records > 0 {
+        let agreeing = match (report.witnessed_heads, report.cosigned_by.len() as u64) {
+            (heads, 0) => format!("{heads} witnessed heads agree"),
+            (0, cosigned) => counted(cosigned, "cosignature"),
+            (heads, cosigned) => format!("{heads} witnessed heads and {} agree", counted(cosigned, "cosignature")),
+        };
         writeln!(
             out,
-            "promise      reaches to record {}: {} witnessed heads agree; what follows could have been written anew",
+            "promise      reaches to record {}: {agreeing}; what follows could have been written anew",
             report.promised_records - 1,
-            report.witnessed_heads
         )
     } else if witnessed {
         writeln!(out, "promise      none: no head in that log agrees with this trail")
@@ -199,6 +262,7 @@ fn print_report(
 fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for TrailWitness { by, records } in &report.vouched_by {
         let by = match by {
+            Voucher::Witness if report.witnessed_heads == 0 => "cosignatures",
             Voucher::Witness => "the log",
             Voucher::Note => "the daemon's own note (trail.head), which its user can change",
         };
@@ -361,44 +425,6 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
     visible(line.trim_end()).into_owned()
 }
 
-/// `trail prove N`: prints the proof that record `n` is in the trail, as JSON.
-///
-/// # Errors
-/// Where there is no such record, or no seal after it.
-pub(crate) fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), CommandError> {
-    let proof = prove(dir, n)?;
-    writeln!(
-        out,
-        "{}",
-        colibri_text::json(&serde_json::to_string_pretty(&proof).map_err(io::Error::from)?)
-    )?;
-    Ok(())
-}
-
-/// `trail check-proof FILE`: checks a proof against a published root (hex) or a key, on any machine.
-///
-/// # Errors
-/// Where the file cannot be read or the proof does not hold.
-pub(crate) fn print_check_proof(
-    file: &Path,
-    root: Option<&str>,
-    key: Option<&Verifier>,
-    out: &mut dyn Write,
-) -> Result<(), CommandError> {
-    let mut text = String::new();
-    let opened = File::open(file).map_err(at(file))?;
-    opened.take(MAX_PROOF).read_to_string(&mut text).map_err(at(file))?;
-    let proof = check_proof(&text, root, key)?;
-    writeln!(
-        out,
-        "record {} is in the trail, among the {} records under the root",
-        proof.leaf_index, proof.tree_size
-    )?;
-    writeln!(out, "{}", proof.root)?;
-    writeln!(out, "{}", colibri_text::json(&proof.record))?;
-    Ok(())
-}
-
 /// `trail stats`: prints calls, errors and latency by server and tool as a table with a bar for each tool's calls, or
 /// as JSON.
 ///
@@ -538,7 +564,7 @@ mod tests {
     use super::*;
     use colibri_trail::{
         Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions,
-        TrailRecord, Witness, prove,
+        TrailRecord, Witness,
     };
 
     struct Log(PathBuf);
@@ -634,6 +660,13 @@ mod tests {
         text
     }
 
+    fn of(log: Option<&Path>) -> NamedWitnesses<'_> {
+        NamedWitnesses {
+            log,
+            ..Default::default()
+        }
+    }
+
     #[test]
     fn verify_says_what_is_promised_and_what_is_wrong() {
         let dir = trail();
@@ -644,7 +677,7 @@ mod tests {
             let archive = (extent == Extent::Archive).then_some(&*segments);
             text(|out| {
                 assert_eq!(
-                    print_verify(state, archive, log, key.as_ref(), json, out).unwrap(),
+                    print_verify(state, archive, &of(log), key.as_ref(), json, out).unwrap(),
                     status
                 );
             })
@@ -804,13 +837,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_neither_proof_nor_key() {
+    fn what_is_no_text_is_no_key() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, b"\xff").unwrap();
-        let proof = print_check_proof(&file, Some(&"0".repeat(64)), None, &mut Vec::new()).unwrap_err();
-        let key = named_verifier(&file).unwrap_err();
-        assert_eq!((proof.exit_code(), key.exit_code()), (65, 65));
+        assert_eq!(named_verifier(&file).unwrap_err().exit_code(), 65);
     }
 
     #[test]
@@ -837,20 +868,6 @@ mod tests {
             print_show(&segments, &filter("github"), None, None, false, &mut Vec::new()).unwrap(),
             0
         );
-    }
-
-    #[test]
-    fn proofs_go_through_a_file() {
-        let dir = trail();
-        let key = verifier(dir.path()).unwrap();
-        let proof = text(|out| print_prove(&directory(dir.path()), 2, out).unwrap());
-        let file = dir.path().join("proof");
-        std::fs::write(&file, proof).unwrap();
-        let said = text(|out| print_check_proof(&file, None, key.as_ref(), out).unwrap());
-        assert!(said.starts_with("record 2 is in the trail"), "{said}");
-        let root = prove(&directory(dir.path()), 2).unwrap().root;
-        text(|out| print_check_proof(&file, Some(&root), None, out).unwrap());
-        assert!(print_check_proof(&file, Some(&"1".repeat(64)), None, &mut Vec::new()).is_err());
     }
 
     #[test]
@@ -883,7 +900,7 @@ mod tests {
         let log = dir.path().join("log");
         let said = text(|out| {
             assert_eq!(
-                print_verify(dir.path(), Some(&archive), Some(&log), key.as_ref(), false, out).unwrap(),
+                print_verify(dir.path(), Some(&archive), &of(Some(&log)), key.as_ref(), false, out).unwrap(),
                 0
             );
         });

@@ -190,7 +190,7 @@ impl Trail {
         options: TrailOptions,
     ) -> Result<Self, TrailError> {
         let TrailLock { dir, file: lock } = lock;
-        let signer = Arc::new(Signer::load_or_create(&key_path(&options.state_dir))?);
+        let signer = Arc::new(Signer::load_or_create(&key_path(&options.state_dir), "trail")?);
         publish_verifier(&verifier_path(&options.state_dir), signer.verifier())?;
         let (limits, cached) = (options.limits, Arc::clone(&cache));
         let writer = TrailWriter::recover(&dir, limits, Arc::clone(&signer), options.notify, cached)?;

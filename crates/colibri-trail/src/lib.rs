@@ -7,6 +7,8 @@
 //! The daemon appends ([`Trail::append`]); the rest reads files and needs no daemon.
 
 mod append;
+mod cosign;
+mod cosignature;
 mod error;
 mod event;
 mod file;
@@ -24,8 +26,10 @@ mod show;
 mod signed_note;
 mod state;
 mod stats;
+mod tiles;
 mod time;
 mod verify;
+mod walk;
 mod witness;
 mod writer;
 
@@ -33,21 +37,24 @@ mod writer;
 mod tests;
 
 pub use append::{AppendOutcome, Trail, TrailLock, TrailOptions, TrailStatus};
+pub use cosign::{CosignError, cosign};
+pub use cosignature::{CosignedCheckpoint, WitnessKey};
 pub use error::TrailError;
 pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
-pub use prove::{InclusionProof, ProofError, check_proof, prove};
+pub use prove::{GrowthProof, InclusionProof, ProofError, check_proof, prove, prove_growth};
 pub use record::{
     Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, Through,
     TrailRecord, Validation,
 };
-pub use report::{Extent, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
+pub use report::{Extent, Report, TrailCosignature, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;
 pub use show::show_last;
 pub use show::{RecordFields, RecordFilter, RecordReader, RecordView, RecordedClient, show, tail};
 pub use signed_note::{NoteError, Verifier};
 pub use stats::{Stats, StatsRow, stats};
+pub use tiles::{TilesError, TilesReport, write_tiles};
 pub use time::utc;
 pub use verify::verify;
 pub use witness::{TrailHead, Witness, WitnessedHeads};

@@ -27,6 +27,11 @@ pub(crate) fn from_hex(digits: &[u8]) -> Option<Hash> {
     unhex_into(digits, &mut hash).then_some(hash)
 }
 
+/// The hash of a leaf: SHA-256(0x00 ‖ data), RFC 6962 §2.1.
+pub(crate) fn leaf_hash(data: &[u8]) -> Hash {
+    Sha256::new().chain_update([0]).chain_update(data).finalize().into()
+}
+
 /// The hash of an inner node: SHA-256(0x01 ‖ left ‖ right), RFC 6962 §2.1.
 pub(crate) fn node_hash(left: &Hash, right: &Hash) -> Hash {
     let mut both = [0; 65];
@@ -135,6 +140,34 @@ impl Suffix {
         self.leaves.push(leaf);
     }
 
+    /// The proof that the tree of the first `size` leaves continues the one at the beginning of the suffix,
+    /// PROOF(m, D\[n\]) of RFC 6962 §2.1.2. `None` where the suffix does not reach that far.
+    pub(crate) fn growth(&self, size: u64) -> Option<Vec<Hash>> {
+        let (mut low, mut high) = (0, size);
+        // True while the old tree begins where the range does: its root is known to whoever checks.
+        let mut is_known = true;
+        let mut path = Vec::new();
+        while self.start < high {
+            let middle = low + split(high - low);
+            if self.start <= middle {
+                path.push(self.range(middle, high)?);
+                high = middle;
+            } else {
+                path.push(self.range(low, middle)?);
+                low = middle;
+                is_known = false;
+            }
+        }
+        if self.start > high {
+            return None;
+        }
+        if !is_known {
+            path.push(self.range(low, high)?);
+        }
+        path.reverse();
+        Some(path)
+    }
+
     /// The audit path of leaf `index` in the whole tree up to here, PATH(m, D\[n\]) of RFC 6962 §2.1.1. `None` where
     /// the leaf is not in the suffix.
     pub(crate) fn path(&self, index: u64) -> Option<Vec<Hash>> {
@@ -207,14 +240,50 @@ pub(crate) fn root_from_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -
     (last == 0).then_some(hash)
 }
 
+/// True if by this proof a tree of `old` leaves is a beginning of one of `size`, RFC 9162 §2.1.4.2.
+pub(crate) fn grows_into(old: u64, old_root: &Hash, size: u64, root: &Hash, path: &[Hash]) -> bool {
+    if old == 0 || old == size {
+        return path.is_empty() && (old == 0 || old_root == root);
+    }
+    if old > size {
+        return false;
+    }
+    let mut steps = path.iter();
+    let (mut node, mut last) = (old - 1, size - 1);
+    while node & 1 == 1 {
+        node >>= 1;
+        last >>= 1;
+    }
+    let first = if old.is_power_of_two() {
+        Some(old_root)
+    } else {
+        steps.next()
+    };
+    let Some(first) = first else { return false };
+    let (mut before, mut after) = (*first, *first);
+    for step in steps {
+        if last == 0 {
+            return false;
+        }
+        if node & 1 == 1 || node == last {
+            before = node_hash(step, &before);
+            after = node_hash(step, &after);
+            while node & 1 == 0 && node != 0 {
+                node >>= 1;
+                last >>= 1;
+            }
+        } else {
+            after = node_hash(&after, step);
+        }
+        node >>= 1;
+        last >>= 1;
+    }
+    last == 0 && before == *old_root && after == *root
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The hash of a leaf: SHA-256(0x00 ‖ data), RFC 6962 §2.1.
-    fn leaf_hash(data: &[u8]) -> Hash {
-        Sha256::new().chain_update([0]).chain_update(data).finalize().into()
-    }
 
     /// MTH as RFC 6962 §2.1 writes it, with no thought of speed: what the code above is tested against.
     fn naive_root(leaves: &[Vec<u8>]) -> Hash {
@@ -322,6 +391,53 @@ mod tests {
                         assert_eq!(root(index as u64, n as u64, shorter), None);
                     }
                 }
+            }
+        }
+    }
+
+    /// PROOF and SUBPROOF as RFC 6962 §2.1.2 writes them.
+    fn naive_growth(m: usize, leaves: &[Vec<u8>], is_known: bool) -> Vec<Hash> {
+        if m == leaves.len() {
+            return if is_known { vec![] } else { vec![naive_root(leaves)] };
+        }
+        let k = split(leaves.len() as u64) as usize;
+        let (mut path, other) = if m <= k {
+            (naive_growth(m, &leaves[..k], is_known), &leaves[k..])
+        } else {
+            (naive_growth(m - k, &leaves[k..], false), &leaves[..k])
+        };
+        path.push(naive_root(other));
+        path
+    }
+
+    #[test]
+    fn growth_is_proved_as_defined_and_of_no_other_tree() {
+        for n in 1..40 {
+            let data = leaves(n);
+            let root = naive_root(&data);
+            for m in 1..=n {
+                let mut before = Frontier::default();
+                data[..m].iter().for_each(|leaf| before.push(leaf_hash(leaf)));
+                let mut suffix = Suffix::new(&before);
+                data[m..].iter().for_each(|leaf| suffix.push(leaf_hash(leaf)));
+                // Leaves behind the tree that is proved.
+                (0..3).for_each(|i| suffix.push([i; 32]));
+                let path = suffix.growth(n as u64).unwrap();
+                assert_eq!(path, naive_growth(m, &data, true), "{m} of {n}");
+                assert_eq!(suffix.growth(m as u64 - 1), None);
+                let (old, new) = (m as u64, n as u64);
+                let holds = |path: &[Hash]| grows_into(old, &before.root(), new, &root, path);
+                assert!(holds(&path) && grows_into(0, &[0; 32], new, &root, &[]));
+                assert!(!grows_into(new + 1, &root, new, &root, &path));
+                assert!(!holds(&[&path[..], &[[0; 32]]].concat()));
+                for at in 0..path.len() {
+                    let mut changed = path.clone();
+                    changed[at][31] ^= 1;
+                    assert!(!holds(&changed) && !holds(&path[1..]) && !holds(&path[..at]));
+                }
+                let other = [&root[..31], &[root[31] ^ 1]].concat().try_into().unwrap();
+                assert!(!grows_into(old, &other, new, &root, &path));
+                assert!(!grows_into(old, &before.root(), new, &other, &path));
             }
         }
     }

@@ -100,6 +100,19 @@ pub struct Report {
     pub promised_records: u64,
     /// The witnesses of the trail, and the extent of each.
     pub vouched_by: Vec<TrailWitness>,
+    /// The cosignatures that agree with the trail.
+    pub cosigned_by: Vec<TrailCosignature>,
+}
+
+/// A witness's cosignature under a checkpoint of a trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TrailCosignature {
+    /// The name of the witness's key.
+    pub witness: String,
+    /// The number of records of the checkpoint.
+    pub records: u64,
+    /// The time at which it was signed, seconds since 1970.
+    pub time: u64,
 }
 
 /// A witness of a trail: its head agrees with the trail.
@@ -115,7 +128,7 @@ pub struct TrailWitness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Voucher {
-    /// A witness: a log of heads that the daemon cannot change.
+    /// A witness: a log of heads that the daemon cannot change, or a cosignature.
     Witness,
     /// The daemon's own note of the last head. It knows what others removed; who can write as the daemon's user can
     /// change it too.

@@ -19,7 +19,7 @@ use crate::line::decimal;
 use crate::merkle::Hash;
 
 /// Signature type 0x01 of c2sp.org/signed-note: ed25519.
-const ED25519: u8 = 1;
+pub(crate) const ED25519: u8 = 1;
 
 /// The reason for which a key or a note cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,13 +79,15 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// Reads the key at `path`, or makes one there (mode 0600) if there is none.
+    /// Reads the key at `path`, or makes one there (mode 0600) if there is none. `purpose` stands in its name.
     ///
     /// # Errors
     /// Where the file cannot be read or made, is open to others, or holds something else.
-    pub(crate) fn load_or_create(path: &Path) -> Result<Self, NoteError> {
+    pub(crate) fn load_or_create(path: &Path, purpose: &str) -> Result<Self, NoteError> {
         match Self::load(path) {
-            Err(NoteError::KeyFile { error, .. }) if error.kind() == io::ErrorKind::NotFound => Self::create(path),
+            Err(NoteError::KeyFile { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                Self::create(path, purpose)
+            }
             other => other,
         }
     }
@@ -112,7 +114,7 @@ impl Signer {
         })
     }
 
-    fn create(path: &Path) -> Result<Self, NoteError> {
+    fn create(path: &Path, purpose: &str) -> Result<Self, NoteError> {
         let failed = |error| NoteError::KeyFile {
             action: "make",
             path: path.into(),
@@ -123,7 +125,7 @@ impl Signer {
         let random = |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|e| failed(io::Error::other(e)));
         random(&mut *seed)?;
         random(&mut id)?;
-        let name = format!("colibri-mcp/trail/{:016x}", u64::from_be_bytes(id));
+        let name = format!("colibri-mcp/{purpose}/{:016x}", u64::from_be_bytes(id));
         let signer = Self::from_seed(name, &seed);
         replace(path, 0o600, signer.to_text(&seed).as_bytes(), true).map_err(failed)?;
         Ok(signer)
@@ -133,7 +135,7 @@ impl Signer {
     pub(crate) fn from_seed(name: String, seed: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(seed);
         let verifier = Verifier {
-            id: key_id(&name, key.verifying_key().as_bytes()),
+            id: key_id(&name, ED25519, key.verifying_key().as_bytes()),
             name,
             key: key.verifying_key(),
         };
@@ -154,7 +156,7 @@ impl Signer {
         let rest = text
             .strip_prefix("PRIVATE+KEY+")
             .ok_or(NoteError::Key("no PRIVATE+KEY+ at its start"))?;
-        let (name, id, seed) = key_fields(rest)?;
+        let (name, id, seed) = key_fields(rest, ED25519)?;
         let signer = Self::from_seed(name, &seed);
         if signer.verifier.id == id {
             Ok(signer)
@@ -175,8 +177,13 @@ impl Signer {
     pub fn sign(&self, text: &str) -> String {
         let mut bytes = [0; 68];
         bytes[..4].copy_from_slice(&self.verifier.id.to_be_bytes());
-        bytes[4..].copy_from_slice(&self.key.sign(text.as_bytes()).to_bytes());
+        bytes[4..].copy_from_slice(&self.sign_bytes(text));
         BASE64.encode(bytes)
+    }
+
+    /// The ed25519 signature of `text`.
+    pub(crate) fn sign_bytes(&self, text: &str) -> [u8; 64] {
+        self.key.sign(text.as_bytes()).to_bytes()
     }
 
     /// The signed checkpoint of a tree of `size` leaves with that root.
@@ -209,9 +216,9 @@ impl std::str::FromStr for Verifier {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        let (name, id, key) = key_fields(text.trim())?;
+        let (name, id, key) = key_fields(text.trim(), ED25519)?;
         let key = VerifyingKey::from_bytes(&key).map_err(|_| NoteError::Key("not a point on the curve"))?;
-        if key_id(&name, key.as_bytes()) != id {
+        if key_id(&name, ED25519, key.as_bytes()) != id {
             return Err(NoteError::Key("its id does not fit its key"));
         }
         Ok(Self { name, id, key })
@@ -240,18 +247,20 @@ impl Verifier {
         u32::from_be_bytes(*id) == self.id && self.key.verify_strict(text.as_bytes(), &signature).is_ok()
     }
 
+    /// The key itself.
+    pub(crate) fn key(&self) -> &VerifyingKey {
+        &self.key
+    }
+
     /// Opens a signed checkpoint: its tree size and root, if this key signed it.
     ///
     /// # Errors
     /// Where it has another form, another origin, or no good signature by this key.
     pub fn open(&self, note: &str) -> Result<(u64, Hash), NoteError> {
         let checkpoint = Checkpoint::parse(note)?;
-        let signed = checkpoint.signatures.lines().any(|line| {
-            let signature = line.strip_prefix("— ").and_then(|l| l.strip_prefix(self.name.as_str()));
-            signature
-                .and_then(|s| s.strip_prefix(' '))
-                .is_some_and(|s| self.verify(checkpoint.text, s))
-        });
+        let signed = checkpoint
+            .signatures_of(&self.name)
+            .any(|signature| self.verify(checkpoint.text, signature));
         if checkpoint.origin != self.name || !signed {
             return Err(NoteError::Signature(self.name.clone()));
         }
@@ -262,7 +271,8 @@ impl Verifier {
 /// A checkpoint as written, its signatures not looked at.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
-    text: &'a str,
+    /// The signed lines.
+    pub(crate) text: &'a str,
     signatures: &'a str,
     /// The log it speaks of.
     pub origin: &'a str,
@@ -273,6 +283,12 @@ pub(crate) struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
+    /// The signatures that stand under a key's name, base64.
+    pub(crate) fn signatures_of(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        let lines = self.signatures.lines();
+        lines.filter_map(move |line| line.strip_prefix("— ")?.strip_prefix(name)?.strip_prefix(' '))
+    }
+
     /// Reads the three lines of a checkpoint.
     ///
     /// # Errors
@@ -308,16 +324,17 @@ impl<'a> Checkpoint<'a> {
 }
 
 /// The id of a key, c2sp.org/signed-note: the first four bytes of SHA-256(name ‖ "\n" ‖ type ‖ key).
-fn key_id(name: &str, key: &[u8; 32]) -> u32 {
+pub(crate) fn key_id(name: &str, kind: u8, key: &[u8; 32]) -> u32 {
     let mut hasher = Sha256::new();
     hasher.update(name);
-    hasher.update([b'\n', ED25519]);
+    hasher.update([b'\n', kind]);
     hasher.update(key);
     let hash = hasher.finalize();
     u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])
 }
 
-fn key_fields(text: &str) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteError> {
+/// Name, id and key of a key's text, if it is of that signature type.
+pub(crate) fn key_fields(text: &str, kind: u8) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteError> {
     let mut parts = text.splitn(3, '+');
     let (Some(name), Some(id), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(NoteError::Key("not three parts joined by +"));
@@ -328,11 +345,11 @@ fn key_fields(text: &str) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteErro
     let id = u32::from_str_radix(id, 16).map_err(|_| NoteError::Key("its id is not eight hex digits"))?;
     let bytes = Zeroizing::new(BASE64.decode(key).map_err(|_| NoteError::Key("not base64"))?);
     match bytes.split_first() {
-        Some((&ED25519, body)) => {
+        Some((found, body)) if *found == kind => {
             let body = <[u8; 32]>::try_from(body).map_err(|_| NoteError::Key("not 32 bytes"))?;
             Ok((name.to_owned(), id, Zeroizing::new(body)))
         }
-        _ => Err(NoteError::Key("not of type ed25519")),
+        _ => Err(NoteError::Key("of another type")),
     }
 }
 
@@ -364,9 +381,12 @@ mod tests {
     fn a_key_is_made_once_private_and_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trail.key");
-        let first = Signer::load_or_create(&path).unwrap();
+        let first = Signer::load_or_create(&path, "trail").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        assert_eq!(Signer::load_or_create(&path).unwrap().verifier(), first.verifier());
+        assert_eq!(
+            Signer::load_or_create(&path, "trail").unwrap().verifier(),
+            first.verifier()
+        );
         assert_eq!(
             first.verifier().to_string().parse::<Verifier>().unwrap(),
             *first.verifier()
@@ -374,7 +394,7 @@ mod tests {
         assert!(!format!("{first:?}").contains("PRIVATE"));
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
         assert!(matches!(
-            Signer::load_or_create(&path),
+            Signer::load_or_create(&path, "trail"),
             Err(NoteError::KeyMode { mode: 0o640, .. })
         ));
     }
@@ -384,7 +404,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("elsewhere"), GO_PRIVATE).unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("trail.key")).unwrap();
-        assert!(Signer::load_or_create(&dir.path().join("trail.key")).is_err());
+        assert!(Signer::load_or_create(&dir.path().join("trail.key"), "trail").is_err());
     }
 
     #[test]

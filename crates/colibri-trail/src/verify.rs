@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::line::{FORMAT, GENESIS, SegmentLine};
 use crate::merkle::{Frontier, HexHash, to_hex};
 use crate::read::{LineReader, Read, TrailListing};
-use crate::report::{Extent, MAX_LISTED, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
+use crate::report::{Extent, MAX_LISTED, Report, TrailCosignature, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 use crate::segment::SegmentName;
 use crate::signed_note::{Checkpoint, Verifier};
 use crate::state::{StateRecord, carries_state, opens_segment};
@@ -320,6 +320,7 @@ impl VerifyWalk<'_> {
             _ => self.tree = None,
         }
         self.witnessed(&line);
+        self.cosigned(&line);
     }
 
     fn out_of_order(&mut self, line: &SegmentLine<'_>, intact: bool) {
@@ -445,6 +446,37 @@ impl VerifyWalk<'_> {
         }
     }
 
+    /// Compares the tree with the checkpoints that witnesses signed. One whose tree is not known agrees with none.
+    fn cosigned(&mut self, line: &SegmentLine<'_>) {
+        let heads = self.heads;
+        for checkpoint in &heads.cosigned {
+            let Some(tree) = self
+                .tree
+                .as_ref()
+                .filter(|_| line.n.checked_add(1) == Some(checkpoint.records))
+            else {
+                continue;
+            };
+            if tree.root() != checkpoint.root {
+                self.rewritten += 1;
+                if self.rewritten == 1 {
+                    let what = format!("a witness signed another tree of {} records", checkpoint.records);
+                    self.fault(TrailFaultKind::Rewritten, what);
+                }
+                continue;
+            }
+            if self.rewritten == 0 && !checkpoint.by.is_empty() {
+                self.report.promised_records = checkpoint.records;
+            }
+            let by = checkpoint.by.iter().map(|(witness, time)| TrailCosignature {
+                witness: witness.clone(),
+                records: checkpoint.records,
+                time: *time,
+            });
+            self.report.cosigned_by.extend(by);
+        }
+    }
+
     /// Compares a record with what others know of it.
     fn witnessed(&mut self, line: &SegmentLine<'_>) {
         let root = self.tree.as_ref().map(Frontier::root);
@@ -483,7 +515,8 @@ impl VerifyWalk<'_> {
 
     fn finish(mut self, extent: Extent) -> Report {
         self.report_gaps();
-        let seen = self.heads.heads.keys().next_back().copied().unwrap_or(0);
+        let cosigned = self.heads.cosigned.iter().map(|checkpoint| checkpoint.records);
+        let seen = self.heads.heads.keys().copied().chain(cosigned).max().unwrap_or(0);
         let noted = self.heads.noted.as_ref().map_or(0, |head| head.records);
         let last = seen.max(noted);
         let who = if seen >= noted {

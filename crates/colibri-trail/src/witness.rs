@@ -10,6 +10,7 @@ use std::path::Path;
 
 use colibri_text::hex;
 
+use crate::cosignature::CosignedCheckpoint;
 use crate::file::open_regular;
 use crate::line::decimal;
 use crate::merkle::{Hash, from_hex};
@@ -128,6 +129,8 @@ pub struct WitnessedHeads {
     /// The daemon's own note of the last head. It stands where the daemon can write, so it promises nothing against the
     /// daemon's user; it misses what others removed.
     pub noted: Option<TrailHead>,
+    /// Checkpoints of this trail that witnesses cosigned.
+    pub cosigned: Vec<CosignedCheckpoint>,
 }
 
 impl WitnessedHeads {
@@ -180,8 +183,8 @@ mod tests {
     #[test]
     fn a_head_is_found_in_a_log_again() {
         let dir = tempfile::tempdir().unwrap();
-        let signer = Signer::load_or_create(&dir.path().join("trail.key")).unwrap();
-        let other = Signer::load_or_create(&dir.path().join("other.key")).unwrap();
+        let signer = Signer::load_or_create(&dir.path().join("trail.key"), "trail").unwrap();
+        let other = Signer::load_or_create(&dir.path().join("other.key"), "trail").unwrap();
         let head = TrailHead::sign(&signer, 4096, [1; 32], [2; 32]);
         let forged = TrailHead {
             hash: [3; 32],

@@ -2,7 +2,7 @@
 //! most where they are.
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
@@ -11,9 +11,10 @@ use nix::unistd::User;
 
 use super::context::CommandContext;
 use crate::failure::CommandError;
-use crate::records;
+use crate::proofs;
+use crate::records::{self, NamedWitnesses};
 use colibri_text::counted;
-use colibri_trail::{RecordFilter, directory};
+use colibri_trail::{RecordFilter, Verifier, directory};
 
 /// Records that a person is shown who did not say how many.
 const SHOWN: usize = 1000;
@@ -56,11 +57,46 @@ enum TrailAction {
         /// Checks the checkpoints against this public key instead of the one in the state directory
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
+        /// Compares with this checkpoint that witnesses signed, besides trail.cosigned in the state directory
+        #[arg(long, value_name = "FILE")]
+        cosigned: Vec<PathBuf>,
+        /// The public keys of witnesses whose signatures count, one a line
+        #[arg(long, value_name = "FILE")]
+        witness: Vec<PathBuf>,
     },
-    /// Proves that a record is in the trail; prints the proof
-    Prove {
+    /// Writes the trail as tiles, a directory that any web server can serve, or goes on there
+    Tiles {
+        /// The directory
+        dir: PathBuf,
+        /// Writes the records too, which name people and tools, not their hashes alone
+        #[arg(long)]
+        entries: bool,
+        /// Checks the checkpoints against this public key instead of the one in the state directory
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+    /// Proves that a record is in the trail, or that the trail only grew; prints the proof
+    Proof {
         /// The record's number
-        number: u64,
+        #[arg(required_unless_present = "old")]
+        number: Option<u64>,
+        /// Up to this checkpoint of the trail, a cosigned one for example [default: that of the next seal]
+        #[arg(long, value_name = "FILE", conflicts_with = "old")]
+        checkpoint: Option<PathBuf>,
+        /// That the last sealed records continue the first N, for somebody who knows those
+        #[arg(long, value_name = "N", conflicts_with = "number")]
+        old: Option<u64>,
+    },
+    /// Cosigns, as a witness, a checkpoint of another trail that continues the last one signed; prints it
+    Cosign {
+        /// The witness's own directory, made if there is none: its key, and the last checkpoint of each trail
+        dir: PathBuf,
+        /// The output of `trail proof --old N` there; `-` reads standard input
+        #[arg(default_value = "-")]
+        request: PathBuf,
+        /// The public key of the trail
+        #[arg(long, value_name = "FILE")]
+        log: PathBuf,
     },
     /// Checks a proof, on any machine
     CheckProof {
@@ -163,6 +199,14 @@ fn root(text: &str) -> anyhow::Result<String> {
     }
 }
 
+/// The key that checks the checkpoints: the one in a file, or that of the state directory.
+fn chosen_key(file: Option<&Path>, state_dir: &Path) -> Result<Option<Verifier>, CommandError> {
+    match file {
+        Some(file) => records::named_verifier(file).map(Some),
+        None => records::verifier(state_dir),
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &TrailArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
     let mut out = BufWriter::new(io::stdout().lock());
@@ -195,29 +239,46 @@ fn act(arguments: &TrailArguments, context: &CommandContext, out: &mut dyn Write
                 );
             }
         }
-        TrailAction::Verify { archive, syslog, key } => {
+        TrailAction::Verify {
+            archive,
+            syslog,
+            key,
+            cosigned,
+            witness,
+        } => {
             let state_dir = state_dir()?;
-            let key = match key {
-                Some(file) => Some(records::named_verifier(file)?),
-                None => records::verifier(&state_dir)?,
+            let key = chosen_key(key.as_deref(), &state_dir)?;
+            let witnesses = NamedWitnesses {
+                log: syslog.as_deref(),
+                cosigned,
+                keys: witness,
             };
-            return records::print_verify(
-                &state_dir,
-                archive.as_deref(),
-                syslog.as_deref(),
-                key.as_ref(),
-                json,
-                out,
-            );
+            let archive = archive.as_deref();
+            return records::print_verify(&state_dir, archive, &witnesses, key.as_ref(), json, out);
         }
-        TrailAction::Prove { number } => records::print_prove(&dir()?, *number, out)?,
+        TrailAction::Tiles { dir, entries, key } => {
+            let state_dir = state_dir()?;
+            let key = chosen_key(key.as_deref(), &state_dir)?;
+            proofs::print_tiles(&state_dir, dir, key.as_ref(), *entries, out)?;
+        }
+        TrailAction::Proof {
+            number,
+            checkpoint,
+            old,
+        } => match (number, old) {
+            (Some(number), _) => proofs::print_proof(&dir()?, *number, checkpoint.as_deref(), out)?,
+            (None, old) => proofs::print_growth(&dir()?, old.unwrap_or(0), out)?,
+        },
+        TrailAction::Cosign { dir, request, log } => {
+            proofs::print_cosign(dir, &records::named_verifier(log)?, request, out)?;
+        }
         TrailAction::CheckProof { file, root, key } => {
             let key = match (root, key) {
                 (_, Some(file)) => Some(records::named_verifier(file)?),
                 (Some(_), None) => None,
                 (None, None) => records::verifier(&state_dir()?)?,
             };
-            records::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
+            proofs::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
         }
         TrailAction::Stats(filter) => {
             let filter = filter.filter()?;

@@ -257,7 +257,7 @@ fn campaign(seed: u64) {
     sound(&state_dir, &heads);
     assert!(original.segments.len() > 5);
     let promised = *heads.heads.keys().next_back().unwrap() as usize;
-    let signer = Signer::load_or_create(&key_path(&state_dir)).unwrap();
+    let signer = Signer::load_or_create(&key_path(&state_dir), "trail").unwrap();
     // Making all hashes anew must work, or the second half of the campaign would show nothing.
     let mut rehashed = original.clone();
     rehashed.rehash(&signer);

@@ -119,12 +119,19 @@ fn the_example_verifies_and_proves() {
     assert!(report.is_sound() && report.notes.is_empty(), "{report:#?}");
     assert_eq!((report.records, report.checkpoints, report.promised_records), (9, 2, 9));
     assert_eq!(report.vouched_by.len(), 2);
-    let proof = prove(&dir, 2).unwrap();
-    let text = serde_json::to_string_pretty(&proof).unwrap() + "\n";
-    assert_eq!(fs::read_to_string(dir.join("proof.json")).unwrap_or_default(), text);
+    let proof = prove(&dir, 2, None).unwrap();
+    let text = proof.to_string();
+    assert_eq!(
+        fs::read_to_string(dir.join("record-2.tlog-proof")).unwrap_or_default(),
+        text
+    );
     check_proof(&text, None, Some(&key)).unwrap();
     let manual = fs::read_to_string(dir.join("../trail.md")).unwrap();
-    for value in [&report.head, report.root.as_ref().unwrap(), &proof.root] {
+    for value in [
+        &report.head,
+        report.root.as_ref().unwrap(),
+        &colibri_text::hex(&proof.tree().unwrap().1),
+    ] {
         assert!(manual.contains(&value[..16]), "{value} is not in docs/trail.md");
     }
 }

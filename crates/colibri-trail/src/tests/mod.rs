@@ -3,6 +3,7 @@
 mod appending;
 mod campaign;
 mod example;
+mod publishing;
 mod refusing;
 mod retaining;
 mod showing;

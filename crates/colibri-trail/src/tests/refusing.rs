@@ -97,7 +97,7 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
         assert!(error.to_string().contains("is not a regular file"), "{name}: {error}");
         if name.ends_with(".jsonl") {
             let dir = path.clone();
-            assert!(matches!(in_time(move || prove(&dir, 1)), Err(ProofError::Io(_))));
+            assert!(matches!(in_time(move || prove(&dir, 1, None)), Err(ProofError::Io(_))));
             let dir = path.clone();
             let last = in_time(move || last_seal(&dir, SegmentName::parse(name, "jsonl").unwrap()));
             last.unwrap_err();
@@ -133,7 +133,7 @@ fn a_trail_of_format_1_is_refused_by_everybody() {
         verify(&path, Extent::Whole, None, &WitnessedHeads::default())
             .unwrap_err()
             .to_string(),
-        prove(&path, 0).unwrap_err().to_string(),
+        prove(&path, 0, None).unwrap_err().to_string(),
         sealed_segments(&path).unwrap_err().to_string(),
     ];
     for refusal in refusals {

@@ -34,9 +34,9 @@ fn retention_drops_segments_and_leaves_what_verifies() {
         report.first_record > 8 && report.notes[0].contains("4 segments were dropped"),
         "{report:#?}"
     );
-    prove(&path, report.first_record + 1).unwrap();
+    prove(&path, report.first_record + 1, None).unwrap();
     assert!(matches!(
-        prove(&path, report.first_record - 1),
+        prove(&path, report.first_record - 1, None),
         Err(ProofError::NoRecord(_))
     ));
 

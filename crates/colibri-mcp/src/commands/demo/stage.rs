@@ -82,7 +82,7 @@ pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     let state_dir = directory.join("state");
     let key = records::verifier(&state_dir)?;
     let mut report = Vec::new();
-    let status = records::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
+    let status = records::print_verify(&state_dir, None, &Default::default(), key.as_ref(), false, &mut report)?;
     say!("   $ colibri-mcp trail verify --state-dir {}", state_dir.display());
     say!("{}\n", indented(&String::from_utf8_lossy(&report)));
     match status {

@@ -174,7 +174,11 @@ impl PageSource {
             .map_or_else(|_| String::new(), |dir| brief(&dir.to_string_lossy(), 4 * NAME));
         let trail = state_dir.and_then(|state_dir| {
             let key = records::verifier(&state_dir)?;
-            let report = records::report(&state_dir, None, arguments.syslog.as_deref(), key.as_ref())?;
+            let witnesses = records::NamedWitnesses {
+                log: arguments.syslog.as_deref(),
+                ..Default::default()
+            };
+            let report = records::report(&state_dir, None, &witnesses, key.as_ref())?;
             let verdict = TrailVerdict::of(report, key.is_some(), arguments.syslog.is_some());
             Ok((verdict, TrailSource::open(directory(&state_dir), span, prices)?))
         });
