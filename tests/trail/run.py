@@ -11,6 +11,7 @@ requirements.txt.
 """
 
 import argparse
+import base64
 import collections
 import importlib.util
 import json
@@ -87,7 +88,7 @@ def make_trails(where, seed, count):
 def example():
     """What the page says of its example."""
     report, status = VERIFY.verify(EXAMPLE, segments=EXAMPLE, syslog=EXAMPLE / "auth.log")
-    proof = VERIFY.check_proof_file(EXAMPLE / "proof.json", key=EXAMPLE / "trail.pub")
+    proof = VERIFY.check_proof_file(EXAMPLE / "record-2.tlog-proof", key=EXAMPLE / "trail.pub")
     page = (EXAMPLE.parent / "trail.md").read_text()
     right = (status, proof, report["records"], len(report["vouched_by"])) == (0, 0, 9, 2)
     return right and all(f"`{report[name][:16]}…`" in page for name in ("head", "root"))
@@ -133,17 +134,18 @@ def proofs(campaign, choice, places, rounds, work):
     found = []
     for place in places:
         for number in range(0, 40, 3):
-            run = campaign.colibri.run("prove", number, "--state-dir", place)
+            run = campaign.colibri.run("proof", number, "--state-dir", place)
             if run.returncode == 0:
                 found.append((place, run.stdout.decode()))
-    file = work / "proof.json"
+    file = work / "proof"
     counts = collections.Counter()
     for round in range(rounds if found else 0):
         place, text = found[choice.randrange(len(found))]
         if round >= len(found) // 4:
             text = tamper.proof(choice, text)
         file.write_bytes(text.encode(errors="surrogatepass"))
-        root = json.loads(found[choice.randrange(len(found))][1])["root"] if choice.random() < 0.1 else None
+        other = found[choice.randrange(len(found))][1].partition("\n\n")[2].split("\n")[2]
+        root = base64.b64decode(other).hex() if choice.random() < 0.1 else None
         flags = {"root": root} if root else {"key": str(place / "trail.pub")}
         one = campaign.colibri.check_proof(file, **flags)
         try:
