@@ -17,8 +17,8 @@ def flags_of(text):
     return set(re.findall(r"^\s+(?:-\w, )?--([a-z][a-z-]*)", text, re.M))
 
 
-# Commands that programs start, which the help does not show and the pages describe all the same.
-HIDDEN = {"ssh-gate", "door", "integration", "script", "completions"}
+# Commands that programs start, or few people need, which the help does not show and the pages describe all the same.
+HIDDEN = {"ssh-gate", "door", "integration", "script", "record", "replay", "otlp", "completions"}
 
 
 def commands_of(text):

@@ -36,7 +36,9 @@ pub(crate) fn replace_prepared(
         // What is half written is of no use.
         let _ = fs::remove_file(&new);
     })?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    // Of a bare name the parent is empty, which is no directory.
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

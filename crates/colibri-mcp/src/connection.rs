@@ -257,6 +257,8 @@ pub(crate) struct DaemonConnection {
     stream: UnixStream,
     buffer: LineBuffer,
     current: Arc<AtomicU64>,
+    /// `traceparent` and `tracestate` of the requests.
+    trace: Option<(String, String)>,
 }
 
 /// Cancels whatever request a connection waits for, from another thread.
@@ -287,11 +289,22 @@ impl Canceller {
 impl DaemonConnection {
     /// Connects and says hello.
     pub(crate) fn open(place: &DaemonAddress, read_only: bool) -> Result<DaemonConnection, Unavailable> {
+        DaemonConnection::open_as(place, &Hello { read_only, only: None })
+    }
+
+    /// Connects with this hello.
+    pub(crate) fn open_as(place: &DaemonAddress, hello: &Hello) -> Result<DaemonConnection, Unavailable> {
         Ok(DaemonConnection {
-            stream: place.dial(&Hello { read_only, only: None })?,
+            stream: place.dial(hello)?,
             buffer: LineBuffer::new(MAX_LINE),
             current: Arc::new(AtomicU64::new(0)),
+            trace: None,
         })
+    }
+
+    /// Sends this trace context (W3C) with each request from now on.
+    pub(crate) fn trace(&mut self, parent: String, state: String) {
+        self.trace = Some((parent, state));
     }
 
     /// A handle to cancel requests with.
@@ -327,7 +340,7 @@ impl DaemonConnection {
         mut on_notification: impl FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E>,
     ) -> Result<Option<Box<RawValue>>, E> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
-        let line = request_line(id, method, params).map_err(|error| unreadable(method, error))?;
+        let line = request_line(id, method, params, self.trace.as_ref()).map_err(|error| unreadable(method, error))?;
         let lost = |source| RequestError::Lost {
             method: method.to_owned(),
             source,
@@ -417,7 +430,12 @@ pub(crate) fn unreadable(method: &str, why: impl ToString) -> RequestError {
     }
 }
 
-fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+fn request_line(
+    id: u64,
+    method: &str,
+    params: &impl Serialize,
+    trace: Option<&(String, String)>,
+) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Serialize)]
     struct RequestLine<'a, P> {
         jsonrpc: &'static str,
@@ -433,12 +451,16 @@ fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8
         meta: Value,
     }
     // The per-request fields of 2026-07-28 (basic/index, "_meta"); the token asks for progress.
-    let meta = json!({
+    let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
         "io.modelcontextprotocol/clientInfo": { "name": "colibri-mcp", "version": env!("CARGO_PKG_VERSION") },
         "io.modelcontextprotocol/clientCapabilities": {},
         "progressToken": id,
     });
+    if let Some((parent, state)) = trace {
+        meta["traceparent"] = json!(parent);
+        meta["tracestate"] = json!(state);
+    }
     let mut line = serde_json::to_vec(&RequestLine {
         jsonrpc: "2.0",
         id,

@@ -45,6 +45,12 @@ pub(crate) enum CommandError {
     /// A proof cannot be made, or does not hold.
     #[error(transparent)]
     Proof(#[from] ProofError),
+    /// A recording is not what the trail has.
+    #[error("{0}")]
+    Contradicted(String),
+    /// A collector does not take what there is.
+    #[error("{0}")]
+    CollectorAway(String),
     /// Tiles cannot be written.
     #[error(transparent)]
     Tiles(#[from] TilesError),
@@ -91,6 +97,7 @@ impl CommandError {
         match self {
             CommandError::ToolError
             | CommandError::Declined(_)
+            | CommandError::Contradicted(_)
             | CommandError::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             CommandError::Usage(_) => Self::USAGE,
             CommandError::Interrupted | CommandError::Left(_) => 130,
@@ -121,6 +128,7 @@ impl CommandError {
             CommandError::Unavailable(unavailable) if unavailable.is_denied() => 77,
             CommandError::NotRoot | CommandError::Refused(_) => 77,
             CommandError::DeadServer(_)
+            | CommandError::CollectorAway(_)
             | CommandError::Unavailable(_)
             | CommandError::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             CommandError::Request(RequestError::Unreadable { .. }) | CommandError::Machine(_) => 70,

@@ -10,11 +10,13 @@ mod install;
 mod integration;
 mod interrupt;
 mod lines;
+mod otlp;
 mod owned_file;
 mod prices;
 mod private;
 mod progress;
 mod proofs;
+mod recording;
 mod records;
 mod sandbox;
 mod terminal;
@@ -88,6 +90,7 @@ const HELP: &str = "\
 {options}{after-help}";
 
 const EXIT_CODES: &str = "\
+Further commands: record, replay, otlp; colibri-mcp(1).
 Exit status: 0 done; 1 it failed, or does not hold; 64 wrong command line; 65 refused; 66 no such
 file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp COMMAND --help` says more.
 Further commands: script; colibri-mcp(1).";

@@ -33,6 +33,7 @@ use colibri_protocol::error::Code;
 use colibri_text::visible;
 use own_answer::{error_line, refusal};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(crate) use peek::messages;
 use peek::{PeekedMessage, comparable};
 use restart::{InFlight, InitializeResult, LegacyHandshake, ReplayableRequest};
 
@@ -460,7 +461,40 @@ pub(crate) fn run(place: DaemonAddress, hello: Hello) -> ExitCode {
              `colibri-mcp connect EDITOR` has an editor start it, `colibri-mcp --help` shows all commands; Ctrl-D ends it."
         );
     }
-    match bridge_stdio(place, hello) {
+    // Plain files: the standard library's own handles buffer, and split output at newlines.
+    let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok((File::from(input), File::from(output)))
+    });
+    match streams {
+        // The client no longer reads: that is its end, whatever the daemon still says.
+        Ok((input, output)) => run_between(place, hello, input, output, || std::process::exit(0)),
+        // A client that closed stdout is gone: there is nobody to tell.
+        Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Bridges a client's two streams until it or the daemon ends it; says why where that is a failure. `gone` is called on
+/// another thread when the client no longer reads.
+pub(crate) fn run_between<R, W>(
+    place: DaemonAddress,
+    hello: Hello,
+    input: R,
+    output: W,
+    gone: impl FnOnce() + Send + 'static,
+) -> ExitCode
+where
+    R: Read + Send + 'static,
+    W: Write + Send + 'static,
+{
+    let bridge = Arc::new(StdioBridge::new(place, hello, output));
+    let sender = bridge.clone();
+    std::thread::spawn(move || {
+        if sender.send(input).is_err() {
+            gone();
+        }
+    });
+    match bridge.receive() {
         // A client that closes stdout is gone: there is nobody to tell.
         Ok(BridgeEnd::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
         Ok(BridgeEnd::WithoutDaemon) => ExitCode::from(CommandError::UNAVAILABLE),
@@ -469,21 +503,6 @@ pub(crate) fn run(place: DaemonAddress, hello: Hello) -> ExitCode {
             ExitCode::from(CommandError::UNAVAILABLE)
         }
     }
-}
-
-fn bridge_stdio(place: DaemonAddress, hello: Hello) -> Result<BridgeEnd, BridgeError> {
-    // Plain files: the standard library's own handles buffer, and split output at newlines.
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
-    let bridge = Arc::new(StdioBridge::new(place, hello, output));
-    let sender = bridge.clone();
-    std::thread::spawn(move || {
-        if sender.send(input).is_err() {
-            // The client no longer reads: that is its end, whatever the daemon still says.
-            std::process::exit(0);
-        }
-    });
-    bridge.receive()
 }
 
 #[cfg(test)]

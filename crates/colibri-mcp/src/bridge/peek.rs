@@ -40,7 +40,7 @@ pub(super) fn message(text: &[u8]) -> PeekedMessage<'_> {
 }
 
 /// The messages of a line: one, or those of a JSON-RPC batch (MCP 2025-03-26).
-pub(super) fn messages(line: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn messages(line: &[u8]) -> Vec<&[u8]> {
     if !is_batch(line) {
         return vec![line];
     }

@@ -18,7 +18,9 @@ pub(crate) mod glasspane;
 pub(crate) mod import;
 pub(crate) mod login;
 pub(crate) mod missing;
+pub(crate) mod otlp;
 pub(crate) mod pin;
+pub(crate) mod record;
 pub(crate) mod remove;
 mod screen;
 pub(crate) mod script;
@@ -148,6 +150,21 @@ pub(crate) enum ClientCommand {
     /// call of yours, with all that holds for those: see docs/scripts.md.
     #[command(hide = true)]
     Script(script::ScriptArguments),
+    /// Records a session with a server for `replay`, or verifies a recording by the trail
+    ///
+    /// A client starts it in place of the bridge: `colibri-mcp record SERVER FILE`. The file is written when the session
+    /// has ended.
+    #[command(hide = true)]
+    Record(record::RecordArguments),
+    /// Is an MCP server, on stdio, that answers from a recording
+    #[command(hide = true)]
+    Replay(record::ReplayArguments),
+    /// Exports calls, model requests, agents' runs and tasks as OpenTelemetry's spans
+    ///
+    /// Follows the trail until it is told to end. The trail is the queue: what a collector does not take now is exported
+    /// later.
+    #[command(hide = true)]
+    Otlp(otlp::OtlpArguments),
     /// Prints a completion script for a shell
     #[command(hide = true)]
     Completions(completions::CompletionsArguments),
@@ -240,6 +257,9 @@ impl ClientCommand {
             ClientCommand::SshGate => return ssh_gate::run(context),
             ClientCommand::Door(arguments) => return door::run(&arguments),
             ClientCommand::Integration(integration) => return integration.run(),
+            ClientCommand::Record(arguments) => return record::run(&arguments, context),
+            ClientCommand::Replay(arguments) => record::run_replay(&arguments)?,
+            ClientCommand::Otlp(arguments) => otlp::run(&arguments, context)?,
             ClientCommand::Completions(arguments) => completions::run(&arguments)?,
             ClientCommand::PrivateDaemon => {
                 if let Err(why) = private::launch() {
