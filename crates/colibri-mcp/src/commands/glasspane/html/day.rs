@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fields::{CallFields, ClientName};
 use super::lanes::{LaneKey, LaneReader, LaneSpan, SpanKind};
-use super::model_costs::{ModelCharge, ModelCosts};
+use super::model_costs::{ModelCall, ModelCosts};
 use super::names::{NAME, NameTable};
 use super::period::{CallMark, CallMarkReason, CallPath, ReportPeriod, ToolFigures};
 use super::pieces::{CallPieces, SpanOutcome};
@@ -17,7 +17,6 @@ use super::reasons::reason;
 use super::time::{millis, text};
 use crate::prices::PriceList;
 use crate::terminal;
-use colibri_api::CostSum;
 use colibri_protocol::Code;
 use colibri_text::brief;
 use colibri_trail::{RecordFields, RecordFilter, RecordReader, RecordView, TrailEvent};
@@ -34,8 +33,6 @@ const MAX_CODES: usize = 60;
 const MAX_OPEN: usize = 100_000;
 /// The server of what Colibri answers itself.
 const COLIBRI: &str = "colibri";
-/// The event by which the contract of a tool says that a call of it asked a model.
-const MODEL_CALL: &str = "model_call";
 /// The method of those who watch.
 const WATCH: &str = "colibri/watch";
 /// The name of those beyond a bound.
@@ -313,33 +310,12 @@ impl CallReader {
         open.retry.get_or_insert((at, why));
     }
 
-    /// A tool asked a model, and its contract says what it cost.
-    fn model_call(&mut self, record: &RecordView<'_>, at: u64) {
-        let details = &record.fields.details;
-        let number = |key: &str| details.get(key).and_then(|value| value.as_u64());
-        let Some(call) = number("call").and_then(|call| self.open.get(&call)) else {
-            return;
-        };
-        let tokens = |key| number(key).unwrap_or_default();
-        let tokens = CostSum {
-            model_requests: 1,
-            tokens_in: tokens("tokens_in"),
-            tokens_out: tokens("tokens_out"),
-            tokens_cached: tokens("tokens_cached"),
-            tokens_cache_write: tokens("tokens_cache_write"),
-            ..CostSum::default()
-        };
-        let charge = ModelCharge {
-            model: details.get("model").and_then(|model| model.as_str()),
-            tokens: &tokens,
-            task: call.task,
-        };
-        self.lanes.charge(&call.lane, at, &charge);
-    }
-
     fn event(&mut self, record: &RecordView<'_>, at: u64) {
-        if record.fields.event == MODEL_CALL {
-            return self.model_call(record, at);
+        if let Some(called) = ModelCall::of(&record.fields) {
+            if let Some(call) = self.open.get(&called.call) {
+                self.lanes.charge(&call.lane, at, &called.charge(call.task));
+            }
+            return;
         }
         let Some(event) = TrailEvent::read(&record.fields.event, &record.fields.details) else {
             return;

@@ -9,7 +9,10 @@ use super::names::{Name, NameTable};
 use super::table::PageTable;
 use crate::prices::{PriceList, PricedSum};
 use colibri_api::CostSum;
+use colibri_trail::RecordFields;
 
+/// The event by which the contract of a tool says that a call of it asked a model.
+const MODEL_CALL: &str = "model_call";
 /// The most agents, clients and models that are counted apart, of each; the others are counted together.
 const MAX_NAMES: usize = 100;
 /// The most tasks, the newest.
@@ -40,6 +43,15 @@ pub(super) struct ModelCharge<'a> {
     pub model: Option<&'a str>,
     pub tokens: &'a CostSum,
     pub task: Option<u64>,
+}
+
+/// A call of a tool that asked a model, as the tool's contract has it recorded.
+#[derive(Debug)]
+pub(super) struct ModelCall<'a> {
+    /// The number of the call's record.
+    pub call: u64,
+    model: Option<&'a str>,
+    tokens: CostSum,
 }
 
 /// Counts by name.
@@ -83,6 +95,38 @@ pub(super) struct ModelCostTable {
     clients: Vec<(Name, DrawnCost)>,
     models: Vec<(Name, DrawnCost)>,
     tasks: Vec<(u64, DrawnCost)>,
+}
+
+impl ModelCall<'_> {
+    /// Reads an event. `None`: it is another.
+    pub(super) fn of(fields: &RecordFields) -> Option<ModelCall<'_>> {
+        if fields.event != MODEL_CALL {
+            return None;
+        }
+        let number = |key: &str| fields.details.get(key).and_then(|value| value.as_u64());
+        let tokens = |key| number(key).unwrap_or_default();
+        Some(ModelCall {
+            call: number("call")?,
+            model: fields.details.get("model").and_then(|model| model.as_str()),
+            tokens: CostSum {
+                model_requests: 1,
+                tokens_in: tokens("tokens_in"),
+                tokens_out: tokens("tokens_out"),
+                tokens_cached: tokens("tokens_cached"),
+                tokens_cache_write: tokens("tokens_cache_write"),
+                ..CostSum::default()
+            },
+        })
+    }
+
+    /// Its cost, for this task.
+    pub(super) fn charge(&self, task: Option<u64>) -> ModelCharge<'_> {
+        ModelCharge {
+            model: self.model,
+            tokens: &self.tokens,
+            task,
+        }
+    }
 }
 
 impl ModelCosts {
@@ -271,6 +315,30 @@ mod tests {
             ["agent", "coder", "2", "2000", "4000", "1000", "200", "0.0120+ EUR"]
         );
         assert!(ModelCost::default().drawn_if_any().is_none());
+    }
+
+    #[test]
+    fn a_tool_that_asked_a_model_is_read_as_its_contract_recorded_it() {
+        let fields = |event: &str, call: u64| RecordFields {
+            event: event.to_owned(),
+            details: serde_json::from_value(serde_json::json!({ "call": call, "model": "m-1", "tokens_in": 9,
+                "tokens_out": 2, "tokens_cached": 4, "stop_reason": "stop" }))
+            .unwrap(),
+            ..RecordFields::default()
+        };
+        let recorded = fields("model_call", 7);
+        let called = ModelCall::of(&recorded).unwrap();
+        let charge = called.charge(Some(3));
+        let tokens = [
+            charge.tokens.tokens_fresh(),
+            charge.tokens.tokens_cached,
+            charge.tokens.tokens_out,
+        ];
+        assert_eq!(
+            (called.call, charge.model, charge.task, tokens),
+            (7, Some("m-1"), Some(3), [5, 4, 2])
+        );
+        assert!(ModelCall::of(&fields("task", 7)).is_none());
     }
 
     #[test]
