@@ -9,6 +9,7 @@ mod words;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use self::words::NameWords;
 use crate::catalog::{CatalogTable, Item};
 use crate::store::{StoreError, ToolIndex};
 use crate::summaries::SummaryTable;
@@ -44,10 +45,18 @@ struct SearchInner {
     table: Weak<CatalogTable>,
     /// The indexed summaries: the number that [`SummaryTable::come`] had.
     summaries: u64,
-    /// Its tools by their numbers, with the summaries that they have there.
-    tools: BTreeMap<i64, (Weak<Item>, Option<Arc<str>>)>,
+    /// Its tools by their numbers.
+    tools: BTreeMap<i64, IndexedTool>,
     /// The number that the next one gets.
     next: i64,
+}
+
+/// A tool in the index.
+struct IndexedTool {
+    item: Weak<Item>,
+    /// The summary that it has there.
+    summary: Option<Arc<str>>,
+    name: NameWords,
 }
 
 /// The hits of a search.
@@ -101,9 +110,10 @@ impl Search {
         let mut found: Vec<(f64, Arc<Item>)> = scores
             .into_iter()
             .filter_map(|(number, (sum, words))| {
-                let item = inner.tools.get(&number)?.0.upgrade()?;
-                let fits = if words::looks(&item.own) { looks } else { 1.0 };
-                let named = 1.0 + NAMED * words::named(&item.own, &forms);
+                let tool = inner.tools.get(&number)?;
+                let item = tool.item.upgrade()?;
+                let fits = if tool.name.looks { looks } else { 1.0 };
+                let named = 1.0 + NAMED * tool.name.named(&forms);
                 Some((sum * (1.0 + SEVERAL * (words - 1.0)) * fits * named, item))
             })
             .collect();
@@ -145,12 +155,18 @@ impl SearchInner {
             return Ok(index);
         }
         let offered: HashSet<*const Item> = table.offered(Feature::Tool).map(Arc::as_ptr).collect();
-        let stays = |(item, summary): &(Weak<Item>, Option<Arc<str>>)| {
-            offered.contains(&item.as_ptr())
-                && (are_same || item.upgrade().is_some_and(|item| summaries.of(&item) == *summary))
+        let stays = |tool: &IndexedTool| {
+            let summary_of = |item: Arc<Item>| summaries.of(&item);
+            offered.contains(&tool.item.as_ptr())
+                && (are_same
+                    || tool
+                        .item
+                        .upgrade()
+                        .map(summary_of)
+                        .is_some_and(|summary| summary == tool.summary))
         };
         let (stay, gone): (Vec<_>, Vec<_>) = self.tools.iter().partition(|(_, tool)| stays(tool));
-        let stay: HashSet<*const Item> = stay.into_iter().map(|(_, (item, _))| item.as_ptr()).collect();
+        let stay: HashSet<*const Item> = stay.into_iter().map(|(_, tool)| tool.item.as_ptr()).collect();
         let gone: Vec<i64> = gone.into_iter().map(|(number, _)| *number).collect();
         let new = table
             .offered(Feature::Tool)
@@ -168,9 +184,14 @@ impl SearchInner {
             self.tools.remove(&number);
         }
         self.next += new.len() as i64;
-        let new = new.into_iter();
-        self.tools
-            .extend(new.map(|(number, item, summary)| (number, (Arc::downgrade(item), summary))));
+        self.tools.extend(new.into_iter().map(|(number, item, summary)| {
+            let tool = IndexedTool {
+                item: Arc::downgrade(item),
+                summary,
+                name: NameWords::of(&item.own),
+            };
+            (number, tool)
+        }));
         (self.table, self.summaries) = (Arc::downgrade(table), come);
         Ok(index)
     }

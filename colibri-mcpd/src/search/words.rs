@@ -126,11 +126,28 @@ pub(super) fn all_forms(query: &[String]) -> HashSet<String> {
     query.iter().flat_map(|word| forms(word)).collect()
 }
 
-/// The part of the words of a tool's name, from 0 to 1, that a query has in some form.
-pub(super) fn named(name: &str, query: &HashSet<String>) -> f64 {
-    let (words, _) = asked(name);
-    let has = |word: &&String| forms(word).iter().any(|form| query.contains(form));
-    words.iter().filter(has).count() as f64 / words.len().max(1) as f64
+/// The words of a tool's name, as every search compares them.
+#[derive(Debug)]
+pub(super) struct NameWords {
+    /// The forms of each.
+    forms: Vec<Vec<String>>,
+    /// True if a tool of this name only looks.
+    pub(super) looks: bool,
+}
+
+impl NameWords {
+    pub(super) fn of(name: &str) -> NameWords {
+        NameWords {
+            forms: asked(name).0.iter().map(|word| forms(word)).collect(),
+            looks: looks(name),
+        }
+    }
+
+    /// The part of them, from 0 to 1, that a query has in some form.
+    pub(super) fn named(&self, query: &HashSet<String>) -> f64 {
+        let has = |forms: &&Vec<String>| forms.iter().any(|form| query.contains(form));
+        self.forms.iter().filter(has).count() as f64 / self.forms.len().max(1) as f64
+    }
 }
 
 /// True if a query asks to be told something, and not for something to be done.
@@ -421,9 +438,9 @@ mod tests {
             ("", 0.0),
         ] {
             assert!(
-                (named(name, &query) - part).abs() < 1e-9,
+                (NameWords::of(name).named(&query) - part).abs() < 1e-9,
                 "{name}: {}",
-                named(name, &query)
+                NameWords::of(name).named(&query)
             );
         }
     }
