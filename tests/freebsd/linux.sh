@@ -118,8 +118,11 @@ registry "$(linux_entry "" ways list=/proc/self read=/proc/self/exe read=/proc/c
 run "" one
 is "a program made for Linux finds what it looks for" 8 "$(echo "$out" | grep -c WORKED)"
 report 0 "each of it" "$out$err"
-registry "$(linux_entry "" facts)" "$second"
-run "" one
+registry "$(linux_entry "" facts-and-wait)" "$second"
+start a one
+until_true 60 settled a '^nice'
+out=$(cat "$work/a.out")
+finish a
 is "it runs as the policy's user, with 0, 1, 2 alone" "uid $suid $suid gid $suid $suid groups 0 fds 0 1 2" \
 	"$(echo "$out" | grep -E '^(uid|gid|groups|fds) ' | tr '\n' ' ' | sed 's/ $//')"
 registry "$(linux_entry "" hang)" "$second"
@@ -297,9 +300,9 @@ is "in which root alone can make a directory" "$roots/codex/tmp" \
 	"$(find "$roots/codex" -type d \( -perm +022 -o ! -user root \))"
 sed -i '' "s|\"ephemeral\": \[|&\"$roots/codex\", |" "$etc/jail-policy.json"
 in_codex='"path": "'$roots/codex'", "user": "one", "abi": "linux"'
-registry "$(printf '{"command": "/usr/local/bin/codex", "args": ["facts"], "jail": {%s}}' "$in_codex")" "$second"
+registry "$(printf '{"command": "/usr/local/bin/codex", "args": ["euid"], "jail": {%s}}' "$in_codex")" "$second"
 run "" one
-has "its program runs" "uid $suid $suid" "$out$err"
+is "its program runs" "$suid" "$out"
 registry "$(printf '{"command": "/usr/local/bin/colibri-mcp", "args": ["--version"], "jail": {%s}}' "$in_codex")" "$second"
 run "" one
 has "so does FreeBSD's colibri-mcp" "colibri-mcp " "$out$err"
@@ -403,6 +406,7 @@ report 0 "what it said" "$(cat "$work/followed")"
 has "the task is done" '"status":"done"' "$(as_person tasks show "$task" --json | tr -d ' \n')"
 has "with what the tool answered, and the model was asked with the key" "echoed-word" "$(cat "$work/model/seen" 2>&1)"
 has "which the relay added" "$key" "$(cat "$work/model/seen" 2>&1)"
+report 0 "what it asked of linux(4) in vain" "$(dmesg | sed -n 's/^linux: jid [0-9]* pid [0-9]* //p' | sort -u)"
 tail -n 40 "$work/daemon.log" | sed 's/^/# daemon: /'
 daemon_stop
 kill "$scripted"
