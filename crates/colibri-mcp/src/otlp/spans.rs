@@ -384,3 +384,118 @@ fn nanoseconds(timestamp: &str) -> u64 {
     let time = timestamp.parse::<jiff::Timestamp>();
     time.map_or(0, |time| time.as_nanosecond().try_into().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+
+    /// Takes records, one a second, and returns the spans that ended.
+    fn take(tracker: &mut SpanTracker, records: &[&str]) -> Vec<Span> {
+        let (key, mut ended) = (KEY.parse().unwrap(), Vec::new());
+        for (at, text) in records.iter().enumerate() {
+            let n = tracker.next;
+            let rec = format!(r#"{{"n":{n},"timestamp":"2026-11-21T22:30:{at:02}.000000Z",{text}}}"#);
+            let kind: Value = serde_json::from_str(&rec).unwrap();
+            let record = RecordView {
+                n,
+                kind: kind["kind"].as_str().unwrap().to_owned(),
+                rec: &rec,
+                fields: serde_json::from_str(&rec).unwrap(),
+                uid: None,
+                through: None,
+                task: None,
+                client: None,
+            };
+            assert_eq!(tracker.take(&key, &record, &mut ended), 0);
+        }
+        ended
+    }
+
+    fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+        spans.iter().find(|span| span.name == name).unwrap()
+    }
+
+    fn has(span: &Span, key: &str, value: impl Into<AttributeValue>) -> bool {
+        span.attributes.contains(&attribute(key, value))
+    }
+
+    #[test]
+    fn an_agents_run_is_below_its_task_and_its_calls_below_it() {
+        let first = [
+            r#""kind":"event","event":"task","details":{"id":12,"to":"queued","reason":"a secret"}"#,
+            r#""kind":"event","event":"agent-started","details":{"agent":"coder","session":"s1","for":1001,"task":12}"#,
+            r#""kind":"event","event":"task","details":{"id":12,"from":"queued","to":"started","session":"s1"}"#,
+            r#""kind":"event","event":"model-request","details":{"session":"s1","n":1,"api":"anthropic","model":"claude-x"}"#,
+        ];
+        let second = [
+            r#""kind":"event","event":"model-answer","details":{"session":"s1","n":1,"status":200,"tokens_in":5,"tokens_out":7}"#,
+            r#""kind":"enter","method":"tools/call","server":"git","tool":"push","version":"2025-11-25","session":"s1","args_full":{"a":"a secret"},"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01""#,
+            r#""kind":"retry","enter":5,"error_code":"TIMEOUT""#,
+            r#""kind":"exit","enter":5,"error_code":"TOOL_ERROR""#,
+            r#""kind":"event","event":"agent-ended","details":{"session":"s1","state":"done","tokens_in":5,"tokens_out":7,"reason":"a secret"}"#,
+            r#""kind":"event","event":"task","details":{"id":12,"from":"started","to":"done","reason":"a secret"}"#,
+        ];
+        let mut tracker = SpanTracker::default();
+        assert!(take(&mut tracker, &first).is_empty());
+        // As it is after another start of the exporter.
+        let stored = serde_json::to_string(&tracker).unwrap();
+        let mut tracker: SpanTracker = serde_json::from_str(&stored).unwrap();
+        let spans = take(&mut tracker, &second);
+        assert_eq!(spans.len(), 4, "{spans:#?}");
+        let (task, run) = (named(&spans, "task"), named(&spans, "invoke_agent coder"));
+        let (model, call) = (named(&spans, "chat claude-x"), named(&spans, "tools/call push"));
+        assert!(task.parent_span_id.is_empty() && run.parent_span_id == task.span_id);
+        for span in [model, call] {
+            assert_eq!(span.parent_span_id, run.span_id);
+        }
+        assert!(
+            spans
+                .iter()
+                .all(|span| span.trace_id == task.trace_id && span.end_time_unix_nano > 0)
+        );
+        assert_eq!(colibri_text::hex(&call.links[0].span_id), "b7ad6b7169203331");
+        assert!(
+            has(call, "error.type", "tool_error") && call.events[0].attributes == [attribute("error.type", "TIMEOUT")]
+        );
+        assert!(has(model, "gen_ai.usage.output_tokens", 7_u64) && has(run, "gen_ai.agent.name", "coder"));
+        assert!(!format!("{spans:?}").contains("a secret"));
+    }
+
+    #[test]
+    fn what_a_daemon_left_open_ends_when_the_next_one_starts() {
+        let mut tracker = SpanTracker::default();
+        let spans = take(
+            &mut tracker,
+            &[
+                r#""kind":"enter","method":"tools/call","tool":"a","version":"v","task":7"#,
+                r#""kind":"enter","method":"tools/call","tool":"a","version":"v","continues":0,"server":"s""#,
+                r#""kind":"exit","enter":0,"error_code":null"#,
+                r#""kind":"exit","enter":99,"error_code":null"#,
+                r#""kind":"event","event":"start","details":{}"#,
+            ],
+        );
+        assert_eq!(spans.len(), 1);
+        assert!(has(&spans[0], "error.type", "daemon_ended") && has(&spans[0], "colibri.server", "s"));
+        assert_eq!(
+            spans[0].end_time_unix_nano - spans[0].start_time_unix_nano,
+            4_000_000_000
+        );
+        assert!(!spans[0].parent_span_id.is_empty());
+    }
+
+    #[test]
+    fn only_a_whole_traceparent_is_a_parent() {
+        assert!(SpanPlace::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").is_some());
+        for bad in [
+            "",
+            "00",
+            "00-0-0-0",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-é-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(SpanPlace::parse(bad), None, "{bad}");
+        }
+    }
+}

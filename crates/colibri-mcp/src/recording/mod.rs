@@ -50,7 +50,7 @@ struct RecordingHead {
     trail: Option<String>,
     /// The result of `server/discover` when the recording began.
     discover: Box<RawValue>,
-    /// The result of `tools/list` when the recording began.
+    /// The result of `tools/list` when the recording ended.
     tools: Box<RawValue>,
 }
 

@@ -166,10 +166,8 @@ pub(crate) fn record(server: &str, file: &Path, context: &CommandContext) -> Res
         read_only: context.read_only,
         only: Some(server.to_owned()),
     };
-    // Before the session: what the client sees of the server then.
     let mut own = DaemonConnection::open_as(&context.place, &hello)?;
     let discover = own.request("server/discover", &json!({}))?;
-    let tools = own.request("tools/list", &json!({}))?;
     let log = Arc::new(Mutex::new(SessionLog::default()));
     let began = SystemTime::now();
     let plain = |stream: io::Result<std::os::fd::OwnedFd>| Ok::<_, io::Error>(File::from(stream?));
@@ -202,6 +200,8 @@ pub(crate) fn record(server: &str, file: &Path, context: &CommandContext) -> Res
         );
         return Err(CommandError::Data(what));
     }
+    // After the session: a server that was never started is discovered by its first call.
+    let tools = own.request("tools/list", &json!({}))?;
     let mut head = RecordingHead {
         format: FORMAT.to_owned(),
         server: server.to_owned(),

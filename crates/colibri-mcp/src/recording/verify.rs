@@ -163,7 +163,8 @@ fn contradiction(recording: &Recording, calls: &TrailCalls) -> Option<String> {
     None
 }
 
-/// The tools whose definitions are others than when the recording was made.
+/// The tools whose definitions are others than when the recording was made. Of a server of which none were known then,
+/// none have changed.
 fn changed_tools(head: &RecordingHead, context: &CommandContext) -> Result<Vec<String>, CommandError> {
     let hello = Hello {
         read_only: true,
@@ -171,6 +172,9 @@ fn changed_tools(head: &RecordingHead, context: &CommandContext) -> Result<Vec<S
     };
     let now = DaemonConnection::open_as(&context.place, &hello)?.request("tools/list", &json!({}))?;
     let (then, now) = (tools_of(&head.tools)?, tools_of(&now)?);
+    if then.is_empty() {
+        return Ok(Vec::new());
+    }
     let only_in = |one: &[(String, serde_json::Value)], other: &[(String, serde_json::Value)]| {
         let missing = one.iter().filter(|tool| !other.contains(tool));
         missing.map(|(name, _)| name.clone()).collect::<BTreeSet<_>>()
