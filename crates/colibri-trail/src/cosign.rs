@@ -11,9 +11,10 @@ use colibri_text::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::cosignature::{WitnessKey, cosignature_line};
+use crate::error::ProofError;
 use crate::file::{open_regular, replace};
 use crate::merkle::Frontier;
-use crate::prove::{GrowthProof, ProofError};
+use crate::prove::GrowthProof;
 use crate::signed_note::{Checkpoint, NoteError, Signer, Verifier};
 
 /// Longest stored checkpoint, bytes.

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ed25519_dalek::{Signature, VerifyingKey};
 
 use crate::merkle::Hash;
+use crate::report::TrailCosignature;
 use crate::signed_note::{Checkpoint, NoteError, Signer, Verifier, key_fields, key_id};
 
 /// Signature type 0x04 of c2sp.org/signed-note: ed25519 cosignature.
@@ -110,6 +111,15 @@ impl CosignedCheckpoint {
             records,
             root,
             by: witnesses.iter().filter_map(signed).collect(),
+        })
+    }
+
+    /// The signatures, as a report has them.
+    pub(crate) fn signatures(&self) -> impl Iterator<Item = TrailCosignature> {
+        self.by.iter().map(|(witness, time)| TrailCosignature {
+            witness: witness.clone(),
+            records: self.records,
+            time: *time,
         })
     }
 }

@@ -95,3 +95,37 @@ pub(crate) fn failed_to(action: &'static str, path: &Path) -> impl FnOnce(io::Er
         error,
     }
 }
+
+/// The reason for which a proof cannot be made, or does not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    /// The trail cannot be read.
+    #[error("cannot read the trail: {0}")]
+    Io(#[from] io::Error),
+    /// There is no such record.
+    #[error("the trail has no record {0}; it may have been dropped by retention, or is not written yet")]
+    NoRecord(u64),
+    /// The record is newer than the last seal.
+    #[error("record {0} is not sealed yet; a seal follows within 4,096 records and when the daemon stops")]
+    NotSealed(u64),
+    /// The trail is damaged where the proof would come from.
+    #[error("the trail is damaged in segment {segment} at line {line}; run `colibri-mcp trail verify`")]
+    Damaged {
+        /// The segment.
+        segment: String,
+        /// The line, counted from 1.
+        line: u64,
+    },
+    /// Not a proof.
+    #[error("not a trail proof: {0}")]
+    Form(String),
+    /// Root and path disagree with the record.
+    #[error("the proof does not hold: the record and its path lead to another root than {0}")]
+    Root(&'static str),
+    /// The checkpoint is no good.
+    #[error(transparent)]
+    Checkpoint(#[from] NoteError),
+    /// Nothing to check against.
+    #[error("a proof shows nothing by itself: give the published root, or the key that signs the checkpoints")]
+    NoAnchor,
+}

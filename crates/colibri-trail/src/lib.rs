@@ -39,10 +39,10 @@ mod tests;
 pub use append::{AppendOutcome, Trail, TrailLock, TrailOptions, TrailStatus};
 pub use cosign::{CosignError, cosign};
 pub use cosignature::{CosignedCheckpoint, WitnessKey};
-pub use error::TrailError;
+pub use error::{ProofError, TrailError};
 pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
-pub use prove::{GrowthProof, InclusionProof, ProofError, check_proof, prove, prove_growth};
+pub use prove::{GrowthProof, InclusionProof, check_proof, prove, prove_growth};
 pub use record::{
     Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, Through,
     TrailRecord, Validation,

@@ -2,54 +2,20 @@
 //! (c2sp.org/tlog-proof), and that a trail only grew (the request of c2sp.org/tlog-witness).
 
 use std::fmt::{self, Display, Formatter};
-use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use crate::error::ProofError;
 use crate::line::{SegmentLine, decimal};
 use crate::merkle::{Hash, Suffix, from_hex, grows_into, leaf_hash, root_from_path};
-use crate::signed_note::{Checkpoint, NoteError, Verifier};
+use crate::signed_note::{Checkpoint, Verifier};
 use crate::walk::walk_records;
 
 /// The first line of an inclusion proof.
 const FORMAT: &str = "c2sp.org/tlog-proof@v1";
-
-/// The reason for which a proof cannot be made, or does not hold.
-#[derive(Debug, thiserror::Error)]
-pub enum ProofError {
-    /// The trail cannot be read.
-    #[error("cannot read the trail: {0}")]
-    Io(#[from] io::Error),
-    /// There is no such record.
-    #[error("the trail has no record {0}; it may have been dropped by retention, or is not written yet")]
-    NoRecord(u64),
-    /// The record is newer than the last seal.
-    #[error("record {0} is not sealed yet; a seal follows within 4,096 records and when the daemon stops")]
-    NotSealed(u64),
-    /// The trail is damaged where the proof would come from.
-    #[error("the trail is damaged in segment {segment} at line {line}; run `colibri-mcp trail verify`")]
-    Damaged {
-        /// The segment.
-        segment: String,
-        /// The line, counted from 1.
-        line: u64,
-    },
-    /// Not a proof.
-    #[error("not a trail proof: {0}")]
-    Form(String),
-    /// Root and path disagree with the record.
-    #[error("the proof does not hold: the record and its path lead to another root than {0}")]
-    Root(&'static str),
-    /// The checkpoint is no good.
-    #[error(transparent)]
-    Checkpoint(#[from] NoteError),
-    /// Nothing to check against.
-    #[error("a proof shows nothing by itself: give the published root, or the key that signs the checkpoints")]
-    NoAnchor,
-}
 
 /// The data of a record's leaf, RFC 6962 §2.1: the hash of the record before it in hex, a newline, and its own bytes.
 pub(crate) fn entry_of(line: &SegmentLine<'_>) -> Vec<u8> {

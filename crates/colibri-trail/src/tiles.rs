@@ -10,9 +10,10 @@ use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use crate::error::ProofError;
 use crate::file::{open_regular, replace};
 use crate::merkle::{Frontier, Hash};
-use crate::prove::{ProofError, entry_of};
+use crate::prove::entry_of;
 use crate::signed_note::{NoteError, Verifier};
 use crate::walk::walk_records;
 

@@ -7,10 +7,11 @@
 use std::io;
 use std::path::Path;
 
+use crate::cosignature::CosignedCheckpoint;
 use crate::line::{FORMAT, GENESIS, SegmentLine};
 use crate::merkle::{Frontier, HexHash, to_hex};
 use crate::read::{LineReader, Read, TrailListing};
-use crate::report::{Extent, MAX_LISTED, Report, TrailCosignature, TrailFault, TrailFaultKind, TrailWitness, Voucher};
+use crate::report::{Extent, MAX_LISTED, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 use crate::segment::SegmentName;
 use crate::signed_note::{Checkpoint, Verifier};
 use crate::state::{StateRecord, carries_state, opens_segment};
@@ -449,31 +450,29 @@ impl VerifyWalk<'_> {
     /// Compares the tree with the checkpoints that witnesses signed. One whose tree is not known agrees with none.
     fn cosigned(&mut self, line: &SegmentLine<'_>) {
         let heads = self.heads;
-        for checkpoint in &heads.cosigned {
-            let Some(tree) = self
-                .tree
-                .as_ref()
-                .filter(|_| line.n.checked_add(1) == Some(checkpoint.records))
-            else {
-                continue;
-            };
-            if tree.root() != checkpoint.root {
-                self.rewritten += 1;
-                if self.rewritten == 1 {
-                    let what = format!("a witness signed another tree of {} records", checkpoint.records);
-                    self.fault(TrailFaultKind::Rewritten, what);
+        let signed = |checkpoint: &&CosignedCheckpoint| line.n.checked_add(1) == Some(checkpoint.records);
+        for checkpoint in heads.cosigned.iter().filter(signed) {
+            match self.tree.as_ref().map(|tree| tree.root() == checkpoint.root) {
+                Some(true) => {
+                    self.report.cosigned_by.extend(checkpoint.signatures());
+                    if self.rewritten == 0 && !checkpoint.by.is_empty() {
+                        self.report.promised_records = checkpoint.records;
+                    }
                 }
-                continue;
+                Some(false) => self.rewritten(format!(
+                    "a witness signed another tree of {} records",
+                    checkpoint.records
+                )),
+                None => {}
             }
-            if self.rewritten == 0 && !checkpoint.by.is_empty() {
-                self.report.promised_records = checkpoint.records;
-            }
-            let by = checkpoint.by.iter().map(|(witness, time)| TrailCosignature {
-                witness: witness.clone(),
-                records: checkpoint.records,
-                time: *time,
-            });
-            self.report.cosigned_by.extend(by);
+        }
+    }
+
+    /// Notes that a witness saw something else; the first time it is a fault.
+    fn rewritten(&mut self, what: String) {
+        self.rewritten += 1;
+        if self.rewritten == 1 {
+            self.fault(TrailFaultKind::Rewritten, what);
         }
     }
 
@@ -501,14 +500,11 @@ impl VerifyWalk<'_> {
                     self.report.promised_records = head.records;
                 }
             } else {
-                self.rewritten += 1;
-                if self.rewritten == 1 {
-                    let what = format!(
-                        "a witness saw another head after record {}: the trail was written anew somewhere after record {}",
-                        line.n, self.report.promised_records
-                    );
-                    self.fault(TrailFaultKind::Rewritten, what);
-                }
+                let promised = self.report.promised_records;
+                self.rewritten(format!(
+                    "a witness saw another head after record {}: the trail was written anew somewhere after record {promised}",
+                    line.n
+                ));
             }
         }
     }

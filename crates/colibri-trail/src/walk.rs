@@ -4,9 +4,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use crate::error::ProofError;
 use crate::line::SegmentLine;
 use crate::merkle::{Frontier, Hash};
-use crate::prove::ProofError;
 use crate::read::{LineReader, Read, TrailListing};
 use crate::state::{StateRecord, carries_state};
 

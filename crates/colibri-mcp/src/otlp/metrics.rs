@@ -20,6 +20,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer that is read, bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
+/// Names and values of a sample's labels.
+type Labels = Vec<(String, String)>;
+
 /// Reads what the daemon serves at its metrics socket.
 pub(super) fn read(stream: UnixStream) -> io::Result<String> {
     stream.set_read_timeout(Some(LIMIT))?;
@@ -31,7 +34,7 @@ pub(super) fn read(stream: UnixStream) -> io::Result<String> {
 }
 
 /// One line of OpenMetrics: name, labels, value.
-fn sample(line: &str) -> Option<(&str, Vec<(String, String)>, f64)> {
+fn sample(line: &str) -> Option<(&str, Labels, f64)> {
     let at = line.find(['{', ' '])?;
     let (name, rest) = line.split_at(at);
     let mut labels = Vec::new();
@@ -85,7 +88,7 @@ pub(super) fn of_text(text: &str) -> Vec<Metric> {
     let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
     let mut kinds = BTreeMap::new();
     let mut points: BTreeMap<&str, Vec<NumberDataPoint>> = BTreeMap::new();
-    let mut histograms: BTreeMap<&str, BTreeMap<Vec<(String, String)>, HistogramDataPoint>> = BTreeMap::new();
+    let mut histograms: BTreeMap<&str, BTreeMap<Labels, HistogramDataPoint>> = BTreeMap::new();
     for line in text.lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
             kinds.insert(name, kind);

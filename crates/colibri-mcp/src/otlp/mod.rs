@@ -222,7 +222,7 @@ fn finish(context: &CommandContext, counts: &ExportCounts, why: Option<&str>) ->
     )
 }
 
-/// Tells a person what goes on.
+/// Prints what goes on, for a person.
 fn say(text: &str) {
     eprintln!("colibri-mcp: {}", visible(text));
 }

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::file::{AnswerPart, FORMAT, MAX_BYTES, RecordedMessage, RecordedPair, Recording, RecordingHead, SEAL};
 use super::verify::{TrailCalls, find_record};
-use super::{AnswerPart, FORMAT, MAX_BYTES, Message, RecordedPair, Recording, RecordingHead, SEAL};
 use crate::bridge;
 use crate::commands::context::CommandContext;
 use crate::commands::signals::on_signals;
@@ -65,7 +65,7 @@ impl SessionLog {
     }
 
     fn message(&mut self, side: Side, raw: Box<RawValue>) {
-        let Ok(message) = serde_json::from_str::<Message<'_>>(raw.get()) else {
+        let Ok(message) = serde_json::from_str::<RecordedMessage<'_>>(raw.get()) else {
             return;
         };
         match (side, &message.method, message.id) {
@@ -83,7 +83,7 @@ impl SessionLog {
             }
             (Side::Server, None, Some(id)) => {
                 let is_open = |pair: &&mut RecordedPair| {
-                    let request: Result<Message<'_>, _> = serde_json::from_str(pair.request.get());
+                    let request: Result<RecordedMessage<'_>, _> = serde_json::from_str(pair.request.get());
                     pair.answer.is_none()
                         && request.is_ok_and(|request| request.id.map(RawValue::get) == Some(id.get()))
                 };
@@ -99,7 +99,7 @@ impl SessionLog {
             (Side::Server, Some(_), _) => {
                 let token = message.progress_token();
                 let belongs = |pair: &&mut RecordedPair| {
-                    let request: Result<Message<'_>, _> = serde_json::from_str(pair.request.get());
+                    let request: Result<RecordedMessage<'_>, _> = serde_json::from_str(pair.request.get());
                     pair.answer.is_none()
                         && (token.is_none() || request.is_ok_and(|request| request.progress_token() == token))
                 };
@@ -114,7 +114,7 @@ impl SessionLog {
 }
 
 /// The protocol version that a request of the modern era names.
-fn requested_version<'a>(message: &'a Message<'_>) -> Option<&'a str> {
+fn requested_version<'a>(message: &'a RecordedMessage<'_>) -> Option<&'a str> {
     let meta = message.params.get("_meta")?;
     meta.get("io.modelcontextprotocol/protocolVersion")?.as_str()
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Message, Recording};
+use super::file::{RecordedMessage, Recording};
 use crate::failure::CommandError;
 use colibri_protocol::version::{Era, Version};
 
@@ -23,7 +23,7 @@ struct ReplayKey {
 }
 
 impl ReplayKey {
-    fn of(message: &Message<'_>) -> Self {
+    fn of(message: &RecordedMessage<'_>) -> Self {
         let mut params = message.params.clone();
         if let Some(params) = params.as_object_mut() {
             params.remove("_meta");
@@ -67,7 +67,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     fn new(recording: Recording, strict: bool) -> Self {
-        let key = |text: &RawValue| match serde_json::from_str::<Message<'_>>(text.get()) {
+        let key = |text: &RawValue| match serde_json::from_str::<RecordedMessage<'_>>(text.get()) {
             Ok(message) => ReplayKey::of(&message),
             Err(_) => ReplayKey {
                 method: String::new(),
@@ -107,7 +107,7 @@ impl Replay {
 
     /// The lines with which a line of the client is answered.
     fn answer(&mut self, line: &str) -> Vec<String> {
-        let Ok(message) = serde_json::from_str::<Message<'_>>(line) else {
+        let Ok(message) = serde_json::from_str::<RecordedMessage<'_>>(line) else {
             return vec![error(
                 "null",
                 -32700,
@@ -159,9 +159,9 @@ impl Replay {
     }
 
     /// The messages of a pair, as they are sent to this request.
-    fn playback(&mut self, at: usize, request: &Message<'_>, id: &str) -> Playback {
+    fn playback(&mut self, at: usize, request: &RecordedMessage<'_>, id: &str) -> Playback {
         let pair = &self.recording.pairs[at];
-        let then: Option<Message<'_>> = serde_json::from_str(pair.request.get()).ok();
+        let then: Option<RecordedMessage<'_>> = serde_json::from_str(pair.request.get()).ok();
         let old_id = then.as_ref().and_then(|then| then.id).map(RawValue::get);
         let token = request.progress_token();
         let mut messages = VecDeque::new();
@@ -187,7 +187,7 @@ impl Replay {
             messages.push_back(message.to_string());
         }
         if let Some(answer) = &pair.answer
-            && let Ok(answer) = serde_json::from_str::<Message<'_>>(answer.get())
+            && let Ok(answer) = serde_json::from_str::<RecordedMessage<'_>>(answer.get())
         {
             let line = match (answer.result, answer.error) {
                 (Some(raw), _) => result(id, raw.get()),
@@ -203,7 +203,7 @@ impl Replay {
     fn play(&mut self, mut playback: Playback) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(line) = playback.messages.pop_front() {
-            let asks = serde_json::from_str::<Message<'_>>(&line)
+            let asks = serde_json::from_str::<RecordedMessage<'_>>(&line)
                 .ok()
                 .and_then(|message| message.method.and(message.id.map(|id| id.get().to_owned())));
             lines.push(line);
@@ -247,7 +247,7 @@ pub(crate) fn replay(file: &Path, strict: bool) -> Result<Replay, CommandError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::tests::recording;
+    use crate::recording::file::tests::recording;
 
     fn says(replay: &mut Replay, line: &str) -> Vec<String> {
         replay.answer(line)

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Message, RecordedPair, Recording, RecordingHead, SEAL, tools_of};
+use super::file::{RecordedMessage, RecordedPair, Recording, RecordingHead, SEAL, tools_of};
 use crate::commands::context::CommandContext;
 use crate::connection::{DaemonConnection, Hello};
 use crate::failure::CommandError;
@@ -58,7 +58,7 @@ impl TrailCall {
 
     /// True if this may be the call of a recorded request.
     fn is_of(&self, pair: &RecordedPair) -> bool {
-        let Ok(request) = serde_json::from_str::<Message<'_>>(pair.request.get()) else {
+        let Ok(request) = serde_json::from_str::<RecordedMessage<'_>>(pair.request.get()) else {
             return false;
         };
         let named = ["name", "uri"].iter().find_map(|key| request.params.get(key)?.as_str());
@@ -71,16 +71,16 @@ impl TrailCall {
 /// The arguments of a request as the trail digests them.
 fn arguments(pair: &RecordedPair) -> String {
     #[derive(Deserialize)]
-    struct Request<'a> {
+    struct ArgumentsRequest<'a> {
         #[serde(borrow)]
-        params: Option<Params<'a>>,
+        params: Option<ArgumentsParams<'a>>,
     }
     #[derive(Deserialize)]
-    struct Params<'a> {
+    struct ArgumentsParams<'a> {
         #[serde(borrow)]
         arguments: Option<&'a serde_json::value::RawValue>,
     }
-    let request: Option<Request<'_>> = serde_json::from_str(pair.request.get()).ok();
+    let request: Option<ArgumentsRequest<'_>> = serde_json::from_str(pair.request.get()).ok();
     let arguments = request.and_then(|request| request.params?.arguments);
     arguments.map_or("{}", |raw| raw.get()).to_owned()
 }
