@@ -12,6 +12,7 @@ mod cosignature;
 mod error;
 mod event;
 mod file;
+mod gap;
 mod line;
 mod merkle;
 mod prove;

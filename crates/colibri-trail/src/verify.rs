@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use crate::cosignature::CosignedCheckpoint;
+use crate::gap::Gap;
 use crate::line::{FORMAT, GENESIS, SegmentLine};
 use crate::merkle::{Frontier, HexHash, to_hex};
 use crate::read::{LineReader, Read, TrailListing};
@@ -44,13 +45,6 @@ pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &W
     };
     walk.run(dir, &listing)?;
     Ok(walk.finish(extent))
-}
-
-/// Records that were not met yet: `from..to`, noticed at a place.
-struct Gap {
-    from: u64,
-    to: u64,
-    place: (Option<String>, Option<u64>),
 }
 
 struct VerifyWalk<'a> {
@@ -335,7 +329,7 @@ impl VerifyWalk<'_> {
                     place: self.place.clone(),
                 });
             }
-        } else if self.gaps.iter().any(|gap| (gap.from..gap.to).contains(&n)) {
+        } else if self.gaps.iter().any(|gap| gap.has(n)) {
             self.fault(
                 TrailFaultKind::ReorderedRecord,
                 format!("record {n} does not stand where it was written"),
@@ -349,17 +343,9 @@ impl VerifyWalk<'_> {
     }
 
     fn close_gap(&mut self, n: u64) {
-        if let Some(at) = self.gaps.iter().position(|gap| (gap.from..gap.to).contains(&n)) {
-            let Gap { from, to, place } = self.gaps.swap_remove(at);
-            for (from, to) in [(from, n), (n + 1, to)] {
-                if from < to {
-                    self.gaps.push(Gap {
-                        from,
-                        to,
-                        place: place.clone(),
-                    });
-                }
-            }
+        if let Some(at) = self.gaps.iter().position(|gap| gap.has(n)) {
+            let gap = self.gaps.swap_remove(at);
+            self.gaps.extend(gap.without(n));
         }
         // A trail with thousands of holes is named well enough by the first of them.
         if self.gaps.len() > MAX_LISTED {
@@ -368,12 +354,9 @@ impl VerifyWalk<'_> {
     }
 
     fn report_gaps(&mut self) {
-        for Gap { from, to, place } in std::mem::take(&mut self.gaps) {
-            let what = match to - from {
-                1 => format!("record {from} is not there"),
-                _ => format!("records {from} to {} are not there", to - 1),
-            };
-            self.fault_at(place.0, place.1, TrailFaultKind::MissingRecord, what);
+        for gap in std::mem::take(&mut self.gaps) {
+            let what = gap.to_string();
+            self.fault_at(gap.place.0, gap.place.1, TrailFaultKind::MissingRecord, what);
         }
     }
 

@@ -470,7 +470,7 @@ mod tests {
             &mut tracker,
             &[
                 r#""kind":"enter","method":"tools/call","tool":"a","version":"v","task":7"#,
-                r#""kind":"enter","method":"tools/call","tool":"a","version":"v","continues":0,"server":"s""#,
+                r#""kind":"enter","method":"tools/call","tool":"a","version":"v","continues":0,"server":"s","task":7"#,
                 r#""kind":"exit","enter":0,"error_code":null"#,
                 r#""kind":"exit","enter":99,"error_code":null"#,
                 r#""kind":"event","event":"start","details":{}"#,
