@@ -18,7 +18,7 @@ def flags_of(text):
 
 
 # Commands that programs start, or few people need, which the help does not show and the pages describe all the same.
-HIDDEN = {"ssh-gate", "door", "integration", "script", "record", "replay", "otlp", "completions"}
+HIDDEN = {"ssh-gate", "door", "integration", "script", "record", "replay", "otlp", "completions", "learn"}
 
 
 def commands_of(text):

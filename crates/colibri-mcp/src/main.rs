@@ -90,10 +90,9 @@ const HELP: &str = "\
 {options}{after-help}";
 
 const EXIT_CODES: &str = "\
-Further commands: record, replay, otlp; colibri-mcp(1).
+Further commands: learn, script, record, replay, otlp; colibri-mcp(1).
 Exit status: 0 done; 1 it failed, or does not hold; 64 wrong command line; 65 refused; 66 no such
-file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp COMMAND --help` says more.
-Further commands: script; colibri-mcp(1).";
+file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp COMMAND --help` says more.";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

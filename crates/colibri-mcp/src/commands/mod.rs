@@ -16,6 +16,7 @@ pub(crate) mod doctor;
 pub(crate) mod door;
 pub(crate) mod glasspane;
 pub(crate) mod import;
+pub(crate) mod learn;
 pub(crate) mod login;
 pub(crate) mod missing;
 pub(crate) mod otlp;
@@ -165,6 +166,12 @@ pub(crate) enum ClientCommand {
     /// later.
     #[command(hide = true)]
     Otlp(otlp::OtlpArguments),
+    /// Runs a server under observation, and proposes the jail that your use of it needs
+    ///
+    /// Stands in the place of a server's command: `colibri-mcp learn NAME -- COMMAND` speaks MCP as the server does, and
+    /// notes the files, programs and addresses that it uses, and the tools that are called; no contents, and no values.
+    #[command(hide = true)]
+    Learn(learn::LearnArguments),
     /// Prints a completion script for a shell
     #[command(hide = true)]
     Completions(completions::CompletionsArguments),
@@ -260,6 +267,7 @@ impl ClientCommand {
             ClientCommand::Record(arguments) => return record::run(&arguments, context),
             ClientCommand::Replay(arguments) => record::run_replay(&arguments)?,
             ClientCommand::Otlp(arguments) => otlp::run(&arguments, context)?,
+            ClientCommand::Learn(arguments) => return learn::run(&arguments, context),
             ClientCommand::Completions(arguments) => completions::run(&arguments)?,
             ClientCommand::PrivateDaemon => {
                 if let Err(why) = private::launch() {
