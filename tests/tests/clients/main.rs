@@ -10,6 +10,8 @@ mod connect;
 mod exporting;
 mod hostile_clients;
 mod http;
+#[cfg(target_os = "linux")]
+mod learn;
 mod notices;
 mod operations;
 mod packages;
