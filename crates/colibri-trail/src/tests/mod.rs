@@ -111,6 +111,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> TrailRecord<'_> {
         validated: crate::Validation::Exact,
         through: None,
         task: None,
+        within: None,
     })
 }
 
