@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::cost_summary::cost;
 use crate::board::origin;
+use crate::relay::CallOutcome;
 
 /// The most lines of a list in a summary.
 const MAX_SUMMARY_LINES: usize = 200;
@@ -23,6 +24,15 @@ pub struct ToolOutcome {
     pub result: Vec<u8>,
     /// True if `isError` is true in it.
     pub is_error: bool,
+}
+
+impl From<ToolOutcome> for CallOutcome {
+    fn from(outcome: ToolOutcome) -> CallOutcome {
+        CallOutcome::Own {
+            answer: AnswerBody::Result(outcome.result),
+            failed: outcome.is_error,
+        }
+    }
 }
 
 impl ToolOutcome {

@@ -73,7 +73,7 @@ impl Own {
     pub(crate) fn done(definition: &BuiltinDefinition, outcome: builtin::ToolOutcome) -> Arc<dyn CallTarget> {
         Arc::new(Own {
             description: TargetDescription::of_colibri(definition.name, definition.gate),
-            work: OwnWork::Over(Mutex::new(Some(told(outcome)))),
+            work: OwnWork::Over(Mutex::new(Some(outcome.into()))),
         })
     }
 
@@ -213,7 +213,7 @@ fn answer_tool(
             AnswerBound::WithoutBudget => call.client.door.is_some() && relay::cost::is_spent(&call),
             AnswerBound::Always => true,
         };
-        let outcome = match relay::exit::fit(told(outcome), &call) {
+        let outcome = match relay::exit::fit(outcome.into(), &call) {
             CallOutcome::Own {
                 answer: AnswerBody::Result(result),
                 failed: false,
@@ -224,14 +224,6 @@ fn answer_tool(
         // What was read is counted now: who is next finds what is left.
         drop(slot);
     });
-}
-
-/// The outcome of a call of a tool of ours.
-pub(super) fn told(outcome: builtin::ToolOutcome) -> CallOutcome {
-    CallOutcome::Own {
-        answer: AnswerBody::Result(outcome.result),
-        failed: outcome.is_error,
-    }
 }
 
 fn answer_list(

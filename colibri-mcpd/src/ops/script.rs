@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::own_target::told;
 use super::status::CallerFacts;
 use crate::builtin;
 use crate::daemon::Daemon;
@@ -18,7 +17,7 @@ pub(super) fn run(daemon: Arc<Daemon>, chain: Arc<Chain>, call: Box<Call>) {
     tokio::task::spawn_blocking(move || {
         let request = match builtin::parse_run_script(call.arguments()) {
             Ok(request) => request,
-            Err(error) => return chain.finish(vec![(call, told(error.outcome()))]),
+            Err(error) => return chain.finish(vec![(call, error.outcome().into())]),
         };
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
         let mut tools: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -13,11 +13,11 @@ use crate::relay::Call;
 const EXTERNAL: &str = "colibri_external_mcp_call_tool";
 
 /// The members that all requests of a script have.
-pub(super) struct RequestMeta(serde_json::Map<String, Value>);
+pub(super) struct ScriptCallMeta(serde_json::Map<String, Value>);
 
-impl RequestMeta {
+impl ScriptCallMeta {
     /// Those for the script of this call: its client's name, its task, its trace.
-    pub(super) fn of(call: &Call) -> RequestMeta {
+    pub(super) fn of(call: &Call) -> ScriptCallMeta {
         let (name, version) = match &call.client_info {
             Some(info) => (&*info.name, &*info.version),
             None => ("", ""),
@@ -38,7 +38,7 @@ impl RequestMeta {
         if let Some(trace) = &call.trace {
             meta.insert("traceparent".into(), (*trace.parent).into());
         }
-        RequestMeta(meta)
+        ScriptCallMeta(meta)
     }
 
     /// The request for a call.
@@ -105,12 +105,12 @@ impl CallMessage<'_> {
     pub(super) fn is_failed(&self) -> bool {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Result {
+        struct ResultFlags {
             #[serde(default)]
             is_error: bool,
         }
         let says_error =
-            |result: &RawValue| serde_json::from_str(result.get()).is_ok_and(|result: Result| result.is_error);
+            |result: &RawValue| serde_json::from_str(result.get()).is_ok_and(|flags: ResultFlags| flags.is_error);
         self.error.is_some() || self.result.is_none_or(says_error)
     }
 }

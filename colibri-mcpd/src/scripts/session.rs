@@ -10,9 +10,10 @@ use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::error;
 
+use super::connection::ScriptConnection;
 use super::process::ScriptProcess;
-use super::requests::{CallMessage, RequestMeta};
-use super::{ScriptConnection, ScriptGuard};
+use super::requests::{CallMessage, ScriptCallMeta};
+use super::running::ScriptGuard;
 use crate::confine::{ServerExit, Spawner};
 use crate::peer::{Frame, FrameReader};
 use crate::relay::{Call, Client, Recorder};
@@ -46,7 +47,7 @@ pub(super) struct ScriptSession {
     /// The `enter` record of its call.
     record: u64,
     limits: ScriptLimits,
-    meta: RequestMeta,
+    meta: ScriptCallMeta,
     connection: Option<Box<dyn ScriptConnection>>,
     answers: FrameReader<DuplexStream>,
     process: Option<(ScriptProcess, ScriptGuard)>,
@@ -62,7 +63,7 @@ pub(super) struct ScriptSession {
 struct ScriptCounts {
     calls: u32,
     failed: u32,
-    /// Wanted by the script and never sent.
+    /// Calls of the script that were never sent.
     unsent: u32,
     /// Bytes of the calls' answers.
     bytes: u64,
@@ -84,7 +85,7 @@ impl ScriptSession {
             token,
             record: call.number,
             limits: order.limits,
-            meta: RequestMeta::of(call),
+            meta: ScriptCallMeta::of(call),
             connection: Some(connection),
             answers: FrameReader::new(answers, MAX_ANSWER),
             process: None,
@@ -312,7 +313,7 @@ fn answer(
     process.push(reply.as_bytes());
 }
 
-/// Tells the client which call runs.
+/// Reports to the client which call runs.
 fn report(client: &Arc<Client>, token: Option<&str>, count: &mut u64, message: &str) {
     let Some(token) = token else { return };
     *count += 1;

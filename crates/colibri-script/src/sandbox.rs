@@ -14,6 +14,12 @@ use crate::sys;
 /// The bytes of address space beside the interpreter's: program, libraries, messages, and the allocator's reserve.
 const AROUND: u64 = 512 << 20;
 
+/// The limit of all that is mapped.
+#[cfg(target_os = "linux")]
+const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
+#[cfg(target_os = "freebsd")]
+const ADDRESS_SPACE: Resource = Resource::RLIMIT_VMEM;
+
 /// Gives up everything. Afterwards the process has two descriptors.
 ///
 /// # Errors
@@ -42,7 +48,7 @@ pub fn close_descriptors() -> anyhow::Result<()> {
 pub fn bound_resources(limits: &ScriptLimits) -> anyhow::Result<()> {
     let seconds = limits.cpu_ms / 1000 + 1;
     let bounds = [
-        (Resource::RLIMIT_AS, limits.memory + AROUND),
+        (ADDRESS_SPACE, limits.memory + AROUND),
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_CPU, seconds),
         (Resource::RLIMIT_FSIZE, 0),
@@ -51,6 +57,7 @@ pub fn bound_resources(limits: &ScriptLimits) -> anyhow::Result<()> {
         (Resource::RLIMIT_NPROC, 0),
     ];
     for (resource, most) in bounds {
+        let most = most as libc::rlim_t;
         setrlimit(resource, most, most).with_context(|| format!("setrlimit {resource:?}"))?;
     }
     Ok(())

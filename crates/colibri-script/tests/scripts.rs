@@ -11,7 +11,7 @@ use colibri_api::script::{ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessag
 const QUICK: ScriptLimits = ScriptLimits {
     memory: 8 << 20,
     time_ms: 20_000,
-    cpu_ms: 50,
+    cpu_ms: 1000,
     ..ScriptLimits::DEFAULT
 };
 
@@ -35,11 +35,11 @@ fn run(script: &str, limits: ScriptLimits) -> (ExitStatus, Vec<ScriptMessage>) {
         let message: ScriptMessage = serde_json::from_str(&line.unwrap()).unwrap();
         if let ScriptMessage::Call(call) = &message {
             let (id, text) = (call.id, serde_json::Value::from(call.arguments.get()));
-            writeln!(
+            // A script that does not wait for its calls may have ended.
+            let _ = writeln!(
                 input,
                 r#"{{"id":{id},"result":{{"content":[{{"type":"text","text":{text}}}]}}}}"#
-            )
-            .unwrap();
+            );
         }
         messages.push(message);
     }
@@ -231,7 +231,7 @@ fn hostile(random: &mut Random) -> String {
     format!("{before}{}{after}\n{second}", random.one_of(&ACTS))
 }
 
-/// Ten thousand in the long form (`COLIBRI_LONG=1`, .ci/long), some hundred else.
+/// Ten thousand in the long form (`COLIBRI_LONG=1`, .ci/long), two hundred else.
 #[test]
 fn hostile_scripts_end_and_say_why() {
     let count = if std::env::var_os("COLIBRI_LONG").is_some() {
@@ -247,7 +247,7 @@ fn hostile_scripts_end_and_say_why() {
             &script,
             ScriptLimits {
                 calls: 40,
-                cpu_ms: 20,
+                cpu_ms: 100,
                 ..QUICK
             },
         );

@@ -478,6 +478,34 @@ fn one_whose_budget_is_spent() {
 }
 
 #[test]
+fn a_script_has_the_rights_and_the_budget_of_its_agent() {
+    let tools = json!({ "fix": { "allow": ["echo", "huge"] } });
+    let place = place(tools, json!({ "budget": { "session_bytes": 100_000 } }));
+    let daemon = place.start(&["--write", "--cost-mode", "max"]);
+    let agent = spawn(&place, &daemon);
+    let mut client = agent.open();
+    let script = "const a = await tools.fix.echo({});
+        let b; try { await tools.fix.count() } catch (e) { b = e.code }
+        let c; try { await tools.colibri.create_task({ title: 'mine' }) } catch (e) { c = typeof e.code }
+        return [a, b, c, (await tools.fix.huge({ bytes: 300000 })).length, Object.keys(tools.fix)]";
+    let result = client.call("colibri_run_script", json!({ "script": script }));
+    let expected = r#"["{}","NO_SUCH_TOOL","number",300000,["echo","huge"]]"#;
+    assert_eq!(text_of(&result), expected, "{result}");
+    // What the script read is none of the agent's budget.
+    assert!(agent.facts(&daemon)["bytes"].as_u64().unwrap() < 10_000);
+    let inner: Vec<_> = place
+        .trail()
+        .into_iter()
+        .filter(|record| record["within"].is_u64())
+        .collect();
+    assert!(
+        inner.len() >= 4 && inner.iter().all(|record| record["agent"] == "coder"),
+        "{inner:#?}"
+    );
+    daemon.stop();
+}
+
+#[test]
 fn one_that_fills_the_trail_locks_nobody_else_out() {
     let place = place(all(), json!({}));
     place.limits(json!({ "trail_bytes_per_user": 4096 }));

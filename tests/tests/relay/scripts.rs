@@ -520,3 +520,31 @@ fn people_try_scripts_with_the_client() {
         "{output:?}"
     );
 }
+
+#[test]
+fn four_scripts_of_a_user_run_at_once_and_a_place_comes_back() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let never = json!({ "script": "await tools.one.never({ mark: 'here' })" });
+    let ids: Vec<u64> = (0..4).map(|_| client.request_tool(RUN, never.clone())).collect();
+    wait_for("the calls", || {
+        (place.received("one", "\"here\"").len() == 4).then_some(())
+    });
+    let mut other = daemon.modern();
+    let refused = other.ask(
+        "tools/call",
+        json!({ "name": RUN, "arguments": { "script": "return 1" } }),
+    );
+    assert_eq!(code_of(&refused), Some("LIMIT_USER"), "{refused}");
+    client.notify("notifications/cancelled", json!({ "requestId": ids[0] }));
+    wait_for("a place", || {
+        let answer = other.ask(
+            "tools/call",
+            json!({ "name": RUN, "arguments": { "script": "return 1" } }),
+        );
+        (text_of(&answer["result"]) == "1").then_some(())
+    });
+    drop(client);
+    wait_for("the end of all", || script_processes(&daemon).is_empty().then_some(()));
+}

@@ -18,7 +18,7 @@ const MAX_FOUND: u32 = 50;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FindTools {
-    /// What is to be done, in a few words.
+    /// A few words.
     #[serde(deserialize_with = "name::<_, _, 1, MAX_QUERY>")]
     #[schemars(length(min = 1, max = MAX_QUERY))]
     query: String,
@@ -26,7 +26,7 @@ pub(super) struct FindTools {
     #[serde(default = "found", deserialize_with = "whole::<_, _, 1, MAX_FOUND>")]
     #[schemars(range(min = 1, max = MAX_FOUND))]
     limit: u32,
-    /// Only tools of this server.
+    /// Only of this server.
     #[serde(default, deserialize_with = "name::<_, _, 1, MAX_SERVER_ID>")]
     #[schemars(with = "String", length(min = 1, max = MAX_SERVER_ID))]
     server: Option<String>,
@@ -35,8 +35,8 @@ pub(super) struct FindTools {
 impl BuiltinTool for FindTools {
     const NAME: &'static str = FIND_TOOLS;
     const TITLE: &'static str = "Find tools";
-    const DESCRIPTION: &'static str = "Finds tools of all servers, listed or not, the best first. Search in English: what the tool does, and \
-    to what. colibri_tool_schema then shows its arguments.";
+    const DESCRIPTION: &'static str = "Finds tools of all servers. Search in English: what the tool does, and to what. \
+    colibri_tool_schema then shows its arguments.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::CATALOG
         .free_for_agents()

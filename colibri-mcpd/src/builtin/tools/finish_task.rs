@@ -13,15 +13,15 @@ const MAX_RESULT: usize = 64 << 10;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FinishTask {
-    /// The task's number.
+    /// Its number.
     #[serde(deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(range(min = 1, max = u32::MAX))]
     task: u64,
-    /// The claim's number from colibri_next_task.
+    /// The claim's number.
     #[serde(deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     claim: u64,
-    /// What came of it: text, or any JSON.
+    /// Text, or any JSON.
     #[serde(deserialize_with = "bounded::<_, MAX_RESULT>")]
     #[schemars(with = "serde_json::Value")]
     result: Box<RawValue>,
@@ -30,8 +30,7 @@ pub(super) struct FinishTask {
 impl BuiltinTool for FinishTask {
     const NAME: &'static str = "colibri_finish_task";
     const TITLE: &'static str = "Finish a task";
-    const DESCRIPTION: &'static str = "Ends a claimed task with its result, of at most 64 KiB; colibri_fail_task ends one that cannot be done. \
-    Needs the write gate.";
+    const DESCRIPTION: &'static str = "Ends a claimed task with its result, at most 64 KiB; colibri_fail_task ends one without. Needs the write gate.";
     const ACCESS: Access = Access::Work;
     const RULES: BuiltinRules = BuiltinRules::STORED.free_for_agents().always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);

@@ -12,18 +12,17 @@ use super::prelude::MAX_EXTERNAL_TOOL_NAME;
 
 /// The tool's name.
 pub(in super::super) const CALL_TOOL: &str = "colibri_call_tool";
-const DESCRIPTION: &str =
-    "Calls any tool by its name, listed or not: it does what that tool does. Needs the external-call gate.";
+const DESCRIPTION: &str = "Calls any tool by its name. Needs the external-call gate.";
 
 /// The arguments of `colibri_call_tool`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NamedCallArguments<'a> {
-    /// The tool's name from colibri_find_tools.
+    /// Its name.
     #[serde(deserialize_with = "name::<_, _, 1, MAX_EXTERNAL_TOOL_NAME>")]
     #[schemars(length(min = 1, max = MAX_EXTERNAL_TOOL_NAME))]
     tool: String,
-    /// The tool's arguments, as its schema wants them.
+    /// Its arguments.
     #[serde(borrow, default, deserialize_with = "given")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     arguments: Option<&'a RawValue>,

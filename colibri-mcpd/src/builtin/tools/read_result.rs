@@ -19,31 +19,31 @@ const AROUND_PIECE: u64 = 256;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadResult {
-    /// The handle that the answer gave.
+    /// From the answer.
     #[serde(deserialize_with = "name::<_, _, 0, MAX_HANDLE>")]
     #[schemars(length(max = MAX_HANDLE))]
     handle: String,
-    /// The most lines of the text.
+    /// The most lines.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     lines: Option<u32>,
-    /// The first line, or with length or json_pointer the first byte of the JSON.
+    /// The first line, or byte of the JSON.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(range(min = 0, max = u32::MAX))]
     offset: u64,
-    /// The most bytes. Alone, of the result's JSON instead of its text.
+    /// The most bytes; alone, of the JSON.
     #[serde(default, deserialize_with = "whole::<_, _, 1, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     length: Option<u32>,
-    /// Only the value there, for example /structuredContent/rows/0.
+    /// Only this value, as /structuredContent/rows/0.
     #[serde(default, deserialize_with = "name::<_, _, 0, MAX_SELECTOR>")]
     #[schemars(with = "String", length(max = MAX_SELECTOR))]
     json_pointer: Option<String>,
-    /// Only lines that match this regular expression.
+    /// Only lines that match this regex.
     #[serde(default, deserialize_with = "name::<_, _, 1, MAX_SELECTOR>")]
     #[schemars(with = "String", length(min = 1, max = MAX_SELECTOR))]
     pattern: Option<String>,
-    /// Only the block at this place, such as an image, as it is.
+    /// Only this block, such as an image.
     #[serde(default, deserialize_with = "whole::<_, _, 0, { u32::MAX }>")]
     #[schemars(with = "u64", range(min = 0, max = u32::MAX))]
     block: Option<u32>,
@@ -52,8 +52,8 @@ pub(super) struct ReadResult {
 impl BuiltinTool for ReadResult {
     const NAME: &'static str = "colibri_read_result";
     const TITLE: &'static str = "Read a stored result";
-    const DESCRIPTION: &'static str = "Reads a result that was too long for its answer: its text from line offset on, or a part of it. The \
-    last line says at which offset it goes on.";
+    const DESCRIPTION: &'static str =
+        "Reads a stored result: its text from line offset on, or a part. Its last line names the next offset.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::READING_RESULTS.always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = None;

@@ -9,9 +9,8 @@ use super::super::tool::{Access, AnswerBound, BuiltinDefinition, BuiltinRoute, B
 
 /// The tool's name.
 pub(crate) const RUN_SCRIPT: &str = "colibri_run_script";
-const DESCRIPTION: &str = "Runs JavaScript that calls tools: await tools.SERVER.TOOL({…}) (or tools.SERVER__TOOL) gives \
-    structured content, else text, and throws on failure. Also find(query), schema(name), results.read(handle), \
-    console.log; Promise.all runs 16 at once. Return only what you need.";
+const DESCRIPTION: &str = "Runs JavaScript: await tools.SERVER.TOOL(arguments) calls a tool and throws if it fails; \
+    find(query), schema(name), results.read(handle), console.log. Return only what you need.";
 /// The most characters of a script.
 const MAX_SCRIPT: usize = 256 << 10;
 /// The most seconds of a script.
@@ -20,12 +19,12 @@ const MAX_SECONDS: u32 = 3600;
 /// The arguments of `colibri_run_script`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunScript {
-    /// The script, an ES module or a function's body.
+pub(crate) struct RunScriptArguments {
+    /// A module or a function's body.
     #[serde(deserialize_with = "name::<_, _, 1, MAX_SCRIPT>")]
     #[schemars(length(min = 1, max = MAX_SCRIPT))]
     pub(crate) script: String,
-    /// The most seconds that it may take.
+    /// The most seconds.
     #[serde(default = "seconds", deserialize_with = "whole::<_, _, 1, MAX_SECONDS>")]
     #[schemars(range(min = 1, max = MAX_SECONDS))]
     pub(crate) timeout_s: u32,
@@ -37,14 +36,14 @@ pub(super) fn definition() -> BuiltinDefinition {
     BuiltinDefinition::new(
         [RUN_SCRIPT, "Run a script", DESCRIPTION],
         (BuiltinRoute::Script, Access::External, rules.always_listed()),
-        of_arguments::<RunScript>(),
+        of_arguments::<RunScriptArguments>(),
         None,
     )
 }
 
 /// # Errors
 /// What is wrong with the arguments.
-pub(crate) fn parse_run_script(arguments: &[u8]) -> Result<RunScript, ArgumentError> {
+pub(crate) fn parse_run_script(arguments: &[u8]) -> Result<RunScriptArguments, ArgumentError> {
     read(Some(arguments))
 }
 

@@ -10,7 +10,7 @@ use crate::relay::no_such_tool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolSchema {
-    /// The tool's name from colibri_find_tools.
+    /// Its name.
     #[serde(deserialize_with = "name::<_, _, 1, MAX_EXTERNAL_TOOL_NAME>")]
     #[schemars(length(min = 1, max = MAX_EXTERNAL_TOOL_NAME))]
     tool: String,
@@ -19,7 +19,7 @@ pub(super) struct ToolSchema {
 impl BuiltinTool for ToolSchema {
     const NAME: &'static str = "colibri_tool_schema";
     const TITLE: &'static str = "Show a tool's arguments";
-    const DESCRIPTION: &'static str = "Shows a tool's description and the schema of its arguments.";
+    const DESCRIPTION: &'static str = "Shows a tool's description and arguments.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::CATALOG
         .free_for_agents()

@@ -27,12 +27,12 @@ pub(crate) struct ScriptArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &ScriptArguments, context: &CommandContext) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct RunScript {
+    struct RunScriptRequest {
         script: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         timeout_s: Option<u32>,
     }
-    let given = to_raw_value(&RunScript {
+    let given = to_raw_value(&RunScriptRequest {
         script: read(arguments)?,
         timeout_s: arguments.timeout,
     });
