@@ -12,7 +12,9 @@ use colibri_json::{Document, ValueCursor};
 
 use super::answer_contract::AnswerContract;
 use super::file::{self, FileError};
+use super::may::{MayList, PatternScope};
 use super::schema::{Fit, Schema};
+use super::session_flow::{BoundMay, MayPlace};
 use super::strict_json::{Exact, Inexact};
 use super::terms;
 use colibri_protocol::{Code, Failure};
@@ -26,6 +28,8 @@ pub struct Contract {
     others: Term,
     /// `None`: the contract says nothing of prompts.
     prompts: Option<BTreeMap<String, Term>>,
+    /// The tools that may change something without a person; `None`: all that it allows.
+    may: Option<Arc<BoundMay>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,9 @@ impl Contract {
     /// The first thing that is wrong, with its place; schemas that cannot be applied within bounds among it.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::DocumentError> {
         let document = Document::parse(bytes, file)?;
-        let root = document.root().object(&["about", "tools", "others", "prompts"])?;
+        let root = document
+            .root()
+            .object(&["about", "tools", "others", "prompts", "may"])?;
         root.read("about", ValueCursor::string)?;
         let others = match root.get("others") {
             None => Term::Deny {
@@ -68,6 +74,13 @@ impl Contract {
             tools: tools(root.need("tools")?, file)?,
             others,
             prompts: root.read("prompts", terms)?,
+            may: root
+                .read("may", |list| MayList::read(list, PatternScope::OneServer))?
+                .map(|may| BoundMay {
+                    by: MayPlace::File(format!("{file}: may").into()),
+                    may: Arc::new(may),
+                })
+                .map(Arc::new),
         })
     }
 
@@ -81,6 +94,18 @@ impl Contract {
             None => (&self.others, format!("{}: others", self.file)),
         };
         apply(server, term, place, arguments)
+    }
+
+    /// True if a tool may change something, with whatever arguments, as far as the contract goes.
+    pub(crate) fn may_change(&self, server: &str, tool: &str) -> bool {
+        let term = self.tools.get(tool).map_or(&self.others, |(term, _)| term);
+        let is_named = self.may.as_ref().is_none_or(|bound| bound.may.names(server, tool));
+        is_named && !matches!(term, Term::Deny { .. })
+    }
+
+    /// The tools that may change something without a person.
+    pub(crate) fn may(&self) -> Option<&Arc<BoundMay>> {
+        self.may.as_ref()
     }
 
     /// The part of the contract about the answers of a tool, by its server's own name for it.

@@ -9,6 +9,7 @@ mod costs;
 mod http;
 mod installed;
 mod login;
+mod may;
 mod named;
 mod notices;
 mod operator;
@@ -32,6 +33,7 @@ pub use costs::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 pub use http::{authority, check_header_name, check_url, is_header_value};
 pub use installed::{BUNDLE_DIRECTORY, InstalledPackage, PackageFault, complete_command};
 pub use login::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
+pub use may::{MayCalls, MayPattern, ProposeMayRequest, ProposeMayResponse, ProposedTool};
 pub use named::UnknownName;
 pub use notices::{Notice, NoticeEvent, NoticeNotification};
 pub use operator::{
@@ -49,7 +51,7 @@ pub use servers::{
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tasks::{
     CreatedTask, NewTask, NextTask, OneTask, PERSON, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill,
-    SkillProblem, Skills, Task, TaskChanged, TaskShare, TaskStatus, Tasks, Timing,
+    SkillProblem, Skills, Task, TaskChanged, TaskLimits, TaskShare, TaskStatus, Tasks, Timing,
 };
 pub use watch::{
     Direction, StreamEnded, TapClient, TapFrame, WatchLagged, WatchRequest, WatchSubscribed, WatchedServer,

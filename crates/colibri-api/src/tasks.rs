@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::may::MayPattern;
 use crate::named::named;
 
 named! {
@@ -57,6 +58,29 @@ pub struct NewTask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub share: Option<TaskShare>,
+    /// The limits of whoever takes it.
+    #[serde(flatten)]
+    pub limits: TaskLimits,
+}
+
+/// The limits that a task sets to the session that claims it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskLimits {
+    /// The tools that may change something in its name; none: all that its taker may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub may: Option<Vec<MayPattern>>,
+    /// True if a person's own command made it; else a tool did, and its text is nobody's word.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_person: bool,
+    /// True if a session made it that had read something untrusted or private.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tainted: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// With whom a task is shared: `all`, or a gid in digits.

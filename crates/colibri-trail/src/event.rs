@@ -318,6 +318,28 @@ events! {
     /// The daemon ends.
     Stop = "stop" {
     }
+    /// A call waits for a person, since a destination of it stands in what its session has read.
+    SuspendedOrigin = "suspended-origin" {
+        call: u64,
+        uid: u32,
+        server: &'a str,
+        tool: &'a str,
+        argument: &'a str,
+        source: &'a str,
+        agent: Option<&'a str>,
+        session: Option<&'a str>,
+    }
+    /// A call waits for a person, since it changes what its task may not.
+    SuspendedOutsideTask = "suspended-outside-task" {
+        call: u64,
+        uid: u32,
+        server: &'a str,
+        tool: &'a str,
+        task: Option<u64>,
+        why: &'a str,
+        agent: Option<&'a str>,
+        session: Option<&'a str>,
+    }
     /// An operator watches the frames of a server.
     Tap = "tap" {
         server: &'a str,
