@@ -110,6 +110,7 @@ fn main() {
         shared_tasks: false,
         max_bytes: None,
         max_tokens: None,
+        flow: Default::default(),
         spent: AgentUsage::default(),
     });
     let person = Caller {

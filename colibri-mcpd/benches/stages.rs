@@ -160,6 +160,10 @@ impl Defers for NoBoard {
     fn defer(&self, _: &Client, _: &DeferredCall<'_>) -> anyhow::Result<u64> {
         Err(anyhow::anyhow!("there is no board"))
     }
+
+    fn has_claimed(&self, _: u32, _: u64) -> bool {
+        false
+    }
 }
 
 async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()], Box<dyn Error>> {
@@ -184,6 +188,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         tickets: Default::default(),
         results: Default::default(),
         board: Arc::new(NoBoard),
+        flows: Arc::default(),
     });
     let budget = Arc::new(ByteBudget::new(1 << 30));
     let shares = Arc::new(UserQuotas::new(ShareLimits::NONE));
@@ -395,6 +400,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
         terms: Terms::default(),
         against: None,
         deferred: None,
+        is_scripted: false,
     }))
 }
 

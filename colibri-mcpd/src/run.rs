@@ -293,6 +293,7 @@ pub async fn run(
         tickets: Tickets::default(),
         results,
         board: agents.board().clone(),
+        flows: Arc::default(),
     });
     let shares = Arc::new(UserQuotas::new(limits.quota(config.cost_mode)));
     usage::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
@@ -327,7 +328,9 @@ pub async fn run(
         AgentDoors::beside,
     );
     let begun = daemon.board.begin();
-    begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    for task in begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))? {
+        daemon.chain.flows.recall(&task);
+    }
     let starter = TaskAgents::new(daemon.agents.clone(), daemon.doors.clone());
     let scheduler = Scheduler::new(daemon.board.clone(), starter, ScheduledCalls::new(&daemon));
     let program = std::env::current_exe().map_err(|error| (EXIT_SYSTEM, format!("this program's path: {error}")))?;

@@ -1,7 +1,7 @@
 //! The work of an instance: a prompt as a task, and a task as a line on its standard input.
 
 use anyhow::bail;
-use colibri_api::{NewTask, Task, TaskStatus};
+use colibri_api::{NewTask, Task, TaskLimits, TaskStatus};
 use colibri_text::brief;
 use serde_json::json;
 
@@ -38,6 +38,10 @@ pub(super) fn task_of(prompt: &str, uid: u32) -> anyhow::Result<NewTask> {
         priority: PRIORITY_DEFAULT,
         created_by: uid,
         share: None,
+        limits: TaskLimits {
+            by_person: true,
+            ..TaskLimits::default()
+        },
     })
 }
 

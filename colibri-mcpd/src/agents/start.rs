@@ -19,9 +19,9 @@ use super::prompt::{prompt_line, task_of};
 use super::roster::{AgentPlace, AgentRoster, is_user};
 use crate::board::BoardActor;
 use crate::confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
-use crate::policy::Caller;
+use crate::policy::{BoundMay, Caller, MayPlace};
 use crate::registry::AgentEntry;
-use crate::relay::{AgentSocket, AgentUsage};
+use crate::relay::{AgentSocket, AgentUsage, FlowSlot};
 use crate::results::ResultOwner;
 use crate::servers::{Allowance, Stderr, StderrExcerpt};
 
@@ -193,11 +193,18 @@ impl AgentRoster {
             agent: id.clone(),
             session: session.clone(),
             tools: entry.tools.clone(),
+            flow: FlowSlot::bound(entry.may.clone().map(|may| BoundMay {
+                by: MayPlace::File(format!("agents.{id}.may").into()),
+                may,
+            })),
             shared_tasks: entry.shared_tasks,
             max_bytes: entry.budget.session_bytes,
             max_tokens: entry.budget.tokens,
             spent: AgentUsage::default(),
         });
+        if let Some(task) = &task {
+            door.flow.claim(task, uid);
+        }
         let (directory, opened) = self.open_ways(doors, &door, &entry, order.person)?;
         let spec = self.launch_spec(&door, &entry, &directory)?;
         let jail = entry.command.jail.as_ref();

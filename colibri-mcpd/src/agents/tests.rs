@@ -520,6 +520,7 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
         priority: 1,
         created_by: 7,
         share: None,
+        limits: Default::default(),
     };
     let task = board.create(doer(), new, None).unwrap();
     for work in [AgentWork::Task(task.id), AgentWork::Prompt("p".to_owned())] {

@@ -14,13 +14,6 @@ const MAX_NAME: usize = 200;
 const MAX_OPEN: i64 = 32;
 const MAX_OPEN_AT_DOORS: i64 = 16;
 
-impl Board {
-    /// True if a person has claimed this task. Waits for nothing.
-    pub(crate) fn has_claimed(&self, uid: u32, task: u64) -> bool {
-        self.claimed().is_of(uid, task)
-    }
-}
-
 impl Defers for Board {
     /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
     /// caller, and they are few.
@@ -41,10 +34,15 @@ impl Defers for Board {
             priority: PRIORITY_DEFAULT,
             created_by: who.uid,
             share: None,
+            limits: client.flow().map(|flow| flow.inherited()).unwrap_or_default(),
         };
         let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
         let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));
         Ok(task?.id)
+    }
+
+    fn has_claimed(&self, uid: u32, task: u64) -> bool {
+        self.claimed().is_of(uid, task)
     }
 }
 

@@ -394,11 +394,12 @@ impl Board {
         }
     }
 
-    /// The daemon has started: no instance of before is there any more, and people have what they had.
+    /// The daemon has started: no instance of before is there any more, and people have what they had. Returns the tasks
+    /// that people have claimed.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub fn begin(&self) -> Result<(), StoreError> {
+    pub fn begin(&self) -> Result<Vec<Task>, StoreError> {
         let why = "its agent ended with the daemon";
         let back = self.change(DAEMON, |tell| self.store.requeue_all_instances(why, self.now(), tell))?;
         if !back.is_empty() {
@@ -407,10 +408,11 @@ impl Board {
                 "taken back from agents that ended with the daemon before"
             );
         }
-        for task in self.store.claimed()? {
-            self.claimed().note(&task);
+        let claimed = self.store.claimed()?;
+        for task in &claimed {
+            self.claimed().note(task);
         }
-        Ok(())
+        Ok(claimed)
     }
 
     pub(super) fn requeue_lapsed(&self) -> Result<(), StoreError> {

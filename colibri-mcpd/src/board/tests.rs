@@ -139,6 +139,7 @@ impl Bench {
             priority: 5,
             created_by: who.uid,
             share: None,
+            limits: Default::default(),
         };
         self.board.create(who, new, None).unwrap().id
     }
@@ -167,6 +168,7 @@ fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_say
             priority: 9,
             created_by: who.uid,
             share: Some(share),
+            limits: Default::default(),
         };
         bench.board.create(who, new, None).unwrap().id
     };
@@ -412,6 +414,7 @@ fn creating(created_by: u32) -> ScheduledWork {
         priority: 5,
         created_by,
         share: None,
+        limits: Default::default(),
     };
     ScheduledWork {
         task: Some(task),

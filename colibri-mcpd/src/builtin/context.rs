@@ -2,12 +2,12 @@
 //! caller are not in it.
 
 use bytes::Bytes;
-use colibri_api::{CostMode, DaemonFacts, FoundTools, ServerFacts, TaskShare, UnseenServer};
+use colibri_api::{CostMode, DaemonFacts, FoundTools, ServerFacts, Task, TaskLimits, TaskShare, UnseenServer};
 use colibri_protocol::Failure;
 
 use super::skills::SkillDirectories;
 use crate::board::{Board, BoardActor};
-use crate::relay;
+use crate::relay::{self, ClientFlow};
 use crate::results::{ResultOwner, Results};
 
 /// The daemon and its servers.
@@ -66,8 +66,24 @@ pub struct BuiltinContext<'a> {
     pub results: (&'a Results, Option<relay::cost::AnswerLimit>),
     /// The owner of the results that may be read.
     pub owner: &'a ResultOwner,
+    /// The limits of the caller's session.
+    pub flow: Option<ClientFlow<'a>>,
     /// The caller, from the kernel; for an agent's instance the person for whom it runs.
     pub who: BoardActor<'a>,
+}
+
+impl BuiltinContext<'_> {
+    /// The limits of a task that the caller makes by a tool: its session's.
+    pub(super) fn inherited(&self) -> TaskLimits {
+        self.flow.map(ClientFlow::inherited).unwrap_or_default()
+    }
+
+    /// The caller has claimed this task, or goes on with it.
+    pub(super) fn claims(&self, task: &Task) {
+        if let Some(flow) = self.flow {
+            flow.claim(task);
+        }
+    }
 }
 
 /// Finds tools that fit a query, of all servers or of one, and not more than so many.

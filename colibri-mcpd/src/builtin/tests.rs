@@ -212,6 +212,7 @@ impl Bench {
             skills: &self.skills,
             results: (&self.results, Some(LIMIT)),
             owner: &self.owner(),
+            flow: None,
             who: BoardActor {
                 uid: 1001,
                 agent: self.agent,
@@ -713,6 +714,7 @@ fn an_instance_has_nothing_but_the_task_that_it_claimed() {
             priority: 5,
             created_by: uid,
             share: None,
+            limits: Default::default(),
         };
         let creator = BoardActor {
             uid,

@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::peer::aside;
 use crate::policy::{ListMode, PinStatus, RuleVerdict, SchemaCheck, ToolCheck, canonical};
-use crate::relay::{Call, CallTarget, Chain, TargetDescription};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, MirroredArgument, Version};
@@ -45,6 +45,8 @@ pub struct Item {
     version: Version,
     /// The verdict of the entry's rules.
     pub verdict: RuleVerdict,
+    /// True if its entry has a label that is about nothing its server has: then nobody calls it.
+    has_label_fault: bool,
     /// The status of its definition's pin.
     pub standing: PinStatus,
     /// True if it is a tool whose definition a person accepted.
@@ -64,11 +66,20 @@ impl Item {
         (feature, own, raw): (Feature, &str, &Bytes),
         (exposed, version): (&str, Version),
         (standing, by_hand): (PinStatus, bool),
+        label_fault: Option<&str>,
     ) -> Item {
         let is_name = matches!(feature, Feature::Tool | Feature::Prompt);
         let is_tool = feature == Feature::Tool;
         let contract = server.spec.contract.as_ref().filter(|_| is_tool);
+        let flow = &server.spec.entry.flow;
         let description = TargetDescription {
+            flow: ToolFlow {
+                labels: if is_tool { flow.of_tool(own) } else { flow.of_others() },
+                contract: contract.and_then(|contract| contract.may()).cloned(),
+            }
+            .any(),
+            // A server's own word counts where a person has accepted it.
+            reads: !is_tool || flow.reads(own) || by_hand && says_read_only(raw),
             mirrored: mirrored(raw),
             has_output_schema: is_tool && has_output_schema(raw),
             is_idempotent: !is_tool || server.spec.rules.idempotent(own),
@@ -83,7 +94,11 @@ impl Item {
             changed: is_name && exposed != format!("{}__{own}", server.spec.id),
             raw: raw.clone(),
             version,
-            verdict: server.spec.rules.judge(feature, own, raw),
+            verdict: match label_fault {
+                Some(fault) => RuleVerdict::Deny { rule: fault.to_owned() },
+                None => server.spec.rules.judge(feature, own, raw),
+            },
+            has_label_fault: label_fault.is_some(),
             standing,
             by_hand,
             check: OnceLock::new(),
@@ -100,8 +115,10 @@ impl Item {
         raw: &Bytes,
         (exposed, version): (&str, Version),
         (standing, by_hand): (&PinStatus, bool),
+        label_fault: Option<&str>,
     ) -> bool {
-        Arc::ptr_eq(&self.server, server)
+        self.has_label_fault == label_fault.is_some()
+            && Arc::ptr_eq(&self.server, server)
             && self.raw == *raw
             && self.exposed == exposed
             && self.standing == *standing
@@ -243,7 +260,7 @@ impl CallTarget for Item {
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        match call.confirm_rule(&self.verdict) {
+        match chain.hold_rule(&call, &self.verdict) {
             Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }
@@ -281,6 +298,21 @@ pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
     Err(Failure::new(Code::NotSupportedYet, why)
         .of_server(server)
         .advising("call the tool without params.task"))
+}
+
+/// True if a definition says `readOnlyHint: true`, wherever it says anything of that.
+fn says_read_only(definition: &[u8]) -> bool {
+    let Some(definition) = Json::part(definition, 0..definition.len()) else {
+        return false;
+    };
+    let annotations = definition
+        .members()
+        .filter(|member| member.key.is_string("annotations"));
+    let mut hints = annotations
+        .flat_map(|member| member.value.members())
+        .filter(|member| member.key.is_string("readOnlyHint"))
+        .peekable();
+    hints.peek().is_some() && hints.all(|hint| hint.value.as_bool() == Some(true))
 }
 
 /// True if a tool's definition has an `outputSchema`.

@@ -22,12 +22,16 @@ impl CallTarget for HostMethod {
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+        let fault = self.server.label_fault().map(|fault| RuleVerdict::Deny {
+            rule: fault.to_string(),
+        });
+        let denied = fault.and_then(|fault| fault.failure(&self.server.spec.id, Feature::Tool));
+        denied.map_or(Ok(()), Err)
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         // No rule of the server's own is about its methods.
-        match call.confirm_rule(&RuleVerdict::Allow) {
+        match chain.hold_rule(&call, &RuleVerdict::Allow) {
             Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }

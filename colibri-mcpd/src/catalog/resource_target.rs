@@ -9,7 +9,7 @@ use super::ServerHost;
 use super::item::not_completed;
 use super::lookup::{Look, UnseenServers};
 use crate::policy::{PinCheck, PinStatus, Rights, RuleVerdict};
-use crate::relay::{Call, CallTarget, Chain, TargetDescription};
+use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature, Method, uri};
 use colibri_text::Pattern;
@@ -31,10 +31,20 @@ pub(super) struct ResourceTarget {
 impl ResourceTarget {
     fn of(server: &Arc<HostedServer>, feature: Feature, own: &str) -> Arc<ResourceTarget> {
         Arc::new(ResourceTarget {
-            verdict: server.spec.rules.judge(feature, own, b""),
+            verdict: match server.label_fault() {
+                Some(fault) => RuleVerdict::Deny {
+                    rule: fault.to_string(),
+                },
+                None => server.spec.rules.judge(feature, own, b""),
+            },
             standing: standing(&server.offer.definitions().1, feature, own),
             description: TargetDescription {
                 is_idempotent: true,
+                flow: ToolFlow {
+                    labels: server.spec.entry.flow.of_others(),
+                    contract: None,
+                }
+                .any(),
                 ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own).by_own_name()
             },
             server: server.clone(),
@@ -158,7 +168,7 @@ impl CallTarget for ResourceTarget {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         // Who wants to be told no more asks for nothing.
         let is_asking = call.method != Some(Method::ResourcesUnsubscribe);
-        match call.confirm_rule(&self.verdict).filter(|_| is_asking) {
+        match chain.hold_rule(&call, &self.verdict).filter(|_| is_asking) {
             Some(rule) => chain.hold_for_person(call, rule),
             None => self.server.call(call),
         }

@@ -91,20 +91,26 @@ impl CatalogTable {
             let (list, old) = (&mut table.lists[feature.index()], &before.lists[feature.index()]);
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
+                let fault = server.label_fault().map(|fault| fault.to_string());
                 for ServerDefinition { name, raw } in catalogue.of(feature) {
                     let found = names.exposed(&server.spec.id, name);
                     let exposed = found.unwrap_or(name);
                     let standing = judgement.of(feature, name);
                     let by_hand = feature == Feature::Tool && judgement.by_hand.contains(name);
                     let origin = (server.spec.id.clone(), name.clone());
-                    let kept = old
-                        .origins
-                        .get(&origin)
-                        .filter(|old| old.is_still(server, raw, (exposed, version), (standing, by_hand)));
+                    let kept = old.origins.get(&origin).filter(|old| {
+                        old.is_still(server, raw, (exposed, version), (standing, by_hand), fault.as_deref())
+                    });
                     let item = kept.cloned().unwrap_or_else(|| {
                         let exposure = (exposed, version);
                         let approval = (standing.clone(), by_hand);
-                        Arc::new(Item::new(server, (feature, name, raw), exposure, approval))
+                        Arc::new(Item::new(
+                            server,
+                            (feature, name, raw),
+                            exposure,
+                            approval,
+                            fault.as_deref(),
+                        ))
                     });
                     if found.is_some() {
                         if feature == Feature::Tool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ServerHost;
 use crate::policy::Rights;
-use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription};
+use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{ServerSession, TaskOwner};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
@@ -46,6 +46,12 @@ impl ServerHost {
         };
         let description = TargetDescription {
             own_name: Some(task.own.into()),
+            flow: ToolFlow {
+                labels: server.spec.entry.flow.of_tool(&task.tool),
+                contract: None,
+            }
+            .any(),
+            reads: true,
             ..TargetDescription::of_server((&task.server, server), Feature::Tool, &task.tool)
         };
         Ok(Arc::new(HostTask { description, process }))

@@ -277,7 +277,7 @@ impl ClientMessages {
     /// The task for which a request is made. Only one that its person has claimed counts; an agent's is known without.
     fn read_task(&self, meta: Json<'_>) -> Option<u64> {
         let task = meta.get(META_TASK)?.as_u64()?;
-        let is_own = self.client.door.is_none() && self.daemon.board.has_claimed(self.client.caller.uid, task);
+        let is_own = self.client.door.is_none() && self.daemon.chain.board.has_claimed(self.client.caller.uid, task);
         is_own.then_some(task)
     }
 
@@ -352,6 +352,7 @@ impl ClientMessages {
             terms: Terms::default(),
             against: None,
             deferred: None,
+            is_scripted: false,
         })
     }
 

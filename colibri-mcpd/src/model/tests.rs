@@ -660,6 +660,7 @@ async fn bodies_are_their_persons_until_the_model_answers() {
             shared_tasks: false,
             max_bytes: None,
             max_tokens: None,
+            flow: Default::default(),
             spent: AgentUsage::default(),
         };
         let relay = Relay::new(&model, &BTreeMap::new(), Arc::new(door), uid, shared.clone()).unwrap();

@@ -1,7 +1,7 @@
 //! The table of the daemon's methods beyond MCP's.
 
 use super::method::{MethodEntry, MethodWork};
-use super::{agents, costs, create_task, end, login, operator, overview, pins, servers, watch};
+use super::{agents, costs, create_task, end, login, may, operator, overview, pins, servers, watch};
 use colibri_protocol::{RpcError, Version};
 use colibri_wire::Json;
 
@@ -27,6 +27,7 @@ const METHODS: &[MethodEntry] = &[
     MethodEntry::of::<agents::AgentEvents>(),
     MethodEntry::of::<costs::ShowCosts>(),
     MethodEntry::of::<create_task::CreateTaskMethod>(),
+    MethodEntry::of::<may::ProposeMay>(),
     MethodEntry::of::<end::EndMethod>(),
 ];
 

@@ -9,6 +9,7 @@ mod end;
 mod frames;
 mod listen;
 mod login;
+mod may;
 mod method;
 pub(crate) mod methods;
 pub(crate) mod metrics;

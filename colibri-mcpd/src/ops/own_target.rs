@@ -12,7 +12,7 @@ use super::task_actor::TaskActor;
 use crate::builtin::{self, AnswerBound, BuiltinDefinition, BuiltinRoute, ToolSlots};
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
-use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, FreeUse, TargetDescription};
+use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription};
 use crate::results::ResultOwner;
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
@@ -204,6 +204,7 @@ fn answer_tool(
             skills: &daemon.skills,
             results: (&chain.results, most),
             owner: &call.client.owner(),
+            flow: Some(ClientFlow::new(&call.client, &chain)),
             who: actor.doer(),
             share: &|name| actor.share(&daemon, name),
         };

@@ -197,7 +197,7 @@ impl CallerFacts {
     }
 
     /// The servers whose tools are not known.
-    fn unseen(&self) -> Vec<UnseenServer> {
+    pub(super) fn unseen(&self) -> Vec<UnseenServer> {
         let unseen = self.daemon.host.unseen().into_iter();
         let seen = unseen.filter(|server| self.rights.sees_any(&server.spec.id));
         let told = seen.map(|server| {
@@ -223,10 +223,29 @@ impl CallerFacts {
     }
 
     /// True if nothing stands against a call of a tool whatever its arguments are.
-    fn is_usable(&self, item: &Item) -> bool {
+    pub(super) fn is_usable(&self, item: &Item) -> bool {
         item.standing.is_approved()
             && item.verdict.failure(&item.server.spec.id, item.feature).is_none()
-            && self.rights.sees(&item.server.spec.id, item.feature, &item.own)
+            && self.sees(item)
+    }
+
+    /// True if policy does not hide an item from the client.
+    pub(super) fn sees(&self, item: &Item) -> bool {
+        self.rights.sees(&item.server.spec.id, item.feature, &item.own)
+    }
+
+    /// The table of tools.
+    pub(super) fn table(&self) -> &CatalogTable {
+        &self.table
+    }
+
+    /// The tools of all servers that fit a text at all, the best first.
+    pub(super) fn search(&self, text: &str) -> Result<Vec<Arc<Item>>, Failure> {
+        Ok(self
+            .daemon
+            .search
+            .find(&self.table, &self.daemon.summaries, text)?
+            .tools)
     }
 
     fn viewer(&self) -> Viewer {

@@ -10,7 +10,7 @@ use colibri_registry::{AgentEntry as Base, Stdin, StdioCommand};
 
 use super::kinds::{self, AgentKind};
 use super::model::{self, ModelSpec};
-use crate::policy::AgentTools;
+use crate::policy::{AgentTools, MayList, PatternScope};
 
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,8 @@ pub struct AgentSpec {
     pub model: Option<Box<ModelSpec>>,
     /// The tools that it may use.
     pub tools: AgentTools,
+    /// The tools that may change something without a person; `None`: all that it may use.
+    pub may: Option<Arc<MayList>>,
     /// The budget of one instance.
     pub budget: AgentBudget,
     /// The most instances at a time.
@@ -82,6 +84,9 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Document
             .unwrap_or_default(),
         model: keys.read("model", model::read)?.map(Box::new),
         tools: keys.read("tools", AgentTools::read)?.unwrap_or_default(),
+        may: keys
+            .read("may", |list| MayList::read(list, PatternScope::Servers))?
+            .map(Arc::new),
         budget: keys.read("budget", budget)?.unwrap_or_default(),
         max: keys.get("max").map_or(Ok(1), |v| v.integer(1..=MAX_INSTANCES))? as u32,
         users: keys.read("users", |list| unique(list, user))?.unwrap_or_default(),

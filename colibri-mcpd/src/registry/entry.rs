@@ -13,7 +13,7 @@ use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
 use crate::oauth::OauthSettings;
 use crate::outbound::EndpointTransport as Spoken;
-use crate::policy::{SchemaCheck, ToolRules};
+use crate::policy::{FlowLabels, SchemaCheck, ToolRules};
 pub use colibri_api::ServerIsolation as Isolation;
 
 /// One server.
@@ -41,6 +41,8 @@ pub struct ServerSpec {
     pub methods: Vec<String>,
     /// The kinds of requests that the server may send to the person's side (`elicitation`, `sampling`, `roots`).
     pub may_ask: Vec<String>,
+    /// The labels of its tools: those that only read, what their results are, which arguments are destinations.
+    pub flow: FlowLabels,
     /// A contract file (absolute path) that narrows the arguments of this server's tools.
     pub contract: Option<PathBuf>,
     /// The most bytes a result may have; larger ones are kept, and an error result says where. `None`: no limit.
@@ -142,6 +144,7 @@ impl ServerSpec {
             prefix: true,
             methods: Vec::new(),
             may_ask: Vec::new(),
+            flow: FlowLabels::default(),
             contract: None,
             result_limit: None,
             whole: false,
@@ -182,6 +185,7 @@ fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<Serve
         prefix: keys.read("prefix", ValueCursor::boolean)?.unwrap_or(true),
         methods: keys.read("methods", |list| unique(list, method))?.unwrap_or_default(),
         may_ask: may_ask.unwrap_or_else(|| vec!["elicitation".to_owned()]),
+        flow: FlowLabels::read(keys)?,
         contract: keys.read("contract", path)?,
         result_limit: keys.read("result_limit", size)?,
         whole: whole(keys)?,

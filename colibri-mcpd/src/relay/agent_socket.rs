@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::flow_slot::FlowSlot;
 use crate::policy::{AgentTools, Terms};
 use parking_lot::Mutex;
 
@@ -21,6 +22,8 @@ pub struct AgentSocket {
     pub max_bytes: Option<u64>,
     /// The most tokens of its model, in and out; `None`: any number.
     pub max_tokens: Option<u64>,
+    /// The limits of what it changes and where it sends things.
+    pub flow: FlowSlot,
     /// Its usage.
     pub spent: AgentUsage,
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::client::{BatchAnswers, Client};
 use super::counters::CallMetrics;
 use super::deferred_call::Defers;
+use super::flow_slot::FlowTable;
 use super::pending_work::{PendingWork, Tickets};
 use super::recorder::Recorder;
 use super::request_state::{RequestStates, ResumedCall};
@@ -82,6 +83,9 @@ pub struct Call {
     pub against: Option<Box<Failure>>,
     /// The deferred task, where the work is left to the board.
     pub deferred: Option<Box<DeferredTask>>,
+    /// True if a script makes it, whose values have no origin to compare: once its session has read something untrusted
+    /// or private, it goes only to where trusted text says.
+    pub is_scripted: bool,
 }
 
 /// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
@@ -271,6 +275,8 @@ pub struct Chain {
     pub results: Arc<Results>,
     /// The board for deferred calls.
     pub board: Arc<dyn Defers>,
+    /// The flow limits of connections that ended.
+    pub flows: Arc<FlowTable>,
 }
 
 /// A call that waits for its retry.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::client_requests::ClientRequests;
+use super::flow_slot::FlowSlot;
 use super::subscription_guard::SubscriptionGuard;
 use crate::peer::Outbox;
 use crate::policy::Rights;
@@ -22,6 +23,8 @@ pub struct ClientSession {
     agreed: OnceLock<(Version, Askable)>,
     /// The client's last declaration of itself.
     info: Mutex<Option<Arc<ClientInfo>>>,
+    /// The limits of what it changes and where it sends things.
+    pub(super) flow: FlowSlot,
     /// The open requests to it.
     pub asked: ClientRequests,
     view: OnceLock<SingleServerView>,
@@ -77,6 +80,7 @@ impl ClientSession {
             stays: true,
             agreed: OnceLock::new(),
             info: Mutex::default(),
+            flow: FlowSlot::default(),
             asked: ClientRequests::default(),
             view: OnceLock::new(),
             looks: LookCounts::default(),

@@ -43,7 +43,7 @@ impl Chain {
         let confirmation = Confirmation {
             server: (*described.server).into(),
             rule: rule.to_owned(),
-            params: input::confirmation(&described.server, &described.operation, arguments),
+            params: input::confirmation(&described.server, &described.operation, rule, arguments),
         };
         Arc::new(confirmation).ask(self, call);
     }
@@ -132,6 +132,7 @@ impl Waits for AllowedTicket {
 
 /// A call that a person allowed goes on.
 fn go(chain: &Arc<Chain>, mut call: Box<Call>) {
+    chain.note_allowed(&call);
     call.confirmed = true;
     call.target.clone().send(chain, call);
 }
@@ -181,7 +182,7 @@ impl Chain {
             call.client.outbox.push(waiting.notice(token).as_bytes());
         }
         let counted = call.client.door.as_ref().map(AgentSocket::waits);
-        let mut person = self.ask_person(&call, &arguments);
+        let mut person = self.ask_person(&call, &rule, &arguments);
         let held = SuspendedCall::hold(self, call);
         let chain = self.clone();
         tokio::spawn(async move {
@@ -219,13 +220,13 @@ pub(crate) struct PersonElicitation {
 
 impl Chain {
     /// Requests confirmation of a call from the person behind a legacy client. `None`: it takes no requests.
-    pub(crate) fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<PersonElicitation> {
+    pub(crate) fn ask_person(self: &Arc<Self>, call: &Call, rule: &str, arguments: &str) -> Option<PersonElicitation> {
         if call.version.is_modern() || !call.askable().can(ElicitationKind::Form) {
             return None;
         }
         let described = call.target.description();
         let mut asking = ClientRequest::begin(&call.client).ok()?;
-        let params = input::confirmation(&described.server, &described.operation, arguments);
+        let params = input::confirmation(&described.server, &described.operation, rule, arguments);
         let record = ClientRequestRecord {
             server: (*described.server).into(),
             method: ElicitationKind::Form.method(),

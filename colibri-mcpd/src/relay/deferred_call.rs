@@ -10,6 +10,9 @@ pub trait Defers: Send + Sync {
     /// # Errors
     /// Why there is none.
     fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> anyhow::Result<u64>;
+
+    /// True if a person has claimed this task. Waits for nothing.
+    fn has_claimed(&self, uid: u32, task: u64) -> bool;
 }
 
 /// A call that was not carried out.

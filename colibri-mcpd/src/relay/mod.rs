@@ -17,6 +17,8 @@ pub mod cost;
 mod counters;
 mod deferred_call;
 pub mod exit;
+mod flow;
+mod flow_slot;
 mod outcome_check;
 pub mod oversized_result;
 pub mod pending_work;
@@ -41,6 +43,8 @@ pub use client_requests::{AnswerParts, ClientProgress, ClientRequests, ClientRes
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, CounterSnapshot};
 pub use deferred_call::{DeferredCall, Defers};
+pub use flow::ClientFlow;
+pub use flow_slot::{FlowSlot, FlowTable, ToolFlow};
 pub use record::looked;
 pub use recorder::Recorder;
 pub use rules::CallRules;

@@ -127,6 +127,9 @@ impl Chain {
                 CallOutcome::Cancelled if call.client.is_given_up(&call.id) => CallOutcome::Failed(given_up()),
                 outcome => outcome,
             };
+            if let CallOutcome::Relayed(relayed) = &outcome {
+                self.note_answer(&call, relayed);
+            }
             if let CallOutcome::Relayed(relayed) = &outcome
                 && let Some(facts) = record::facts(&call, relayed)
             {

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::value::RawValue;
 
 use super::counters::CallMetrics;
+use super::flow_slot::ToolFlow;
 use crate::policy::{AnswerContract, Gate};
 use colibri_protocol::{Feature, MirroredArgument};
 
@@ -40,6 +41,10 @@ pub struct TargetDescription {
     pub is_idempotent: bool,
     /// The contract on its answers, and on calls that it refuses.
     pub answers: Option<Arc<AnswerContract>>,
+    /// The labels of its results and destinations, and what its contract lets be changed.
+    pub flow: Option<Arc<ToolFlow>>,
+    /// True if it only reads.
+    pub reads: bool,
     /// The arguments that a modern client repeats in header fields over HTTP.
     pub mirrored: Vec<MirroredArgument>,
 }
@@ -72,6 +77,8 @@ impl TargetDescription {
             free: FreeUse::default(),
             is_idempotent: false,
             answers: None,
+            flow: None,
+            reads: false,
             mirrored: Vec::new(),
         }
     }
@@ -84,6 +91,7 @@ impl TargetDescription {
     ) -> TargetDescription {
         TargetDescription {
             server: server.clone(),
+            reads: feature != Feature::Tool,
             feature,
             upstream: Some(upstream),
             ..TargetDescription::of_colibri(operation, Gate::External)

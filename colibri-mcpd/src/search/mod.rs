@@ -126,6 +126,16 @@ impl Search {
     }
 }
 
+/// The words of a text in all forms that they may be a form of.
+pub(crate) fn word_forms(text: &str) -> HashSet<String> {
+    words::all_forms(&words::words(text))
+}
+
+/// The first word of a tool's name: what it does, as a rule.
+pub(crate) fn first_word(name: &str) -> Option<String> {
+    words::words(name).into_iter().next()
+}
+
 /// The first `limit` of these, the best first, but that of each five places a server has no more than two while tools of
 /// others fit: one that offers a tool for everything keeps nobody else from being found.
 pub(crate) fn best_of_several<'i, T>(ranked: &[&'i T], limit: usize, server: impl Fn(&'i T) -> &'i str) -> Vec<&'i T> {

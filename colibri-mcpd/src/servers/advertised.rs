@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use colibri_json::DocumentError;
 use colibri_text::brief;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -44,6 +45,8 @@ struct AdvertisedItemsInner {
     catalogue: Arc<Catalogue>,
     /// Its pin check.
     judgement: Arc<PinCheck>,
+    /// The first label of its entry that is about nothing of this.
+    label_fault: Option<Arc<DocumentError>>,
     /// The number of times that something was newly blocked, and the last time.
     noted: (u32, Instant),
 }
@@ -60,6 +63,7 @@ impl AdvertisedItems {
         Arc::new(AdvertisedItems {
             spec: spec.clone(),
             inner: Mutex::new(AdvertisedItemsInner {
+                label_fault: label_fault(spec, &known),
                 catalogue: known,
                 judgement: Arc::new(judgement),
                 noted: (0, Instant::now()),
@@ -80,6 +84,11 @@ impl AdvertisedItems {
     pub(crate) fn definitions(&self) -> (Arc<Catalogue>, Arc<PinCheck>) {
         let inner = self.inner.lock();
         (inner.catalogue.clone(), inner.judgement.clone())
+    }
+
+    /// The first label of its entry that is about none of its tools.
+    pub(super) fn label_fault(&self) -> Option<Arc<DocumentError>> {
+        self.inner.lock().label_fault.clone()
     }
 
     /// True if its tools are known, and in the table.
@@ -220,6 +229,7 @@ impl AdvertisedItems {
     fn offer(&self, said: Arc<Catalogue>, judgement: Arc<PinCheck>) {
         let (before, judged_before) = {
             let mut inner = self.inner.lock();
+            inner.label_fault = label_fault(&self.spec, &said);
             (
                 std::mem::replace(&mut inner.catalogue, said.clone()),
                 std::mem::replace(&mut inner.judgement, judgement.clone()),
@@ -246,6 +256,15 @@ impl AdvertisedItems {
         }
         self.spec.context.learned(changed || *judged_before != *judgement);
     }
+}
+
+/// The first label of an entry that is about none of the tools that its server is known to have.
+fn label_fault(spec: &ServerSpecification, known: &Catalogue) -> Option<Arc<DocumentError>> {
+    let tools = known.of(Feature::Tool).iter();
+    let tools = tools.map(|tool| (&*tool.name, &*tool.raw));
+    let fault = known.seen.then(|| spec.entry.flow.unfit(tools)).flatten()?;
+    warn!(server = &*spec.id, "nothing of it is called: {fault}");
+    Some(Arc::new(fault))
 }
 
 /// The newly blocked definitions of a server; true if the instructions are among them.

@@ -446,6 +446,7 @@ mod tests {
             tickets: Default::default(),
             results: Default::default(),
             board: Board::for_tests(store.clone(), directory.path()),
+            flows: Arc::default(),
         });
         let context = ServerContext::new(
             ServerDependencies {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use colibri_json::DocumentError;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
@@ -223,7 +224,16 @@ impl HostedServer {
 
     /// Its state, the reason for it, and since when: as an operator sees it, or a user.
     pub fn state(&self, viewer: Viewer) -> (State, Option<String>, SystemTime) {
-        self.inner().look(viewer, self.spec.isolation)
+        let (state, reason, since) = self.inner().look(viewer, self.spec.isolation);
+        match self.label_fault() {
+            Some(fault) if state != State::Blocked => (State::Blocked, Some(fault.to_string()), since),
+            _ => (state, reason, since),
+        }
+    }
+
+    /// The label of its entry that is about none of its tools, once they are known: then nothing of it is called.
+    pub(crate) fn label_fault(&self) -> Option<Arc<DocumentError>> {
+        self.offer.label_fault()
     }
 }
 

@@ -79,6 +79,9 @@ impl ServerSpecification {
         context: &Arc<ServerContext>,
     ) -> (ServerSpecification, Option<String>) {
         let entry = registered.entry.clone();
+        if entry.flow.is_labelled() {
+            context.parts.chain.flows.set_labelled();
+        }
         let (contract, blocked) = match registered.contract() {
             Ok(contract) => (contract.map(Arc::new), registered.refusal.clone()),
             Err(error) => (None, Some(format!("{error:#}"))),

@@ -208,6 +208,13 @@ const MIGRATIONS: &[&str] = &[
     DROP TABLE ledger;
     ALTER TABLE costs RENAME TO ledger;
 ",
+    "
+    -- What may be changed in a task's name, as JSON; whether a person's own command made it, which is not known of those
+    -- that are there; whether its maker had read something untrusted.
+    ALTER TABLE tasks ADD COLUMN may TEXT;
+    ALTER TABLE tasks ADD COLUMN by_person INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE tasks ADD COLUMN tainted INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.

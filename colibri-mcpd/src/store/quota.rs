@@ -112,6 +112,7 @@ mod tests {
             priority: 5,
             created_by: uid,
             share: None,
+            limits: Default::default(),
         };
         store.added(new).map(|task| task.id)
     }

@@ -5,7 +5,7 @@ use super::database::{Database, TransactionError, unexpected};
 use super::error::{CursorError, StoreError, TaskRefusal, room};
 use super::quota::place_for_task;
 use super::step::Tell;
-use colibri_api::{NewTask, Task, TaskStatus, Tasks};
+use colibri_api::{NewTask, Task, TaskLimits, TaskStatus, Tasks};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 use sha2::{Digest, Sha256};
@@ -216,10 +216,11 @@ pub(super) fn insert(
     place_for_task(transaction, new.created_by)?;
     room(path, new.title.len() + new.description.len())?;
     let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
+    let may = new.limits.may.as_ref().map(|may| serde_json::json!(may).to_string());
     let sql = format!(
         "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
-             created_at, updated_at, for_session, share)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10) RETURNING {COLUMNS}"
+             created_at, updated_at, for_session, share, may, by_person, tainted)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13) RETURNING {COLUMNS}"
     );
     let task = transaction.prepare_cached(&sql)?.query_row(
         (
@@ -233,6 +234,9 @@ pub(super) fn insert(
             now.cast_signed(),
             for_session,
             share_number(new.share),
+            may,
+            new.limits.by_person,
+            new.limits.tainted,
         ),
         read,
     )?;
@@ -243,10 +247,10 @@ pub(super) fn insert(
 /// The columns that [`read`] reads, in its order.
 pub(super) const COLUMNS: &str = "id, title, description, source, status, required_capabilities, priority, created_by, \
     created_at, updated_at, claim, claimed_by, claimed_session, lease_until, for_session, attempts, reason, \
-    started_at, ended_at, share";
+    started_at, ended_at, share, may, by_person, tainted";
 
 /// Their number, and the place of the column after them.
-const RESULT: usize = 20;
+const RESULT: usize = 23;
 
 /// A row of [`COLUMNS`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
@@ -271,6 +275,14 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
             priority: row.get(6)?,
             created_by: row.get(7)?,
             share: read_share(row.get(19)?),
+            limits: TaskLimits {
+                may: (row.get::<_, Option<String>>(20)?)
+                    .map(|may| serde_json::from_str(&may))
+                    .transpose()
+                    .map_err(|e| unexpected(20, format!("what a task may change: {e}")))?,
+                by_person: row.get(21)?,
+                tainted: row.get(22)?,
+            },
         },
         created_at: number(8)?,
         updated_at: number(9)?,
@@ -312,6 +324,7 @@ mod tests {
             priority: 3,
             created_by: u32::MAX,
             share: None,
+            limits: Default::default(),
         }
     }
 

@@ -22,6 +22,7 @@ fn task(number: u64) -> NewTask {
         priority: 5,
         created_by: 0,
         share: None,
+        limits: Default::default(),
     }
 }
 

@@ -326,6 +326,7 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
             priority: 5,
             created_by: PERSON.uid,
             share: None,
+            limits: Default::default(),
         };
         let who = BoardActor {
             uid: PERSON.uid,
@@ -619,6 +620,7 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
             chosen_at: 0,
         },
         against: None,
+        is_scripted: false,
         deferred: None,
     };
     let relayed = ServerAnswer {

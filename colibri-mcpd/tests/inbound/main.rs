@@ -110,6 +110,7 @@ async fn a_session_is_sixteen_digits_and_used_once() {
             shared_tasks: false,
             max_bytes: None,
             max_tokens: None,
+            flow: Default::default(),
             spent: Default::default(),
         });
         let error = world.daemon.doors.open(door, world::PERSON).err().unwrap();
@@ -237,6 +238,7 @@ async fn doors_are_no_link_to_elsewhere() {
         shared_tasks: false,
         max_bytes: None,
         max_tokens: None,
+        flow: Default::default(),
         spent: Default::default(),
     });
     assert!(world.daemon.doors.open(door, world::PERSON).is_err());

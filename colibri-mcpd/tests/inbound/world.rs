@@ -313,6 +313,7 @@ impl World {
             states: RequestStates::of_this_process().unwrap(),
             tickets: Default::default(),
             results,
+            flows: Default::default(),
             board: agents.board().clone(),
         });
         let host = ServerHost::new(servers::ServerDependencies {
@@ -380,6 +381,7 @@ impl World {
             shared_tasks: false,
             max_bytes,
             max_tokens: None,
+            flow: Default::default(),
             spent: AgentUsage::default(),
         });
         let (directory, open) = self.daemon.doors.open(door.clone(), person).unwrap();

@@ -161,12 +161,13 @@ pub fn input_required_result(version: Version, server: &str, questions: &[InputQ
     .into_bytes()
 }
 
-/// The `params` of the daemon's own `elicitation/create`: the person is to confirm the call of a tool. `arguments` is
-/// the text of the arguments that the person sees.
-pub fn confirmation(server: &str, tool: &str, arguments: &str) -> String {
+/// The `params` of the daemon's own `elicitation/create`: the person is to confirm the call of a tool, for this reason.
+/// `arguments` is the text of the arguments that the person sees.
+pub fn confirmation(server: &str, tool: &str, reason: &str, arguments: &str) -> String {
     let message = format!(
-        "[{server}] Allow this call of {}?\n{}",
+        "[{server}] Allow this call of {}?\nIt waits: {}\n{}",
         brief(tool, 200),
+        brief(reason, 1000),
         visible_lines(arguments)
     );
     format!(

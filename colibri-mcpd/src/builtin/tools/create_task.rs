@@ -7,7 +7,7 @@ use super::super::tool::ConfirmRule;
 use super::prelude::*;
 use crate::board::{Board, BoardActor};
 use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE};
-use colibri_api::{CreatedTask, NewTask, Task, TaskStatus};
+use colibri_api::{CreatedTask, NewTask, Task, TaskLimits, TaskStatus};
 
 /// The most characters of a group's name.
 const MAX_GROUP: usize = 64;
@@ -61,13 +61,13 @@ impl BuiltinTool for CreateTask {
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         created(
-            create(context.board, context.who, self, context.share)?,
+            create(context.board, context.who, self, context.share, context.inherited())?,
             context.who.uid,
         )
     }
 }
 
-/// Creates the task that the arguments of `colibri_create_task` describe.
+/// Creates the task that the arguments of `colibri_create_task` describe, with these limits.
 ///
 /// # Errors
 /// They are wrong, or it cannot be stored.
@@ -76,11 +76,18 @@ pub(crate) fn create_task(
     who: BoardActor<'_>,
     arguments: Option<&[u8]>,
     share: &ParseShare<'_>,
+    limits: TaskLimits,
 ) -> Result<Task, Failure> {
-    create(board, who, read(arguments)?, share)
+    create(board, who, read(arguments)?, share, limits)
 }
 
-fn create(board: &Board, who: BoardActor<'_>, given: CreateTask, share: &ParseShare<'_>) -> Result<Task, Failure> {
+fn create(
+    board: &Board,
+    who: BoardActor<'_>,
+    given: CreateTask,
+    share: &ParseShare<'_>,
+    limits: TaskLimits,
+) -> Result<Task, Failure> {
     let new = NewTask {
         title: given.title,
         description: given.description,
@@ -90,6 +97,7 @@ fn create(board: &Board, who: BoardActor<'_>, given: CreateTask, share: &ParseSh
         priority: u8::try_from(given.priority).unwrap_or(MAX_PRIORITY),
         created_by: who.uid,
         share: given.share.as_deref().map(share).transpose()?,
+        limits,
     };
     Ok(board.create(who, new, None)?)
 }

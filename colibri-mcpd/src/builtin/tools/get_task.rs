@@ -29,6 +29,10 @@ impl BuiltinTool for GetTask {
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         let (task, result) = context.board.task(context.who, self.task)?;
+        if let Some(flow) = context.flow {
+            flow.read([&task]);
+            result.iter().for_each(|result| flow.read_result(&task, result));
+        }
         one_task(task, result, context.who.uid)
     }
 }

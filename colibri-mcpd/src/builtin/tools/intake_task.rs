@@ -52,6 +52,7 @@ impl BuiltinTool for IntakeTask {
             priority: PRIORITY_DEFAULT,
             created_by: who.uid,
             share: None,
+            limits: context.inherited(),
         };
         created(context.board.create(who, new, None)?, who.uid)
     }

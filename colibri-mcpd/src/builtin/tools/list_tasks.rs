@@ -43,6 +43,9 @@ impl BuiltinTool for ListTasks {
         };
         let BuiltinContext { board, who, .. } = context;
         let page = board.tasks(*who, &filter, self.limit, self.cursor.as_deref())?;
+        if let Some(flow) = context.flow {
+            flow.read(&page.tasks);
+        }
         let mut text = counted(page.tasks.len() as u64, "task");
         text.push_str(if page.next_cursor.is_some() {
             ", more follow\n"

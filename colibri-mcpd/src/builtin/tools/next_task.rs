@@ -45,6 +45,7 @@ impl BuiltinTool for NextTaskArguments {
             return Err(ArgumentError(why.to_owned()).into());
         }
         let task = board.next(*who, task.map(u64::from), capabilities.as_deref(), shared)?;
+        task.iter().for_each(|task| context.claims(task));
         let text = match &task {
             Some(task) => format!("Claim {} of task {}", task.claim, task_line(task, who.uid)),
             None => "No task can be claimed now.".to_owned(),

@@ -3,9 +3,9 @@
 use super::super::arguments::{ArgumentError, LABEL_PATTERN, given, label, labels, name, some_line, text, whole};
 use super::super::summary::{MAX_SUMMARY_TEXT, push_list};
 use super::prelude::*;
-use crate::board::{Board, BoardActor};
 use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE};
-use colibri_api::{NewTask, Schedule, ScheduledCall, ScheduledWork, Schedules, TaskStatus, Timing};
+use colibri_api::{NewTask, Schedule, ScheduledCall, ScheduledWork, Schedules, TaskLimits, TaskStatus, Timing};
+use colibri_protocol::Code;
 use colibri_text::{brief, counted};
 use serde_json::value::RawValue;
 
@@ -81,7 +81,7 @@ impl BuiltinTool for ScheduleTask {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<Schedules>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let schedules = scheduled(context.board, context.who, self)?;
+        let schedules = scheduled(context, self)?;
         let mut text = format!("{}\n", counted(schedules.len() as u64, "schedule"));
         push_list(&mut text, &schedules, |schedule| {
             let Schedule { id, timing, work, .. } = schedule;
@@ -109,7 +109,8 @@ fn schedule_source() -> String {
 }
 
 /// Does what the arguments say with schedules. Returns those that they are about.
-fn scheduled(board: &Board, who: BoardActor<'_>, asked: ScheduleTask) -> Result<Vec<Schedule>, Failure> {
+fn scheduled(context: &BuiltinContext<'_>, asked: ScheduleTask) -> Result<Vec<Schedule>, Failure> {
+    let BuiltinContext { board, who, .. } = *context;
     let wrong = |why: &str| Failure::from(ArgumentError(why.to_owned()));
     match asked.action {
         ScheduleAction::List => return Ok(board.schedules(who)?),
@@ -119,6 +120,7 @@ fn scheduled(board: &Board, who: BoardActor<'_>, asked: ScheduleTask) -> Result<
         }
         ScheduleAction::Create => {}
     }
+    let limits = context.inherited();
     let work = match (asked.title, asked.tool) {
         (Some(title), None) => ScheduledWork {
             task: Some(NewTask {
@@ -130,9 +132,17 @@ fn scheduled(board: &Board, who: BoardActor<'_>, asked: ScheduleTask) -> Result<
                 priority: u8::try_from(asked.priority).unwrap_or(MAX_PRIORITY),
                 created_by: who.uid,
                 share: None,
+                limits: limits.clone(),
             }),
             call: None,
         },
+        // A call of a schedule has a session of its own, which knows nothing of this one.
+        (None, Some(_)) if limits != TaskLimits::default() => {
+            let why = "this session is bound by a task, or has read untrusted or private text: it schedules no call";
+            return Err(Failure::new(Code::PolicyDenied, why).advising(
+                "schedule a task instead, which takes over the limits; or ask the person to schedule the call",
+            ));
+        }
         (None, Some(tool)) => {
             let arguments = asked.arguments.as_deref().map_or("{}", RawValue::get);
             if !arguments.starts_with('{') {

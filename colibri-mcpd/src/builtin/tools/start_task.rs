@@ -29,6 +29,7 @@ impl BuiltinTool for StartTask {
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         let task = context.board.start(context.who, self.task, self.claim)?;
+        context.claims(&task);
         one_task(task, None, context.who.uid)
     }
 }

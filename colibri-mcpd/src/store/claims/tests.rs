@@ -43,6 +43,7 @@ fn add(store: &Database, priority: u8, created_by: u32, needs: &[&str]) -> u64 {
         priority,
         created_by,
         share: None,
+        limits: Default::default(),
     };
     store.added(new).unwrap().id
 }
