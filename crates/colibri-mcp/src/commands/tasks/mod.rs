@@ -1,12 +1,13 @@
 //! `colibri-mcp tasks`: the board, as people use it.
 
+mod may;
 mod schedule;
 pub(crate) mod shown;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use self::shown::{line, note, origin, put, text_of};
+use self::shown::{line, may_line, note, origin, put, text_of};
 use super::context::CommandContext;
 use super::write_gate;
 use crate::failure::CommandError;
@@ -138,6 +139,10 @@ struct CreateTaskArguments {
     /// The group to share it with: `all`, or a group of yours
     #[arg(long, value_name = "GROUP")]
     share: Option<String>,
+    /// The tools that may change something in its name: SERVER/TOOL with `*`, JSON with the values of arguments, `none`,
+    /// or `any`; without it a list is proposed at a terminal
+    #[arg(long, value_name = "PATTERN", num_args = 1..)]
+    may: Vec<String>,
     #[command(flatten)]
     needs: TaskNeeds,
 }
@@ -179,7 +184,7 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
         TaskOrder::List(which) => list(which, context),
         // Not by the tool, which models call: what a person shares here is shared without asking anybody.
         TaskOrder::Create(create) => {
-            let (created, raw) = context.ask::<CreatedTask>("colibri/create-task", &create.arguments()?)?;
+            let (created, raw) = context.ask::<CreatedTask>("colibri/create-task", &create.arguments(context)?)?;
             context.print(&raw, || format!("Created task {}.", line(&created.task)))
         }
         TaskOrder::Intake { text, needs } => {
@@ -239,11 +244,12 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
 }
 
 impl CreateTaskArguments {
-    fn arguments(&self) -> Result<Value, CommandError> {
+    fn arguments(&self, context: &CommandContext) -> Result<Value, CommandError> {
         let mut given = json!({ "title": self.title });
-        if let Some(description) = &self.description {
-            given["description"] = json!(text_of(description)?);
-        }
+        let description = self.description.as_deref().map(text_of).transpose()?;
+        let text = format!("{}\n{}", self.title, description.as_deref().unwrap_or_default());
+        put(&mut given, "description", &description);
+        put(&mut given, "may", &may::of_task(&self.may, &text, context)?);
         put(&mut given, "priority", &self.priority);
         put(&mut given, "required_capabilities", &self.needs.capabilities);
         put(&mut given, "source", &self.needs.source);
@@ -303,6 +309,7 @@ fn show_next(answer: &NextTask) -> String {
     if let Some(origin) = origin(task) {
         text.push_str(&format!("\n{}", visible(&origin)));
     }
+    text.push_str(&may_line(task));
     if !task.said.description.is_empty() {
         text.push_str(&format!("\n\n{}", lines(&task.said.description)));
     }
@@ -318,6 +325,7 @@ fn show_one(answer: &OneTask) -> String {
     if !note.is_empty() {
         text.push_str(&format!("\n{}", visible(&note)));
     }
+    text.push_str(&may_line(task));
     if !task.said.description.is_empty() {
         text.push_str(&format!("\n\n{}", lines(&task.said.description)));
     }

@@ -53,6 +53,23 @@ pub(super) fn origin(task: &Task) -> Option<String> {
     Some(format!("from {}{with}", user(task.said.created_by)))
 }
 
+/// A line on what may be changed in a task's name, if its maker said so.
+pub(super) fn may_line(task: &Task) -> String {
+    let Some(may) = &task.said.limits.may else {
+        return String::new();
+    };
+    let list: Vec<String> = may
+        .iter()
+        .map(|pattern| visible(&pattern.to_string()).into_owned())
+        .collect();
+    let list = if list.is_empty() {
+        "nothing".to_owned()
+    } else {
+        list.join(", ")
+    };
+    format!("\nMay change: {list}")
+}
+
 /// A task's number, status and title.
 pub(crate) fn line(task: &Task) -> String {
     let title = visible(&task.said.title);
