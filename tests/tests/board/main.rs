@@ -5,6 +5,7 @@
 mod agents;
 mod campaign;
 mod door;
+mod flow;
 mod integrations;
 mod integrations_git;
 mod model;
