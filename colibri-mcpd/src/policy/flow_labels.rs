@@ -225,7 +225,7 @@ mod tests {
         for (text, wanted) in [
             (
                 "{\n \"flow\":{\"untrusted\":[\"read_inbx\"]}}",
-                "r.json:2:24: flow.untrusted[0]: \"read_inbx\" is no tool of this server; did you mean \"read_inbox\"?",
+                "r.json:2:23: flow.untrusted[0]: \"read_inbx\" is no tool of this server; did you mean \"read_inbox\"?",
             ),
             (
                 r#"{"sinks":{"send_email":["recipients","ccc"]}}"#,

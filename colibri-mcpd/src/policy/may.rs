@@ -292,10 +292,10 @@ mod tests {
             (r#"["Mail/send"]"#, "SERVER/TOOL"),
             (r#"["mail/"]"#, "SERVER/TOOL"),
             (r#"["mail/a","mail/a"]"#, "twice"),
-            (r#"{"mail":"a"}"#, "list"),
+            (r#"{"mail":"a"}"#, "array"),
             (r#"[{"tool":"mail/a"}]"#, "where"),
             (r#"[{"tool":"mail/a","where":{}}]"#, "names no argument"),
-            (r#"[{"tool":"mail/a","where":{"x":"y"}}]"#, "list"),
+            (r#"[{"tool":"mail/a","where":{"x":"y"}}]"#, "array"),
             (r#"[{"tool":"mail/a","where":{"x":[{}]}}]"#, "a string, a number"),
             (r#"[{"tool":"mail/a","were":{}}]"#, "where"),
         ] {

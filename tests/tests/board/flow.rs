@@ -106,7 +106,10 @@ fn a_claim_binds_its_connection_to_what_the_task_may_change() {
     let made = &made["structuredContent"]["task"];
     assert_eq!((&made["may"], &made["by_person"]), (&json!([]), &Value::Null), "{made}");
     assert_eq!(made["tainted"], true, "its maker had read what fix__echo returned");
-    let call = client.call("colibri_schedule_task", json!({ "action": "create", "every_s": 60, "tool": "fix__pid" }));
+    let call = client.call(
+        "colibri_schedule_task",
+        json!({ "action": "create", "every_s": 60, "tool": "fix__pid" }),
+    );
     assert!(text_of(&call).contains("it schedules no call"), "{call}");
     let mut other = daemon.legacy(LEGACY);
     claim(&mut other, 3);
@@ -164,7 +167,7 @@ fn a_destination_out_of_what_was_read_waits_once_and_a_new_connection_goes_on() 
     held(&daemon, &mut client, "fix__count", to_eve.clone(), "approve");
     free(&mut client, "fix__count", to_eve);
     // By way of the tool that calls others, too.
-    let within = json!({ "name": "fix__count", "arguments": { "to": "mallory@evil.example" } });
+    let within = json!({ "tool": "fix__count", "arguments": { "to": "mallory@evil.example" } });
     held(&daemon, &mut client, "colibri_call_tool", within, "deny");
     drop(client);
     let mut again = wait_for("the connection to have ended", || {
@@ -216,7 +219,11 @@ fn a_list_that_fits_nothing_or_too_much_is_refused_and_says_what() {
         json!({ "text": "Echo the text. Then inform Bob, and read the pid." }),
     );
     let tools = proposed["result"]["tools"].as_array().unwrap();
-    assert_eq!((tools.len(), &tools[0]["tool"]), (1, &json!("fix/send_note")), "{proposed}");
+    assert_eq!(
+        (tools.len(), &tools[0]["tool"]),
+        (1, &json!("fix/send_note")),
+        "{proposed}"
+    );
     let mut client = daemon.legacy(LEGACY);
     claim(&mut client, 1);
     free(&mut client, "fix__count", json!({ "to": "bob" }));
