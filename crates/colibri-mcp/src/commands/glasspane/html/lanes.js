@@ -61,7 +61,7 @@ const lanes = (() => {
   const prices = () => data.day.model_costs.prices;
   const tokens = (cost) => cost.input + cost.cached + cost.stored + cost.output;
   const money = (cost) => (cost.money ? `${cost.money} ${prices()[0]}` : "");
-  const spent = (cost) => (cost ? ` · ${short(tokens(cost))} tokens${cost.money ? `, ${money(cost)}` : ""}` : "");
+  const spent = (cost) => (cost ? el("span", { class: "state" }, `${short(tokens(cost))} tokens${cost.money ? `, ${money(cost)}` : ""}`) : "");
   const spelled = (cost) => (cost ? `${count(cost.requests, "model request")}: ${short(cost.input)} tokens in, ${short(cost.cached)} from the provider's cache, ${short(cost.stored)} into it, ${short(cost.output)} out${cost.money ? `; ${money(cost)}` : ""}. ` : "");
 
   // ---- spans
@@ -134,7 +134,8 @@ const lanes = (() => {
         "button",
         { type: "button", class: "lane-name", "data-key": `lane ${one.key}`, "aria-pressed": String(state.lane === one.key), onclick: () => ((state.lane = state.lane === one.key ? null : one.key), (state.rows = ROWS), keep(draw)) },
         el("span", { class: "who" }, sign, name(one.agent || one.person), one.id ? el("span", { class: "soft" }, ` ${one.id.slice(0, 8)}`) : ""),
-        el("span", { class: one.attention ? "bad state" : "state" }, one.agent ? name(one.person) : "directly", one.state ? ` · ${one.state}` : "", one.stalled ? ", stalled" : "", task, spent(one.cost)),
+        el("span", { class: one.attention ? "bad state" : "state" }, one.agent ? name(one.person) : "directly", one.state ? ` · ${one.state}` : "", one.stalled ? ", stalled" : "", task),
+        spent(one.cost),
       );
       const plot = el("div", { class: "lane-plot" }, strip(one.spans, one.older, one.step, view.from, view.to));
       plot.addEventListener("pointermove", (event) => {
