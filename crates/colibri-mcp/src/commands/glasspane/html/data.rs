@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::arguments::HtmlArguments;
 use super::day::{PeriodReader, Span, TrailNews};
 use super::ledger::{self, CostTable};
+use super::model_costs::ModelCosts;
 use super::names::NAME;
 use super::now::Now;
 use super::period::ReportPeriod;
@@ -98,7 +99,7 @@ pub(crate) struct TrailSource {
 impl TrailSource {
     /// The calls since `since` and before `until`, as far as they are written.
     fn open(dir: PathBuf, span: Span, prices: Option<Arc<PriceList>>) -> Result<TrailSource, CommandError> {
-        let mut reader = PeriodReader::new(&dir, span, prices.clone());
+        let mut reader = PeriodReader::new(&dir, span, ModelCosts::new(prices.clone()));
         let read = reader.read();
         match read {
             Ok(_) => Ok(TrailSource { dir, prices, reader }),
@@ -108,7 +109,7 @@ impl TrailSource {
 
     /// Begins again with a later time.
     pub(crate) fn restart(&mut self, span: Span) {
-        self.reader = PeriodReader::new(&self.dir, span, self.prices.clone());
+        self.reader = PeriodReader::new(&self.dir, span, ModelCosts::new(self.prices.clone()));
     }
 
     /// Takes in what was recorded since the last time.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::fields::{CallFields, ClientName};
 use super::lanes::{LaneKey, LaneReader, LaneSpan, SpanKind};
@@ -15,7 +14,6 @@ use super::period::{CallMark, CallMarkReason, CallPath, ReportPeriod, ToolFigure
 use super::pieces::{CallPieces, SpanOutcome};
 use super::reasons::reason;
 use super::time::{millis, text};
-use crate::prices::PriceList;
 use crate::terminal;
 use colibri_protocol::Code;
 use colibri_text::brief;
@@ -120,8 +118,8 @@ struct CallReader {
 }
 
 impl PeriodReader {
-    /// The reader of the trail in this directory; money is by these prices.
-    pub(super) fn new(dir: &Path, span: Span, prices: Option<Arc<PriceList>>) -> PeriodReader {
+    /// The reader of the trail in this directory, which counts into these costs.
+    pub(super) fn new(dir: &Path, span: Span, costs: ModelCosts) -> PeriodReader {
         let filter = RecordFilter {
             since: Some(text(span.since)),
             until: Some(text(span.until)),
@@ -129,7 +127,7 @@ impl PeriodReader {
         };
         PeriodReader {
             records: RecordReader::new(dir, filter),
-            calls: CallReader::new(span, prices),
+            calls: CallReader::new(span, costs),
         }
     }
 
@@ -161,7 +159,7 @@ impl PeriodReader {
 }
 
 impl CallReader {
-    fn new(span: Span, prices: Option<Arc<PriceList>>) -> CallReader {
+    fn new(span: Span, costs: ModelCosts) -> CallReader {
         CallReader {
             span,
             names: NameTable::default(),
@@ -177,7 +175,7 @@ impl CallReader {
             marked: [0; 3],
             open: BTreeMap::new(),
             questions: BTreeMap::new(),
-            lanes: LaneReader::new(ModelCosts::new(prices)),
+            lanes: LaneReader::new(costs),
             forgotten: 0,
             together: false,
         }
@@ -311,11 +309,10 @@ impl CallReader {
     }
 
     fn event(&mut self, record: &RecordView<'_>, at: u64) {
-        if let Some(called) = ModelCall::of(&record.fields) {
-            if let Some(call) = self.open.get(&called.call) {
-                self.lanes.charge(&call.lane, at, &called.charge(call.task));
-            }
-            return;
+        if let Some(called) = ModelCall::of(&record.fields)
+            && let Some(call) = self.open.get(&called.call)
+        {
+            self.lanes.charge(&call.lane, at, &called.charge(call.task));
         }
         let Some(event) = TrailEvent::read(&record.fields.event, &record.fields.details) else {
             return;
@@ -531,7 +528,6 @@ impl CallReader {
         let users = &mut self.users;
         let user = |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)).clone();
         let (lanes, tasks) = self.lanes.shown(running, &mut names, user);
-        let model_costs = self.lanes.costs().table(&mut names);
         ReportPeriod {
             since: self.span.since,
             until,
@@ -539,7 +535,7 @@ impl CallReader {
             step,
             lanes,
             tasks,
-            model_costs,
+            model_costs: self.lanes.costs().table(&mut names),
             paths: self.seen.clone(),
             cells: self.pieces.cells().map(cell).collect(),
             tools: self.figures.clone(),
@@ -626,7 +622,11 @@ mod tests {
         fn read(self) -> ReportPeriod {
             self.trail.close().unwrap();
             let (since, until) = (NOON, NOON + 3_600_000);
-            let mut reader = PeriodReader::new(&directory(self.dir.path()), Span { since, until }, None);
+            let mut reader = PeriodReader::new(
+                &directory(self.dir.path()),
+                Span { since, until },
+                ModelCosts::default(),
+            );
             reader.read().unwrap();
             reader.period(until)
         }
