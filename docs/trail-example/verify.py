@@ -587,6 +587,15 @@ def verify(state_dir, segments=None, archive=None, syslog=None, key=None):
 
 # The data of a leaf: the hash of the record before, a newline, the record.
 ENTRY = re.compile(rb"[0-9a-f]{64}\n")
+SIGNATURE = re.compile("— ([^ +]+) (.+)")
+
+
+def has_only_signatures(note):
+    """True if all lines below the text of a note are signatures."""
+    lines = note.rpartition("\n\n")[2].split("\n")
+    matches = [SIGNATURE.fullmatch(line) for line in lines[:-1]]
+    return lines[-1] == "" and bool(matches) and all(
+        match and not any(c.isspace() for c in match[1]) and len(base64_of(match[2]) or b"") > 4 for match in matches)
 
 
 def is_utf8(data):
@@ -612,7 +621,7 @@ def check_proof(data, root=None, key=None):
             or int(index) > MOST or not all(step is not None and len(step) == 32 for step in steps):
         raise Unreadable("not a proof", 65)
     opened = open_checkpoint(checkpoint, None)
-    if opened is None:
+    if opened is None or not has_only_signatures(checkpoint):
         return 1
     index, last = int(index), opened[0] - 1
     if index > last:

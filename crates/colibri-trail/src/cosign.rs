@@ -89,6 +89,7 @@ pub fn cosign(dir: &Path, log: &Verifier, request: &str, now: SystemTime) -> Res
     let proof: GrowthProof = request.parse()?;
     let (size, root) = log.open(&proof.checkpoint)?;
     let checkpoint = Checkpoint::parse(&proof.checkpoint)?;
+    checkpoint.check_signatures()?;
     let stored = dir.join(format!("{}.checkpoint", &hex(&Sha256::digest(log.name()))[..16]));
     let (signed, signed_root) = match open_regular(&stored) {
         Ok(file) => {

@@ -79,6 +79,7 @@ impl InclusionProof {
     /// Where they do not, or it is no checkpoint.
     pub fn tree(&self) -> Result<(u64, Hash), ProofError> {
         let checkpoint = Checkpoint::parse(&self.checkpoint)?;
+        checkpoint.check_signatures()?;
         let leaf = leaf_hash(self.entry.as_bytes());
         let root = root_from_path(leaf, self.index, checkpoint.size, &self.path);
         let root = root.ok_or_else(|| ProofError::Form("the path has the wrong length".into()))?;

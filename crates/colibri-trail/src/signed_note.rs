@@ -283,6 +283,26 @@ pub(crate) struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
+    /// Refuses lines below the text that are no signatures: other readers take such a note for malformed.
+    ///
+    /// # Errors
+    /// Where there is one, or the last line has no end.
+    pub(crate) fn check_signatures(&self) -> Result<(), NoteError> {
+        let is_signature = |line: &str| {
+            let named = line.strip_prefix("— ").and_then(|line| line.split_once(' '));
+            named.is_some_and(|(name, signature)| {
+                !name.is_empty()
+                    && !name.contains(|c: char| c.is_whitespace() || c == '+')
+                    && BASE64.decode(signature).is_ok_and(|bytes| bytes.len() > 4)
+            })
+        };
+        let lines = self.signatures.strip_suffix('\n');
+        match lines.is_some_and(|lines| lines.split('\n').all(is_signature)) {
+            true => Ok(()),
+            false => Err(NoteError::Form("a line below the text is no signature")),
+        }
+    }
+
     /// The signatures that stand under a key's name, base64.
     pub(crate) fn signatures_of(&self, name: &str) -> impl Iterator<Item = &'a str> {
         let lines = self.signatures.lines();

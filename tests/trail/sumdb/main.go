@@ -35,6 +35,12 @@ func openCheckpoint(key string, text []byte) (tlog.Tree, error) {
 	if err != nil {
 		return tlog.Tree{}, err
 	}
+	// Package note takes any base64 that decodes to the same bytes; a byte that is another is found here.
+	for _, signature := range append(signed.Sigs, signed.UnverifiedSigs...) {
+		if _, err := base64.StdEncoding.Strict().DecodeString(signature.Base64); err != nil {
+			return tlog.Tree{}, err
+		}
+	}
 	lines := strings.Split(signed.Text, "\n")
 	if len(lines) != 4 || lines[0] != verifier.Name() {
 		return tlog.Tree{}, errors.New("not a checkpoint of this log")
@@ -142,6 +148,9 @@ func parseHashes(lines []string) (hashes []tlog.Hash, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if hash.String() != line {
+			return nil, errors.New("a hash in another form")
+		}
 		hashes = append(hashes, hash)
 	}
 	return hashes, nil
@@ -161,8 +170,8 @@ func checkProof(key, file string) error {
 		return err
 	}
 	index, err := strconv.ParseInt(lines[2][len("index "):], 10, 64)
-	if err != nil {
-		return err
+	if err != nil || lines[2] != fmt.Sprintf("index %d", index) {
+		return errors.New("no index")
 	}
 	path, err := parseHashes(lines[3:])
 	if err != nil {
