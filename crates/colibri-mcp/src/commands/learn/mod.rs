@@ -15,9 +15,11 @@ mod shown;
 #[cfg(not(target_os = "freebsd"))]
 mod strace;
 mod tool_notes;
-#[cfg_attr(target_os = "freebsd", path = "tracer_freebsd.rs")]
-#[cfg_attr(not(target_os = "freebsd"), path = "tracer_linux.rs")]
 mod tracer;
+#[cfg(target_os = "freebsd")]
+mod tracer_freebsd;
+#[cfg(not(target_os = "freebsd"))]
+mod tracer_linux;
 mod trial;
 
 use std::io::{self, IsTerminal as _};

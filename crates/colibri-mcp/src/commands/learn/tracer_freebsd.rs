@@ -19,8 +19,6 @@ use super::ktrace::KtraceReader;
 use super::observation::SessionNotes;
 use crate::failure::CommandError;
 
-pub(super) use self::KtraceProcess as TracedServer;
-
 /// Between two looks at the trace.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The most bytes of a trace, which stands on the disk until the session ends.

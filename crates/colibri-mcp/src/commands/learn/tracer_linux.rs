@@ -20,8 +20,6 @@ use crate::failure::CommandError;
 use crate::install::find_program;
 use crate::lines::{LineBuffer, LinePiece, each_line};
 
-pub(super) use self::StraceProcess as TracedServer;
-
 /// The longest line of a tracer: two paths and a path of a descriptor, in hex, are far below.
 const MAX_TRACE_LINE: usize = 1024 * 1024;
 /// The bytes of a message that are shown: a question to a name server.
