@@ -487,9 +487,9 @@ fn a_script_has_the_rights_and_the_budget_of_its_agent() {
     let script = "const a = await tools.fix.echo({});
         let b; try { await tools.fix.count() } catch (e) { b = e.code }
         let c; try { await tools.colibri.create_task({ title: 'mine' }) } catch (e) { c = typeof e.code }
-        return [a, b, c, (await tools.fix.huge({ bytes: 300000 })).length, Object.keys(tools.fix)]";
+        return [a, b, c, (await tools.fix.huge({ bytes: 300000 })).length]";
     let result = client.call("colibri_run_script", json!({ "script": script }));
-    let expected = r#"["{}","NO_SUCH_TOOL","number",300000,["echo","huge"]]"#;
+    let expected = r#"["{}","NO_SUCH_TOOL","number",300000]"#;
     assert_eq!(text_of(&result), expected, "{result}");
     // What the script read is none of the agent's budget.
     assert!(agent.facts(&daemon)["bytes"].as_u64().unwrap() < 10_000);

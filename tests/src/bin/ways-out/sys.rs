@@ -102,7 +102,7 @@ ways! {
     "processor time without end": unbounded(libc::RLIMIT_CPU as c_int, 11);
     "longer files": unbounded(libc::RLIMIT_FSIZE as c_int, 0);
     "locked memory": unbounded(libc::RLIMIT_MEMLOCK as c_int, 0);
-    "more processes": unbounded(libc::RLIMIT_NPROC as c_int, 0);
+    "more processes": unbounded(libc::RLIMIT_NPROC as c_int, if cfg!(target_os = "freebsd") { 1 } else { 0 });
     "more descriptors": unbounded(libc::RLIMIT_NOFILE as c_int, 3);
     "the first place in line": match libc::getpriority(libc::PRIO_PROCESS, 0) { 10.. => -1, _ => 0 };
 }
