@@ -483,10 +483,9 @@ impl VerifyWalk<'_> {
                     self.report.promised_records = head.records;
                 }
             } else {
-                let promised = self.report.promised_records;
                 self.rewritten(format!(
-                    "a witness saw another head after record {}: the trail was written anew somewhere after record {promised}",
-                    line.n
+                    "a witness saw another head after record {}: the trail was written anew somewhere after record {}",
+                    line.n, self.report.promised_records
                 ));
             }
         }
