@@ -137,9 +137,7 @@ fn is_one_of(given: Json<'_>, values: &[Value]) -> bool {
             given.is_some_and(|given| Pattern::new(value).matches(&given))
         }),
         JsonKind::Object | JsonKind::Null => false,
-        _ => values
-            .iter()
-            .any(|value| !value.is_string() && value.to_string() == given.text()),
+        _ => serde_json::from_str::<Value>(given.text()).is_ok_and(|given| values.contains(&given)),
     }
 }
 
