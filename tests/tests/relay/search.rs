@@ -130,7 +130,7 @@ fn each_mode_lists_what_it_says_and_forbids_nothing() {
             .iter()
             .filter(|name| name.starts_with("colibri_"))
             .count();
-        assert_eq!(ours, if mode == "all" { 22 } else { 6 }, "{mode}");
+        assert_eq!(ours, if mode == "all" { 23 } else { 7 }, "{mode}");
         assert_eq!(instructions(&daemon).contains("colibri_find_tools"), mode != "all");
         let own = client.ask("tools/list", json!({})).to_string();
         assert_eq!(own.contains("outputSchema"), mode == "all");
