@@ -400,7 +400,6 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
         terms: Terms::default(),
         against: None,
         deferred: None,
-        is_scripted: false,
     }))
 }
 

@@ -352,7 +352,6 @@ impl ClientMessages {
             terms: Terms::default(),
             against: None,
             deferred: None,
-            is_scripted: false,
         })
     }
 

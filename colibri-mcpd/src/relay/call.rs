@@ -83,9 +83,6 @@ pub struct Call {
     pub against: Option<Box<Failure>>,
     /// The deferred task, where the work is left to the board.
     pub deferred: Option<Box<DeferredTask>>,
-    /// True if a script makes it, whose values have no origin to compare: once its session has read something untrusted
-    /// or private, it goes only to where trusted text says.
-    pub is_scripted: bool,
 }
 
 /// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).

@@ -58,7 +58,7 @@ pub struct Client {
 }
 
 /// The call of `colibri_run_script` for which a client's calls are made. Every rule that is another for such calls asks
-/// for it: `relay/cost.rs` (what a model does not read), `relay/charge.rs`, `relay/record.rs`.
+/// for it: `relay/cost.rs` (what a model does not read), `relay/charge.rs`, `relay/record.rs`, `relay/flow.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OuterCall {
     /// The number of its `enter` record; 0: nothing is recorded.

@@ -107,7 +107,7 @@ fn flow_call(call: &Call) -> FlowCall<'_> {
         labels: flow.and_then(|flow| flow.labels.as_deref()),
         contract: flow.and_then(|flow| flow.contract.as_deref()),
         arguments: call.arguments(),
-        is_scripted: call.is_scripted,
+        is_scripted: call.client.outer.is_some(),
     }
 }
 

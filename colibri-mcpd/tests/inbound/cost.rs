@@ -620,7 +620,6 @@ fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> 
             chosen_at: 0,
         },
         against: None,
-        is_scripted: false,
         deferred: None,
     };
     let relayed = ServerAnswer {

@@ -276,6 +276,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         tickets: Default::default(),
         results,
         board: agents.board().clone(),
+        flows: Arc::default(),
     });
     let host = ServerHost::new(servers::ServerDependencies {
         spawner,
