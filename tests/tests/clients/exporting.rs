@@ -25,15 +25,18 @@ const SECRETS: [&str; 4] = [
 /// A collector that answers with these statuses in turn, and then with 200.
 struct TestCollector {
     url: String,
-    taken: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    taken: Arc<Mutex<Vec<TakenRequest>>>,
 }
+
+/// The first line of a request, and its body.
+type TakenRequest = (String, Vec<u8>);
 
 impl TestCollector {
     fn start(statuses: &[&'static str]) -> TestCollector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let (kept, mut statuses) = (taken.clone(), statuses.to_vec().into_iter());
+        let (kept, mut statuses) = (taken.clone(), Vec::from(statuses).into_iter());
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
