@@ -55,7 +55,7 @@ pub use quota::{UserQuotas, UserUsage};
 pub use reported_failure::ReportedFailure;
 pub use rules::{RuleVerdict, ServerRules};
 pub use schema::{Fit, Schema, SchemaError};
-pub use session_flow::{BoundMay, FlowCall, FlowHold, MayPlace, SessionFlow};
+pub use session_flow::{BoundMay, FlowCall, FlowSuspension, MayPlace, SessionFlow};
 pub use strict_json::{Exact, Inexact};
 pub use tool_rules::ToolRules;
 pub use usage::{Choice, CostRule, DailyUsage, Terms};

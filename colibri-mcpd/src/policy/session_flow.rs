@@ -67,7 +67,7 @@ pub struct FlowCall<'a> {
 
 /// The reason for which a call waits for a person. It names no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FlowHold {
+pub enum FlowSuspension {
     /// It changes something that it may not change by itself.
     OutsideMay {
         /// The task whose list it is; `None`: an agent's entry, or a contract.
@@ -86,10 +86,10 @@ pub enum FlowHold {
     },
 }
 
-impl fmt::Display for FlowHold {
+impl fmt::Display for FlowSuspension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FlowHold::OutsideMay { why, .. } | FlowHold::Origin { why, .. } => f.write_str(why),
+            FlowSuspension::OutsideMay { why, .. } | FlowSuspension::Origin { why, .. } => f.write_str(why),
         }
     }
 }
@@ -147,14 +147,14 @@ impl SessionFlow {
     }
 
     /// The session has read a task's text without claiming it: whoever wrote it, it says nothing of where things may go.
-    pub fn read_task(&self, task: &Task, person: u32) {
+    pub(crate) fn read_task(&self, task: &Task, person: u32) {
         if !is_word_of(task, person) {
             self.inner.lock().read_task(task, person);
         }
     }
 
     /// The session has read text that somebody else may have written.
-    pub fn distrust(&self, source: &str, text: &str) {
+    pub(crate) fn distrust(&self, source: &str, text: &str) {
         self.inner.lock().distrust(source, text);
     }
 
@@ -175,7 +175,7 @@ impl SessionFlow {
     }
 
     /// Takes over the limits of another session that it continues: its lists, and that it has read something.
-    pub fn absorb(&self, other: &SessionFlow) {
+    pub(crate) fn absorb(&self, other: &SessionFlow) {
         if std::ptr::eq(self, other) {
             return;
         }
@@ -189,14 +189,14 @@ impl SessionFlow {
     }
 
     /// True if values are remembered, and not only that there were some.
-    pub fn remembers_values(&self) -> bool {
+    pub(crate) fn remembers_values(&self) -> bool {
         let inner = self.inner.lock();
         inner.has_untrusted || inner.private.is_some()
     }
 
     /// The same without the lists of tasks that are not claimed any more; `None`: there are none of these. Of what it has
     /// read only the fact remains.
-    pub fn without_ended(&self, is_claimed: &dyn Fn(u64) -> bool) -> Option<SessionFlow> {
+    pub(crate) fn without_ended(&self, is_claimed: &dyn Fn(u64) -> bool) -> Option<SessionFlow> {
         let holds = |bound: &BoundMay| match bound.by {
             MayPlace::Task(task) => is_claimed(task),
             MayPlace::File(_) => true,
@@ -211,12 +211,12 @@ impl SessionFlow {
     }
 
     /// The reasons for which a call waits for a person, the first few; none: it does not.
-    pub fn judge(&self, call: &FlowCall<'_>) -> Vec<FlowHold> {
+    pub fn judge(&self, call: &FlowCall<'_>) -> Vec<FlowSuspension> {
         let mut inner = self.inner.lock();
-        let mut holds: Vec<FlowHold> = inner.outside(call).into_iter().collect();
+        let mut holds: Vec<FlowSuspension> = inner.outside(call).into_iter().collect();
         let arguments = Json::part(call.arguments, 0..call.arguments.len());
         if let (Some(labels), Some(arguments)) = (call.labels, arguments) {
-            let mut found: BTreeMap<String, FlowHold> = BTreeMap::new();
+            let mut found: BTreeMap<String, FlowSuspension> = BTreeMap::new();
             each_destination(arguments, labels, &mut |argument, destination| {
                 if !found.contains_key(argument)
                     && let Some(hold) = inner.held(argument, destination, call.is_scripted)
@@ -302,7 +302,7 @@ impl SessionFlowInner {
         self.has_untrusted || self.private.is_some() || self.is_tainted
     }
 
-    fn outside(&self, call: &FlowCall<'_>) -> Option<FlowHold> {
+    fn outside(&self, call: &FlowCall<'_>) -> Option<FlowSuspension> {
         if call.reads {
             return None;
         }
@@ -313,7 +313,7 @@ impl SessionFlowInner {
             true => format!("{tool} with these arguments"),
             false => tool,
         };
-        Some(FlowHold::OutsideMay {
+        Some(FlowSuspension::OutsideMay {
             task: match bound.by {
                 MayPlace::Task(task) => Some(task),
                 MayPlace::File(_) => None,
@@ -326,8 +326,8 @@ impl SessionFlowInner {
         })
     }
 
-    /// The hold of a call for a destination in an argument.
-    fn held(&self, argument: &str, destination: &str, is_scripted: bool) -> Option<FlowHold> {
+    /// The reason to suspend a call for a destination in an argument.
+    fn held(&self, argument: &str, destination: &str, is_scripted: bool) -> Option<FlowSuspension> {
         let values = &self.values;
         if destination.trim().is_empty() || values.is_trusted(destination) {
             return None;
@@ -355,7 +355,7 @@ impl SessionFlowInner {
             return None;
         };
         let argument = brief(argument, 80);
-        Some(FlowHold::Origin {
+        Some(FlowSuspension::Origin {
             why: format!("the destination in \"{argument}\" {why}"),
             source: source.to_owned(),
             argument,
@@ -454,7 +454,11 @@ mod tests {
     fn said(flow: &SessionFlow, arguments: &str) -> String {
         let labels = sink();
         let holds = flow.judge(&send(&labels, arguments));
-        holds.iter().map(FlowHold::to_string).collect::<Vec<_>>().join("; ")
+        holds
+            .iter()
+            .map(FlowSuspension::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     fn task(id: u64, may: Option<&[&str]>, by_person: bool) -> Task {
@@ -590,7 +594,7 @@ mod tests {
             held[0].to_string(),
             "outside task 7: it may change mail/*, not files/remove"
         );
-        assert!(matches!(held[0], FlowHold::OutsideMay { task: Some(7), .. }));
+        assert!(matches!(held[0], FlowSuspension::OutsideMay { task: Some(7), .. }));
         assert!(flow.judge(&FlowCall { reads: true, ..remove }).is_empty());
         flow.claim(&task(10, Some(&["files/*"]), true), 1001);
         assert!(said(&flow, "{}").starts_with("outside task 10"));

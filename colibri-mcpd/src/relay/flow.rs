@@ -12,7 +12,7 @@ use super::call::{Call, Chain, ServerAnswer};
 use super::client::Client;
 use super::flow_slot::{FlowSlot, PreviousSession};
 use crate::peer::aside;
-use crate::policy::{FlowCall, FlowHold, RuleVerdict, SessionFlow};
+use crate::policy::{FlowCall, FlowSuspension, RuleVerdict, SessionFlow};
 
 /// The least bytes of a result that is not looked through on a thread that serves clients.
 const LARGE: usize = 64 << 10;
@@ -130,13 +130,13 @@ impl Chain {
     }
 
     /// Records that a call waits, and what was compared; never a value.
-    fn record_hold(&self, call: &Call, hold: &FlowHold) {
+    fn record_hold(&self, call: &Call, hold: &FlowSuspension) {
         let described = call.target.description();
         let door = call.client.door.as_deref();
         let (agent, session) = (door.map(|door| &*door.agent), door.map(|door| &*door.session));
         let (server, tool, uid) = (&*described.server, &*described.operation, call.client.caller.uid);
         let event = match hold {
-            FlowHold::OutsideMay { task, why } => TrailEvent::SuspendedOutsideTask {
+            FlowSuspension::OutsideMay { task, why } => TrailEvent::SuspendedOutsideTask {
                 call: call.number,
                 uid,
                 server,
@@ -146,7 +146,7 @@ impl Chain {
                 agent,
                 session,
             },
-            FlowHold::Origin { argument, source, .. } => TrailEvent::SuspendedOrigin {
+            FlowSuspension::Origin { argument, source, .. } => TrailEvent::SuspendedOrigin {
                 call: call.number,
                 uid,
                 server,
