@@ -257,8 +257,7 @@ pub(crate) struct DaemonConnection {
     stream: UnixStream,
     buffer: LineBuffer,
     current: Arc<AtomicU64>,
-    /// `traceparent` and `tracestate` of the requests.
-    trace: Option<(String, String)>,
+    trace: TraceContext,
 }
 
 /// Cancels whatever request a connection waits for, from another thread.
@@ -340,7 +339,7 @@ impl DaemonConnection {
         mut on_notification: impl FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E>,
     ) -> Result<Option<Box<RawValue>>, E> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
-        let line = request_line(id, method, params, self.trace.as_ref()).map_err(|error| unreadable(method, error))?;
+        let line = request_line(id, method, params, &self.trace).map_err(|error| unreadable(method, error))?;
         let lost = |source| RequestError::Lost {
             method: method.to_owned(),
             source,
@@ -430,12 +429,10 @@ pub(crate) fn unreadable(method: &str, why: impl ToString) -> RequestError {
     }
 }
 
-fn request_line(
-    id: u64,
-    method: &str,
-    params: &impl Serialize,
-    trace: Option<&(String, String)>,
-) -> Result<Vec<u8>, serde_json::Error> {
+/// `traceparent` and `tracestate`, where requests have them.
+type TraceContext = Option<(String, String)>;
+
+fn request_line(id: u64, method: &str, params: &impl Serialize, trace: &TraceContext) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct RequestLine<'a, P> {
         jsonrpc: &'static str,
