@@ -42,6 +42,8 @@ def described(page, program):
     flags = set()
     for line in re.findall(r"^\.(?:It|Op|Nm)?\s*Fl (.*)$|^\.It .*\bFl (.*)$", source, re.M):
         flags.update(re.findall(r"(?:^|\s)-([a-z][a-z-]*)", " ".join(line)))
+    for line in re.findall(r"^\.It .*", source, re.M):
+        flags.update(re.findall(r"\bFl -([a-z][a-z-]*)", line))
     commands = set(re.findall(r"^\.(?:It )?Cm ([a-z][a-z-]*)", source, re.M))
     return flags, commands
 
@@ -86,7 +88,7 @@ def main():
     problems += missing_keys("jail-policy.json.5", re.findall(r'"([a-z_]+)"', found))
     for page, files in (("clients.json.5", ["clients", "limits"]), ("colibri-contract.5", ["contract", "answer_contract"])):
         text = "".join(pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text() for file in files)
-        found = re.findall(r"(?:KEYS|TERM): [^=]*= &?\[(.*?)\];|(?:root\(\)|value)\.object\(&\[(.*?)\]\)", text, re.S)
+        found = re.findall(r"(?:KEYS|TERM): [^=]*= &?\[(.*?)\];|(?:root\(\)|value)\s*\.object\(&\[(.*?)\]\)", text, re.S)
         problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(one + other for one, other in found)))
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
