@@ -2,6 +2,7 @@
 //! so that one that was taken out would be noticed.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
@@ -40,12 +41,15 @@ fn attempt(steps: &str, way: &str) -> String {
     }
 }
 
-/// What becomes of all of them.
+/// What becomes of all of them. What those leave behind that are open is removed.
 fn attempts(steps: &str) -> BTreeMap<String, String> {
-    ways()
-        .into_iter()
-        .map(|way| (way.clone(), attempt(steps, &way)))
-        .collect()
+    let of = |way: String| (way.clone(), attempt(steps, &way));
+    let attempts = ways().into_iter().map(of).collect();
+    let _ = (
+        fs::remove_file("/tmp/ways-out"),
+        fs::remove_dir("/tmp/ways-out-directory"),
+    );
+    attempts
 }
 
 #[test]
