@@ -297,6 +297,8 @@ fn bring_about(code: &str) -> Shown {
             "never",
             json!({}),
         ),
+        "SCRIPT_FAILED" => script("throw new Error('on purpose')"),
+        "SCRIPT_LIMIT" => script("const deeper = () => deeper() + 1; return deeper()"),
         // What a person is asked, and what changed definitions do, is shown in pins.rs; agents' doors are in door.rs.
         "LIMIT_USER" | "PIN_CHANGED" | "BUDGET_SPENT" => return Shown::Elsewhere,
         // Nobody can bring about a fault that nobody knows of.
@@ -334,6 +336,12 @@ fn check_row(row: &[&str]) {
     };
     let advice = about["do"].as_str().unwrap();
     assert!(advice.len() > 10 && !what_to_do.is_empty(), "{answer}");
+}
+
+/// The answer to a script.
+fn script(script: &str) -> Value {
+    let given = json!({ "name": "colibri_run_script", "arguments": { "script": script } });
+    Place::new().start(&[]).quiet(LEGACY).ask("tools/call", given)
 }
 
 /// The rows in a few tests, so that they run side by side.
