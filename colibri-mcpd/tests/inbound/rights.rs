@@ -11,7 +11,7 @@ use crate::{ALL, OPEN, REGISTRY, SESSION, open_with_operator};
 use colibri_mcpd::policy::Caller;
 
 /// Colibri's own tools that an agent has.
-const OWN: [&str; 17] = [
+const OWN: [&str; 18] = [
     "colibri_call_tool",
     "colibri_external_mcp_call_tool",
     "colibri_external_mcp_list_tools",
@@ -25,6 +25,7 @@ const OWN: [&str; 17] = [
     "colibri_next_task",
     "colibri_read_result",
     "colibri_release_task",
+    "colibri_run_script",
     "colibri_snapshot",
     "colibri_start_task",
     "colibri_status",

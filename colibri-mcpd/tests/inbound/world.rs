@@ -170,8 +170,8 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                             true => {
                                 let text = "x".repeat(says["long"].as_u64().unwrap_or_default() as usize);
                                 json!({"result": {"content": [{"type": "text", "text": text}],
-                                    "structuredContent": {"tokens_in": 3, "tokens_out": 2, "model_used": "m",
-                                        "stop_reason": "stop", "completion": ""}}})
+                                    "structuredContent": {"tokens_in": 3, "tokens_out": 2, "tokens_cached": 0,
+                                        "tokens_cache_write": 0, "model_used": "m", "stop_reason": "stop", "completion": ""}}})
                             }
                             false => {
                                 let mut error = match says["code"] == "STAYS" {
