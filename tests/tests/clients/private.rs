@@ -618,7 +618,7 @@ fn tasks_and_agents_are_on_after_one_question_at_a_terminal() {
     assert_eq!(home.run(&["tasks", "create", "Not yet"]).status, Some(65));
 
     // Who is about to need it is asked there and then.
-    let on = home.at_terminal(&["tasks", "create", "Tidy up"], "y\n");
+    let on = home.at_terminal(&["tasks", "create", "Tidy up"], "y\n\n");
     assert_eq!(on.status, Some(0), "{on:?}");
     assert!(on.stdout.contains("Created task 1"), "{on:?}");
     let consent = home.path(".local/state/colibri/consent.json");
@@ -921,7 +921,7 @@ fn a_shell_is_offered_the_names_that_there_are_and_starts_nothing() {
     assert_eq!(offered("colibri-mcp call a e"), ["echo"]);
     assert_eq!(offered("colibri-mcp tools a "), ["echo"]);
     assert!(!home.path("project/x").exists());
-    home.at_terminal(&["tasks", "create", "Tidy up"], "y\n");
+    home.at_terminal(&["tasks", "create", "Tidy up"], "y\n\n");
     assert_eq!(offered("colibri-mcp tasks show "), ["1"]);
     // What does not answer holds nobody up, and what is in the registry is there all the same.
     let stuck = home.path("stuck.sock");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Output;
 
-use colibri_tests::{Bridge, Era, Place};
+use colibri_tests::{Bridge, Era, Place, wait_for};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -169,7 +169,12 @@ fn what_was_not_so_is_refused() {
     );
     let restarted = run(&place, &["server", "restart", "fix"]);
     assert!(restarted.status.success(), "{restarted:?}");
-    let ran = run(&place, &["record", "--verify", path]);
+    // They are known when it has started again, which a call has it do.
+    let ran = wait_for("the changed definitions", || {
+        run(&place, &["call", "fix", "echo", "text=x"]);
+        let ran = run(&place, &["record", "--verify", path]);
+        (ran.status.code() != Some(0)).then_some(ran)
+    });
     assert!(ran.status.code() == Some(1) && says(&ran, "changed since"), "{ran:?}");
     let missing = run(&place, &["replay", Path::new("/nonexistent").to_str().unwrap()]);
     assert_eq!(missing.status.code(), Some(66));
