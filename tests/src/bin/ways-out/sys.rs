@@ -89,7 +89,7 @@ ways! {
     #[cfg(target_os = "freebsd")]
     "a new process by descriptor": { let mut descriptor = 0; ended_child(libc::pdfork(&raw mut descriptor, 0)) };
     #[cfg(target_os = "freebsd")]
-    "an anonymous shared memory": libc::shm_open(1 as *const libc::c_char, libc::O_RDWR, 0o600);
+    "an anonymous shared memory": libc::shm_open(libc::SHM_ANON, libc::O_RDWR, 0o600);
     #[cfg(target_os = "freebsd")]
     "a queue of events": libc::kqueue();
     #[cfg(target_os = "freebsd")]
