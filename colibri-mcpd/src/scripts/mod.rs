@@ -1,7 +1,7 @@
 //! Scripts: a call of `colibri_run_script` becomes many, each of which passes all that any call passes.
 //!
 //! The script runs in a process of its own, `colibri-script`, which gives up all its rights before it reads the script
-//! ([`process`]). The daemon treats what that process writes as an attacker's ([`session`]). A client within the daemon
+//! (`process.rs`). The daemon treats what that process writes as an attacker's (`session.rs`). A client within the daemon
 //! makes the calls, behind [`ScriptConnector`].
 
 mod connection;
