@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use colibri_api::AgentState;
+use colibri_api::{AgentState, json_depth};
 use colibri_text::brief;
 use colibri_wire::Json;
 use colibri_wire::json::JsonKind;
@@ -10,7 +10,7 @@ use colibri_wire::json::JsonKind;
 use crate::registry::{AgentKind, LineShape, MemberPath, MemberPattern};
 
 /// A line that is nested deeper is no event.
-const MAX_DEPTH: usize = 128;
+const MAX_DEPTH: u32 = 128;
 /// Characters of a reason, and of a session's name, that are kept.
 const MAX_REASON: usize = 500;
 const MAX_NAME: usize = 128;
@@ -41,30 +41,11 @@ impl Default for AgentReport {
 
 /// A line as an event, if it is one: a JSON object on one line, not nested too deep.
 pub(super) fn event(line: &[u8]) -> Option<Json<'_>> {
-    let shallow = depth(line) <= MAX_DEPTH;
+    let shallow = json_depth(line) <= MAX_DEPTH;
     shallow
         .then(|| Json::parse(line).ok())
         .flatten()
         .filter(Json::is_object)
-}
-
-/// The nesting depth of a text, if it is JSON.
-fn depth(text: &[u8]) -> usize {
-    let (mut depth, mut most, mut quoted) = (0_usize, 0, false);
-    let mut bytes = text.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => quoted = !quoted,
-            b'\\' if quoted => drop(bytes.next()),
-            b'{' | b'[' if !quoted => {
-                depth += 1;
-                most = most.max(depth);
-            }
-            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    most
 }
 
 impl AgentReport {
@@ -276,7 +257,7 @@ mod tests {
 
     #[test]
     fn depth_does_not_count_what_stands_in_text() {
-        assert_eq!(depth(br#"{"a":"[[[[\"[[","b":[{}]}"#), 3);
+        assert_eq!(json_depth(br#"{"a":"[[[[\"[[","b":[{}]}"#), 3);
         assert!(event(br#"{"a":"[[[["}"#).is_some());
         assert!(event(b"[]").is_none() && event(b"{").is_none() && event(b"").is_none());
     }

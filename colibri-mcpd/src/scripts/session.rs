@@ -17,8 +17,9 @@ use super::running::ScriptGuard;
 use crate::confine::{ServerExit, Spawner};
 use crate::peer::{Frame, FrameReader};
 use crate::relay::{Call, Client, Recorder};
+use colibri_api::json_depth;
 use colibri_api::script::{
-    ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder, json_depth,
+    ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder,
 };
 use colibri_protocol::{Code, Failure};
 use colibri_text::{brief, visible};
@@ -163,7 +164,7 @@ impl ScriptSession {
                     }
                     ScriptMessage::Done(done) => {
                         let value = done.value.get();
-                        if value.len() as u64 > self.limits.output || json_depth(value) > self.limits.depth {
+                        if value.len() as u64 > self.limits.output || json_depth(value.as_bytes()) > self.limits.depth {
                             return Err(breach("it returns more than it may"));
                         }
                         self.counts.unsent = done.unawaited.saturating_sub(self.in_flight.len() as u32);
@@ -338,7 +339,7 @@ fn check_call(call: &ScriptCall, made: u32, in_flight: usize, limits: &ScriptLim
         return Ok(());
     } else if !arguments.starts_with('{') {
         "the arguments of a call are no object"
-    } else if arguments.len() as u64 > limits.output || json_depth(arguments) > limits.depth {
+    } else if arguments.len() as u64 > limits.output || json_depth(arguments.as_bytes()) > limits.depth {
         "the arguments of a call are too long or too deep"
     } else {
         return Ok(());

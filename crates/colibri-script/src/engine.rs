@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use colibri_api::json_depth;
 use colibri_api::script::{
     OWN_TOOLS, ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder,
-    ScriptReply, json_depth,
+    ScriptReply,
 };
 use rquickjs::context::intrinsic::{
     Eval, Json, MapSet, Promise as Promises, Proxy, RegExp, RegExpCompiler, TypedArrays, WeakRef,
@@ -217,7 +218,7 @@ impl ScriptRun {
         if length as u64 > self.limits.output {
             return Err(over(ScriptLimit::Output));
         }
-        if json_depth(&arguments) > self.limits.depth {
+        if json_depth(arguments.as_bytes()) > self.limits.depth {
             return Err(over(ScriptLimit::Depth));
         }
         self.waiting.set(self.waiting.get() + length as u64);
@@ -294,7 +295,7 @@ impl ScriptRun {
         if text.len() as u64 > self.limits.output {
             return limit(ScriptLimit::Output);
         }
-        if json_depth(&text) > self.limits.depth {
+        if json_depth(text.as_bytes()) > self.limits.depth {
             return limit(ScriptLimit::Depth);
         }
         match RawValue::from_string(text) {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use colibri_api::json_depth;
 use colibri_protocol::Feature;
 use colibri_text::{first_hidden, visible};
 use colibri_wire::json::{Json, JsonKind, JsonMember};
@@ -15,7 +16,7 @@ const MAX_LINES: usize = 2 << 20;
 /// The most places of a change that are kept.
 const MAX_MEMBERS: usize = 100;
 /// Deeper definitions are taken as they stand, without sorting.
-const MAX_DEPTH: usize = 128;
+const MAX_DEPTH: u32 = 128;
 
 /// A definition with its keys sorted by how they are written, and without insignificant space. Repeated keys stay, in
 /// their order; numbers and strings stay as written: two texts that some reader could tell apart are never made equal.
@@ -23,7 +24,7 @@ pub(crate) fn canonical(raw: &[u8]) -> String {
     let Ok(json) = Json::parse(raw) else {
         return raw.escape_ascii().to_string();
     };
-    if depth(json.text()) > MAX_DEPTH {
+    if json_depth(json.text().as_bytes()) > MAX_DEPTH {
         return json.text().to_owned();
     }
     let mut out = String::with_capacity(raw.len());
@@ -36,7 +37,12 @@ pub(crate) fn canonical(raw: &[u8]) -> String {
 /// than that there is something of this name.
 pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
     let json = match Json::parse(raw) {
-        Ok(json) if matches!(feature, Feature::Resource | Feature::Template) && depth(json.text()) <= MAX_DEPTH => json,
+        Ok(json)
+            if matches!(feature, Feature::Resource | Feature::Template)
+                && json_depth(json.text().as_bytes()) <= MAX_DEPTH =>
+        {
+            json
+        }
         _ => return (canonical(raw), true),
     };
     let mut out = String::from("{");
@@ -109,25 +115,6 @@ fn write_object(out: &mut String, mut members: Vec<JsonMember<'_>>) {
     out.push('}');
 }
 
-/// The nesting depth of valid JSON.
-fn depth(text: &str) -> usize {
-    let (mut depth, mut deepest, mut inside, mut escaped) = (0_usize, 0, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if inside => escaped = true,
-            b'"' => inside = !inside,
-            b'{' | b'[' if !inside => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !inside => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
 /// The first hidden character of any key or string, written as it is or as an escape; a lone surrogate counts as one.
 pub(super) fn hidden_in(text: &str) -> Option<char> {
     let mut rest = text;
@@ -164,7 +151,9 @@ fn lines(text: &str) -> Vec<(String, String)> {
     }
     let (mut lines, mut room) = (Vec::new(), MAX_LINES);
     match Json::parse(text.as_bytes()) {
-        Ok(json) if depth(text) <= MAX_DEPTH && flatten(&mut lines, &mut room, json, "").is_some() => lines,
+        Ok(json) if json_depth(text.as_bytes()) <= MAX_DEPTH && flatten(&mut lines, &mut room, json, "").is_some() => {
+            lines
+        }
         _ => vec![(String::new(), visible(text).into_owned())],
     }
 }
