@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use colibri_api::paths;
+use colibri_text::Pattern;
 
 /// Names of files and directories that hold secrets, wherever they stand, in lower case. A `*` stands for any characters.
 const SECRET_NAMES: &[(&str, &str)] = &[
@@ -161,17 +162,9 @@ pub(super) fn secret(path: &Path) -> Option<&'static str> {
             _ => None,
         });
         let mut parts = parts.collect::<Vec<_>>().into_iter();
-        parts.find_map(|part| SECRET_NAMES.iter().find(|(name, _)| matches(name, &part)))
+        parts.find_map(|part| SECRET_NAMES.iter().find(|(name, _)| Pattern::new(*name).matches(&part)))
     };
     by_path.or_else(by_name).map(|(_, what)| *what)
-}
-
-fn matches(name: &str, part: &str) -> bool {
-    match (name.strip_prefix('*'), name.strip_suffix('*')) {
-        (Some(end), _) => part.ends_with(end),
-        (_, Some(start)) => part.starts_with(start),
-        _ => part == name,
-    }
 }
 
 /// The directory of the base system, or the file of /etc, that a jail's root has of its own.
