@@ -1,9 +1,10 @@
-use super::tools::{CALL_TOOL, EXTERNAL_CALL_TOOL, RUN_SCRIPT};
+use super::tools::{CALL_TOOL, EXTERNAL_CALL_TOOL};
 use super::*;
 use crate::board::{Board, BoardActor};
 use crate::policy::Gate;
 use crate::results::{ResultOwner, Results};
 use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TITLE};
+use colibri_api::script::RUN_SCRIPT;
 use colibri_api::{
     CostMode, CostSetBy, CostUsage, DaemonFacts, FoundTool, FoundTools, NewTask, OpenGates, RegistryFacts, ServerFacts,
     ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTransport, TaskShare, TaskStatus, UnseenServer,

@@ -9,6 +9,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+/// The tool that runs scripts.
+pub const RUN_SCRIPT: &str = "colibri_run_script";
+/// The longest script: its characters, and the bytes of a file that is read as one.
+pub const MAX_SCRIPT: usize = 256 << 10;
+/// The most seconds that a script may ask for.
+pub const MAX_SECONDS: u32 = 3600;
+
 /// The server name under which a script calls the daemon's own tools, without their prefix `colibri_`.
 pub const OWN_TOOLS: &str = "colibri";
 

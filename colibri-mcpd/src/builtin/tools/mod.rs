@@ -35,7 +35,7 @@ pub(crate) use find_tools::FIND_TOOLS;
 pub(crate) use named_call::parse_named_call;
 pub(crate) use run_script::parse_run_script;
 #[cfg(test)]
-pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL, run_script::RUN_SCRIPT};
+pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL};
 
 /// Our tools, in the order of `tools/list`.
 static DEFINITIONS: LazyLock<Vec<BuiltinDefinition>> = LazyLock::new(|| {

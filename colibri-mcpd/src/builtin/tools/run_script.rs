@@ -1,20 +1,15 @@
 //! `colibri_run_script`, which runs a script that calls tools.
 
 use colibri_api::schema::of_arguments;
+use colibri_api::script::{MAX_SCRIPT, MAX_SECONDS, RUN_SCRIPT};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::arguments::{ArgumentError, name, read, whole};
 use super::super::tool::{Access, AnswerBound, BuiltinDefinition, BuiltinRoute, BuiltinRules};
 
-/// The tool's name.
-pub(crate) const RUN_SCRIPT: &str = "colibri_run_script";
 const DESCRIPTION: &str = "Runs JavaScript: await tools.SERVER.TOOL(arguments) calls a tool and throws if it fails; \
     find(query), schema(name), results.read(handle), console.log. Return only what you need.";
-/// The most characters of a script.
-const MAX_SCRIPT: usize = 256 << 10;
-/// The most seconds of a script.
-const MAX_SECONDS: u32 = 3600;
 
 /// The arguments of `colibri_run_script`.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -10,9 +10,7 @@ use serde_json::value::to_raw_value;
 use super::call::call_own;
 use super::context::CommandContext;
 use crate::failure::CommandError;
-
-/// The most bytes of a script.
-const MAX_SCRIPT: u64 = 256 << 10;
+use colibri_api::script::{MAX_SCRIPT, MAX_SECONDS, RUN_SCRIPT};
 
 /// The script.
 #[derive(Debug, clap::Args)]
@@ -20,7 +18,7 @@ pub(crate) struct ScriptArguments {
     /// The file with the script; `-` reads it from stdin
     file: PathBuf,
     /// The most seconds that it may take [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SECONDS)))]
     timeout: Option<u32>,
 }
 
@@ -37,7 +35,7 @@ pub(crate) fn run(arguments: &ScriptArguments, context: &CommandContext) -> Resu
         timeout_s: arguments.timeout,
     });
     let given = given.map_err(|error| CommandError::Usage(error.to_string()))?;
-    call_own("colibri_run_script", &given, context)
+    call_own(RUN_SCRIPT, &given, context)
 }
 
 /// The script's text.
@@ -50,10 +48,10 @@ fn read(arguments: &ScriptArguments) -> Result<String, CommandError> {
     };
     let mut text = String::new();
     reader
-        .take(MAX_SCRIPT + 1)
+        .take(MAX_SCRIPT as u64 + 1)
         .read_to_string(&mut text)
         .map_err(|error| wrong(&error))?;
-    match text.len() as u64 {
+    match text.len() {
         0 => Err(wrong(&"there is no script in it")),
         length if length > MAX_SCRIPT => Err(wrong(&"a script has at most 256 KiB")),
         _ => Ok(text),
