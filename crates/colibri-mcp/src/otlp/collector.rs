@@ -115,8 +115,9 @@ impl Collector {
             }],
         };
         let body = Bytes::from(request.encode_to_vec());
-        let mut pause = BACKOFF.0;
-        for tried in 1.. {
+        let (mut pause, mut tried) = (BACKOFF.0, 0);
+        loop {
+            tried += 1;
             let (outcome, retry_after) = self.post("/v1/traces", body.clone());
             let Outcome::Away(why) = outcome else {
                 if std::mem::take(&mut self.is_away) {
@@ -136,7 +137,6 @@ impl Collector {
             wait(retry_after.map_or(pause, |after| after.clamp(pause, BACKOFF.1)));
             pause = (pause * 2).min(BACKOFF.1);
         }
-        Outcome::Away("it was tried too often".to_owned())
     }
 
     /// Sends metrics, once.
