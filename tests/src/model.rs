@@ -46,6 +46,24 @@ pub struct Counted {
     pub kept: u64,
 }
 
+impl Counted {
+    /// True if a row of `colibri/costs` has these tokens, and so many requests.
+    ///
+    /// # Panics
+    /// If a figure is not in the row.
+    pub fn is_in(&self, row: &Value, requests: u64) -> bool {
+        let figures = [
+            "tokens_in",
+            "tokens_out",
+            "tokens_cached",
+            "tokens_cache_write",
+            "model_requests",
+        ];
+        let figures = figures.map(|figure| row[figure].as_u64().expect("a figure"));
+        figures == [self.read, self.written, self.cached, self.kept, requests]
+    }
+}
+
 #[derive(Default)]
 struct State {
     fault: Fault,
