@@ -18,7 +18,9 @@ pub use skills::SkillDirectories;
 pub use summary::ToolOutcome;
 pub(crate) use tool::{AnswerBound, ToolSlots};
 pub use tool::{BuiltinDefinition, BuiltinRoute};
-pub(crate) use tools::{FIND_TOOLS, create_task, parse_external_call, parse_named_call, parse_run_script};
+pub(crate) use tools::{
+    EXTERNAL_CALL_TOOL, FIND_TOOLS, create_task, parse_external_call, parse_named_call, parse_run_script,
+};
 pub use tools::{definition, definitions};
 
 use arguments::quoted;

@@ -7,10 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::builtin::EXTERNAL_CALL_TOOL;
 use crate::relay::Call;
-
-/// The tool that calls a server's tool under its own name.
-const EXTERNAL: &str = "colibri_external_mcp_call_tool";
 
 /// The members that all requests of a script have.
 pub(super) struct ScriptCallMeta(serde_json::Map<String, Value>);
@@ -51,7 +49,7 @@ impl ScriptCallMeta {
             false => {
                 let (server, tool) = (Value::from(&*call.server), Value::from(&*call.tool));
                 let arguments = format!("{{\"server\":{server},\"tool\":{tool},\"arguments\":{arguments}}}");
-                (EXTERNAL.to_owned(), arguments)
+                (EXTERNAL_CALL_TOOL.to_owned(), arguments)
             }
         };
         let name = Value::from(name);

@@ -10,7 +10,7 @@ use super::super::tool::{Access, BuiltinDefinition, BuiltinRoute, BuiltinRules};
 use super::prelude::{MAX_EXTERNAL_TOOL_NAME, MAX_SERVER_ID};
 
 /// The tool's name.
-pub(in super::super) const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
+pub(crate) const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
 const DESCRIPTION: &str = "Calls a tool of an external MCP server and returns its result unchanged. Needs the \
     external-call gate.";
 

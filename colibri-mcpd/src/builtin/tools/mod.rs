@@ -30,12 +30,12 @@ use std::sync::LazyLock;
 use super::tool::BuiltinDefinition;
 
 pub(crate) use create_task::create_task;
-pub(crate) use external_call::parse_external_call;
+pub(crate) use external_call::{EXTERNAL_CALL_TOOL, parse_external_call};
 pub(crate) use find_tools::FIND_TOOLS;
+#[cfg(test)]
+pub(super) use named_call::CALL_TOOL;
 pub(crate) use named_call::parse_named_call;
 pub(crate) use run_script::parse_run_script;
-#[cfg(test)]
-pub(super) use {external_call::EXTERNAL_CALL_TOOL, named_call::CALL_TOOL};
 
 /// Our tools, in the order of `tools/list`.
 static DEFINITIONS: LazyLock<Vec<BuiltinDefinition>> = LazyLock::new(|| {
