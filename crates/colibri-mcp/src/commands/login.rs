@@ -15,6 +15,8 @@ use colibri_text::visible;
 
 /// The most bytes of an address that is pasted, or that a browser brings.
 const MAX_ADDRESS: u64 = 16 * 1024;
+/// The most bytes of a browser's request: it brings the cookies of all that listened on this machine before.
+const MAX_HEAD: usize = 64 * 1024;
 /// The longest time for a browser to send its request.
 const BROWSER_TIME: Duration = Duration::from_secs(5);
 /// The most browsers at once.
@@ -210,12 +212,13 @@ fn received(stream: &TcpStream, query: &str, state: &str, redirect: &str) -> Opt
     None
 }
 
-/// The query with which a browser asks for the redirect address.
+/// The query with which a browser asks for the redirect address. The request is read to its end: who closes a connection
+/// with bytes unread resets it, and the browser may lose the answer.
 fn asked(mut stream: &TcpStream, redirect: &str) -> Option<String> {
     stream.set_write_timeout(Some(BROWSER_TIME)).ok()?;
     let until = Instant::now() + BROWSER_TIME;
     let (mut head, mut part) = (Vec::new(), [0; 4096]);
-    while !head.contains(&b'\n') {
+    while !head.ends_with(b"\r\n\r\n") {
         let left = until
             .checked_duration_since(Instant::now())
             .filter(|left| !left.is_zero())?;
@@ -224,12 +227,15 @@ fn asked(mut stream: &TcpStream, redirect: &str) -> Option<String> {
             0 => return None,
             read => head.extend_from_slice(&part[..read]),
         }
-        if head.len() > MAX_ADDRESS as usize {
+        if head.len() > MAX_HEAD {
             return None;
         }
     }
-    let line = String::from_utf8(head).ok()?;
-    let target = line.strip_prefix("GET ")?.split([' ', '\r', '\n']).next()?;
+    let line = head.split(|&byte| byte == b'\n').next()?;
+    let line = str::from_utf8(line)
+        .ok()
+        .filter(|line| line.len() as u64 <= MAX_ADDRESS)?;
+    let target = line.strip_prefix("GET ")?.split([' ', '\r']).next()?;
     let path = redirect.splitn(4, '/').nth(3)?;
     let query = target.strip_prefix('/')?.strip_prefix(path)?.strip_prefix('?')?;
     Some(query.to_owned())
@@ -269,12 +275,25 @@ mod tests {
             answer
         };
         assert_eq!(ask("GET /favicon.ico HTTP/1.1\r\n\r\n"), "");
-        assert_eq!(ask("\u{0}\r\n"), "");
+        assert_eq!(ask("\u{0}\r\n\r\n"), "");
         assert!(ask("GET /callback?code=c&state=wrong HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400"));
         assert!(told.try_recv().is_err());
         assert!(ask("GET /callback?code=c&state=right HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
         assert_eq!(told.recv().unwrap().unwrap(), format!("{redirect}?code=c&state=right"));
         drop(silent);
+    }
+
+    #[test]
+    fn a_request_that_arrives_in_parts_is_read_to_its_end_and_answered() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut browser = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let reader = thread::spawn(move || asked(&stream, "http://127.0.0.1:1/callback"));
+        browser.write_all(b"GET /callback?code=c HTTP/1.1\r\n").unwrap();
+        browser.write_all(b"Cookie: \xff=").unwrap();
+        browser.write_all(&[b'x'; 32 * 1024]).unwrap();
+        browser.write_all(b"\r\n\r\n").unwrap();
+        assert_eq!(reader.join().unwrap().as_deref(), Some("code=c"));
     }
 
     #[test]
