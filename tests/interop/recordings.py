@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Sessions of the official Python SDKs of both eras with a server of others, recorded and replayed to them.
+"""Sessions of the official Python SDKs of both eras with servers of others, recorded and replayed to them.
 
     recordings.py [--sessions N]
 
-Each session must say the same when it is replayed, with --strict, and must be what the trail says. The server is FastMCP's
-(servers/web.py's neighbours are for HTTP), which each era reaches through Colibri. Needs target/release (or
-COLIBRI_BIN_DIR).
+Each session must say the same when it is replayed, with --strict, and must be what the trail says. The servers are the
+reference servers of npm and PyPI, and one on FastMCP that sends progress. Needs target/release (or COLIBRI_BIN_DIR).
 """
 
 import argparse
@@ -45,54 +44,101 @@ def stock() -> str:
 server.run()
 '''
 
-LEGACY = '''
-import json, sys, anyio
-from mcp import ClientSession, StdioServerParameters, stdio_client
-from pydantic import AnyUrl
+# One session, by the era of its SDK: the calls and the resource of the command line, as JSON, and what came of them.
+SESSION = '''
+import contextlib, json, sys, anyio
 
-async def main():
-    words, seed = sys.argv[2:], int(sys.argv[1])
+async def session(sdk, calls, resource):
     said = []
     async def progress(done, total, message=None):
         said.append([done, total])
-    async with stdio_client(StdioServerParameters(command=words[0], args=words[1:])) as streams:
+    said.append((await sdk.list_tools()).model_dump(mode="json"))
+    for name, arguments in calls:
+        said.append((await sdk.call_tool(name, arguments, progress_callback=progress)).model_dump(mode="json"))
+    if resource:
+        said.append((await sdk.read_resource(resource)).model_dump(mode="json"))
+    print(json.dumps(said, sort_keys=True))
+
+@contextlib.asynccontextmanager
+async def legacy(command):
+    from mcp import ClientSession, stdio_client
+    async with stdio_client(command) as streams:
         async with ClientSession(*streams) as sdk:
             await sdk.initialize()
-            said.append((await sdk.list_tools()).model_dump(mode="json"))
-            for at in range(3):
-                arguments = {"item": "x" * (seed % 7 + at), "count": at}
-                said.append((await sdk.call_tool("price", arguments)).model_dump(mode="json"))
-            items = ["a", "b"][: seed % 3]
-            said.append((await sdk.call_tool("pack", {"items": items}, progress_callback=progress)).model_dump(mode="json"))
-            said.append((await sdk.call_tool("fail", {})).model_dump(mode="json"))
-            said.append((await sdk.read_resource(AnyUrl("shop://stock"))).model_dump(mode="json"))
-    print(json.dumps(said, sort_keys=True))
+            yield sdk
 
-anyio.run(main)
-'''
-
-MODERN = '''
-import json, sys, anyio
-from mcp import Client, StdioServerParameters
+def modern(command):
+    from mcp import Client
+    return Client(command, mode="2026-07-28")
 
 async def main():
-    words, seed = sys.argv[2:], int(sys.argv[1])
-    said = []
-    async def progress(done, total, message=None):
-        said.append([done, total])
-    async with Client(StdioServerParameters(command=words[0], args=words[1:]), mode="2026-07-28") as sdk:
-        said.append((await sdk.list_tools()).model_dump(mode="json"))
-        for at in range(3):
-            arguments = {"item": "x" * (seed % 7 + at), "count": at}
-            said.append((await sdk.call_tool("price", arguments)).model_dump(mode="json"))
-        items = ["a", "b"][: seed % 3]
-        said.append((await sdk.call_tool("pack", {"items": items}, progress_callback=progress)).model_dump(mode="json"))
-        said.append((await sdk.call_tool("fail", {})).model_dump(mode="json"))
-        said.append((await sdk.read_resource("shop://stock")).model_dump(mode="json"))
-    print(json.dumps(said, sort_keys=True))
+    from mcp import StdioServerParameters
+    era, script, *words = sys.argv[1:]
+    calls, resource = json.loads(script)
+    async with globals()[era](StdioServerParameters(command=words[0], args=words[1:])) as sdk:
+        await session(sdk, calls, resource)
 
 anyio.run(main)
 '''
+
+
+def servers(installed, home):
+    """The servers by name: how each is started, the calls of session number N, and a resource to read."""
+    node = installed / "node_modules/@modelcontextprotocol"
+    python = installed / "requirements/bin"
+    files, repository = home / "files", home / "repository"
+    files.mkdir()
+    for number in range(4):
+        (files / f"{number}.txt").write_text("line\n" * number)
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    subprocess.run(["git", "-C", repository, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty",
+                    "-m", "first"], check=True)
+    return {
+        "shop": (
+            [installed / "requirements-2025-11-25/bin/python", home / "server.py"],
+            lambda n: [("price", {"item": "x" * (n % 7 + at), "count": at}) for at in range(3)]
+            + [("pack", {"items": ["a", "b"][: n % 3]}), ("fail", {})],
+            "shop://stock",
+        ),
+        "everything": (
+            ["node", node / "server-everything/dist/index.js", "stdio"],
+            lambda n: [("echo", {"message": f"{n} \u2603"}), ("get-sum", {"a": n, "b": 2}), ("get-tiny-image", {}),
+                       ("trigger-long-running-operation", {"duration": 1, "steps": 3}), ("get-sum", {"a": "no"})],
+            None,
+        ),
+        "files": (
+            ["node", node / "server-filesystem/dist/index.js", files],
+            lambda n: [("list_directory", {"path": str(files)}), ("read_text_file", {"path": str(files / f"{n % 4}.txt")}),
+                       ("write_file", {"path": str(files / "new.txt"), "content": str(n)}),
+                       ("read_text_file", {"path": str(files / "new.txt")}), ("read_text_file", {"path": "/etc/passwd"})],
+            None,
+        ),
+        "memory": (
+            ["node", node / "server-memory/dist/index.js"],
+            lambda n: [("create_entities", {"entities": [{"name": f"e{n}", "entityType": "t", "observations": ["o"]}]}),
+                       ("search_nodes", {"query": f"e{n}"}), ("delete_entities", {"entityNames": [f"e{n}"]})],
+            None,
+        ),
+        "thinking": (
+            ["node", node / "server-sequential-thinking/dist/index.js"],
+            lambda n: [("sequentialthinking", {"thought": f"thought {at} of {n}", "thoughtNumber": at, "totalThoughts": 3,
+                                               "nextThoughtNeeded": at < 3}) for at in range(1, 4)],
+            None,
+        ),
+        "time": (
+            [python / "mcp-server-time", "--local-timezone", "Europe/Berlin"],
+            lambda n: [("get_current_time", {"timezone": "Asia/Tokyo"}),
+                       ("convert_time", {"source_timezone": "UTC", "time": f"{n % 24:02}:00", "target_timezone": "Asia/Tokyo"}),
+                       ("get_current_time", {"timezone": "nowhere"})],
+            None,
+        ),
+        "git": (
+            [python / "mcp-server-git", "--repository", repository],
+            lambda n: [("git_status", {"repo_path": str(repository)}), ("git_log", {"repo_path": str(repository), "max_count": 1}),
+                       ("git_show", {"repo_path": str(repository), "revision": f"HEAD~{n}"})],
+            None,
+        ),
+    }
 
 
 def main():
@@ -106,11 +152,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="colibri-recordings-") as home:
         home = pathlib.Path(home)
         (home / "server.py").write_text(SERVER)
-        (home / "legacy.py").write_text(LEGACY)
-        (home / "modern.py").write_text(MODERN)
+        (home / "session.py").write_text(SESSION)
+        offered = servers(installed, home)
         registry = home / "external-mcp.json"
-        registry.write_text(json.dumps({"servers": {"shop": {
-            "command": str(python["legacy"]), "args": [str(home / "server.py")]}}}))
+        registry.write_text(json.dumps({"servers": {
+            name: {"command": str(words[0]), "args": [str(word) for word in words[1:]]}
+            for name, (words, _, _) in offered.items()}}))
         registry.chmod(0o600)
         (home / "state").mkdir(mode=0o700)
         socket = home / "sock"
@@ -126,15 +173,19 @@ def main():
                     sys.exit((home / "log").read_text())
                 time.sleep(0.05)
             for number in range(args.sessions):
+                # Each server with each era in turn.
                 era = ["legacy", "modern"][number % 2]
+                server = list(offered)[number // 2 % len(offered)]
+                _, calls, resource = offered[server]
+                script = json.dumps([calls(number), resource])
                 file = home / f"{number}.jsonl"
 
                 def session(*words):
-                    ran = subprocess.run([python[era], home / f"{era}.py", str(number), *colibri, *words],
+                    ran = subprocess.run([python[era], home / "session.py", era, script, *colibri, *words],
                                          capture_output=True, text=True, env=environment, timeout=120)
                     return ran.stdout or ran.stderr
 
-                then = session("record", "shop", file)
+                then = session("record", server, file)
                 deadline = time.monotonic() + 20
                 while not file.exists() and time.monotonic() < deadline:
                     time.sleep(0.05)
@@ -143,7 +194,7 @@ def main():
                                          env=environment)
                 if then != again or not then.startswith("[") or checked.returncode:
                     wrong += 1
-                    print(f"{number} {era}: {then}\nthen: {again}\n{checked.stdout}{checked.stderr}")
+                    print(f"{number} {server} {era}: {then}\nthen: {again}\n{checked.stdout}{checked.stderr}")
         finally:
             daemon.terminate()
             daemon.wait()
