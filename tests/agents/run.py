@@ -178,6 +178,15 @@ SEARCH = {
 }
 SEARCH_MUST = {"find": ["fix__echo"], "schema": ["The tool echo.", "object"], "call": [WORD], "refused": ["NO_SUCH_TOOL"]}
 SEARCHED = "found, definition, call, a refusal"
+# What is asked of a server that is recorded, and the words by which an agent is given this command in place of the bridge.
+RECORDED = [("echo", {"word": WORD}), ("progress", {"n": 3}), ("frame", {"case": "picture"})]
+IN_PLACE = {
+    "claude-code": lambda command: ["--mcp-config", json.dumps({"mcpServers": {"colibri": {
+        "command": command[0], "args": command[1:]}}})],
+    "codex": lambda command: ["-c", f"mcp_servers.colibri.command={json.dumps(command[0])}",
+                              "-c", f"mcp_servers.colibri.args={json.dumps(command[1:])}",
+                              "-c", 'mcp_servers.colibri.env_vars=["XDG_CONFIG_HOME", "XDG_STATE_HOME"]'],
+}
 SEEN = "call, progress, image, structured result, {} refusals"
 
 
@@ -227,10 +236,11 @@ def image_in(value):
     return any(map(image_in, inner))
 
 
-def ask(name, agents, home, steps):
-    """Has the agent follow the script: its model."""
+def ask(name, agents, home, steps, more=()):
+    """Has the agent, with more words on its command line, follow the script: its model."""
     model, agent = Model(steps), AGENTS[name]
     command, its = agent.command(agents, model)
+    command = [*command, *more]
     before = time.monotonic()
     if agent.editor:
         said = acp.prompt(home, command, home.env | its, PROMPT, agent.mode)
@@ -305,6 +315,30 @@ def first(name, programs, agents):
         offered = re.search(r"offers (\d+ tools)", said)
         need(offered, f"add did not say what the server offers: {said}")
         return model, f"add ({offered[1]}), connect, {step[0]}"
+
+
+def recorded(name, programs, agents):
+    """A session with a server is recorded. In another home, where there is neither server nor daemon, it is replayed to
+    the same script."""
+    def session(home, *words):
+        command = [str(word) for word in (home.client, *words, home.path / "session.jsonl")]
+        return ask(name, agents, home, RECORDED, IN_PLACE[name](command))
+    with Home(name, programs) as home:
+        home.colibri("add", "fix", "--yes", "--", *put_servers(home)["fix"])
+        then = session(home, "record", "fix")
+        home.colibri("record", "--verify", home.path / "session.jsonl")
+        file = (home.path / "session.jsonl").read_text()
+    with Home(name, programs) as elsewhere:
+        elsewhere.write("session.jsonl", file)
+        again = session(elsewhere, "replay", "--strict")
+        need(not (elsewhere.path / ".local/state/colibri").exists(), "a private daemon was started")
+    for number, (tool, _) in enumerate(RECORDED):
+        # Codex puts its own number and the time before what a tool said.
+        one, other = (texts(model.results[number]).splitlines()[-1] for model in (then, again))
+        need(one == other, f"{tool}: the model was told {one}, and of the recording {other}")
+        if tool == "frame":
+            need(image_in(again.bodies[number]), f"no image of the recording reached the model: {other}")
+    return again, "a recorded session, replayed without its server"
 
 
 def private(name, programs, agents):
@@ -384,6 +418,7 @@ def main():
     names = arguments.agent or list(AGENTS)
     # Those first that wait for registries, then each agent through both doors.
     legs = [(first, name) for name in names if name in FIRST]
+    legs += [(recorded, name) for name in names if name in IN_PLACE]
     legs += [(leg, name) for name in names for leg in (private, service)]
     legs += [(searching, name) for name in names if not AGENTS[name].editor]
     failed = 0
