@@ -482,18 +482,19 @@ fn a_hostile_process_gets_no_more_than_a_script_may() {
         daemon.assert_serves("one__echo");
     }
     // A line without an end, a flood, and nothing at all.
-    for (what, program, words) in [
+    for (what, program, limit, words) in [
         (
             "a long line",
             "#!/bin/sh\nhead -c 30000000 /dev/zero | tr '\\0' x\necho\nsleep 60\n",
+            60,
             "too long",
         ),
-        ("an early end", "#!/bin/sh\nexit 9\n", "exit status 9"),
-        ("silence", "#!/bin/sh\nsleep 60\n", "limit time (1 s)"),
+        ("an early end", "#!/bin/sh\nexit 9\n", 60, "exit status 9"),
+        ("silence", "#!/bin/sh\nsleep 60\n", 1, "limit time (1 s)"),
     ] {
         let (_directory, place) = place_with(program);
         let daemon = place.start(&[]);
-        let result = daemon.modern().call(RUN, json!({ "script": "1", "timeout_s": 1 }));
+        let result = daemon.modern().call(RUN, json!({ "script": "1", "timeout_s": limit }));
         assert!(text_of(&result).contains(words), "{what}: {result}");
         daemon.assert_serves("one__echo");
     }

@@ -974,8 +974,8 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let first = place.records().remove(0);
         assert!(first.is("recovered"), "{first:?}");
         daemon.stop();
-        // Whoever removed the older segments is found out. With copies of them in place all is there but the record
-        // that was on its way into the removed file when that was noticed.
+        // Whoever removed the older segments is found out. With copies of them in place all is there but a record
+        // that was on its way into the removed file when that was noticed, if one was.
         assert!(!place.trail_command(&["verify"]).status.success());
         for file in fs::read_dir(&aside).unwrap().flatten() {
             fs::copy(file.path(), trail.join(file.file_name())).unwrap();
@@ -984,7 +984,7 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let verified = place.trail_command(&["verify"]);
         let text = String::from_utf8_lossy(&verified.stdout).into_owned();
         assert!(
-            text.contains("1 fault") && text.contains("damaged tail: 0 bytes follow"),
+            verified.status.success() || text.contains("1 fault") && text.contains("damaged tail: 0 bytes follow"),
             "{text}"
         );
     }
