@@ -18,6 +18,7 @@ if [ ! -x "$linux_bin/inmate" ]; then
 	return
 fi
 section_linux_refused
+section_linux_doctor
 section_linux_places
 section_linux_served
 section_linux_ways
@@ -196,9 +197,53 @@ rm -rf "$roots/one/compat"
 clean "linux: places"
 }
 
-# outcome_of FACT: what doctor's report says of the fact whose name begins so.
-outcome_of() {
-	awk -F '"' -v name="$1" '$2 == "fact" {fact = $4} $2 == "outcome" && index(fact, name) == 1 {print $4}' "$work/doctor"
+# doctor_of FACT: the outcome of this fact, and what is said of it.
+doctor_of() {
+	"$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" >"$work/doctor" 2>&1
+	awk -F '"' -v name="$1" '$2 == "fact" {fact = $4} $2 == "outcome" {outcome = $4}
+		$2 == "seen" && index(fact, name) == 1 {print outcome, $4}' "$work/doctor"
+}
+
+# What doctor says of a kernel, of rc.conf(5) and of a root that lack something, and of those that do not.
+section_linux_doctor() {
+linux_root_prepared
+registry "$(linux_entry "" mcp)" "$second"
+kernel_fact="the kernel runs programs made for Linux"
+roots_fact="roots of programs made for Linux"
+for module in linsysfs linprocfs linux64; do
+	kldunload -n "$module" 2>/dev/null
+done
+if [ -n "$(linux_modules)" ]; then
+	skip "doctor: a kernel without linux64" "it cannot be unloaded"
+else
+	is "doctor: a kernel without linux64" "bad not loaded, for one: linux64elf, linprocfs, linsysfs" "$(doctor_of "$kernel_fact")"
+	has "doctor: it says what to do" "sysrc linux_enable=YES && service linux start" "$(grep '"do":' "$work/doctor")"
+	kldload linux64
+	is "doctor: a kernel without the file systems" "bad not loaded, for one: linprocfs, linsysfs" \
+		"$(doctor_of "$kernel_fact")"
+fi
+linux_prepared
+sysctl kern.elf64.fallback_brand=-1 >/dev/null
+has "doctor: programs that do not say what they were made for" "bad kern.elf64.fallback_brand is -1" \
+	"$(doctor_of "$kernel_fact")"
+sysctl kern.elf64.fallback_brand=3 >/dev/null
+cp -p /etc/rc.conf "$work/rc.conf"
+sysrc linux_enable=NO >/dev/null
+is "doctor: loaded, but not after a boot" "note linux_enable is not YES: they are not there after a boot" \
+	"$(doctor_of "$kernel_fact")"
+sysrc linux_enable=YES >/dev/null
+is "doctor: nothing is wrong with the kernel" "good one" "$(doctor_of "$kernel_fact")"
+cp -p "$work/rc.conf" /etc/rc.conf
+rmdir "$roots/one/sys"
+is "doctor: a root without /sys" "bad one: $roots/one/sys is no directory" "$(doctor_of "$roots_fact")"
+mkdir "$roots/one/sys"
+is "doctor: a root without a loader" "good one (no loader: only programs that are linked statically)" \
+	"$(doctor_of "$roots_fact")"
+install -d "$roots/one/lib"
+: >"$roots/one/lib/ld-musl-x86_64.so.1"
+is "doctor: a root with musl's loader" "good one (/lib/ld-musl-x86_64.so.1)" "$(doctor_of "$roots_fact")"
+rm "$roots/one/lib/ld-musl-x86_64.so.1"
+clean "linux: doctor"
 }
 
 # A server that was made for Linux, behind the daemon; the daemon, the supervisor and both killed.
@@ -210,10 +255,6 @@ daemon_start
 has "a server made for Linux answers through the daemon" hello-there "$(ask one)"
 has "in a jail of its own" "jid" "$(servers)"
 is "with its seven mounts" 7 "$(our_mounts | wc -l | tr -d ' ')"
-"$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" >"$work/doctor" 2>&1
-is "doctor: the modules are there, if not after a boot" note "$(outcome_of "the kernel runs programs made for Linux")"
-is "doctor: its root has what it needs" good "$(outcome_of "roots of programs made for Linux")"
-report 0 "what it says of them" "$(grep -A 2 'made for Linux' "$work/doctor")"
 kill -9 "$daemon_pid"
 until_true 30 nothing_left
 clean "linux: the daemon killed"
@@ -332,10 +373,10 @@ rm -rf "$work/hostile" "$work/aimed" "$system" "$work/npm"
 clean "linux: roots"
 }
 
-# Real agents, as npm has them for Linux, if BINDIR/linux has: codex.tgz or claude.tgz, the package; root.tgz, a Linux
-# system with a shell and musl's loader; model.tgz, one with python3, for the scripted model.
+# Real agents, as npm has them for Linux, if BINDIR/linux has: codex.tgz, claude.tgz or opencode.tgz, the package;
+# root.tgz, a Linux system with a shell and musl's loader; model.tgz, one with python3, for the scripted model.
 section_linux_agents() {
-for name in codex claude; do
+for name in codex claude opencode; do
 	if [ -f "$linux_bin/$name.tgz" ]; then
 		linux_agent "$name"
 	else
@@ -386,7 +427,8 @@ sed -e "1s|{|{ \"servers\": {\"two\": {\"command\": \"$client\", \"args\": [\"de
 	-e "s|\"url\": \"https://[^\"]*\"|\"url\": \"http://127.0.0.1:$(cat "$work/model/port")\", \"allow_addresses\": [\"loopback\"]|" \
 	-e 's|"tools": {"git": .*|"tools": {"two": {"allow": ["*"]}},|' -e 's|"users": \[\]|"users": ["root"]|' \
 	-e 's|^ *"exec",|&"--model=gpt-5", "-c", "mcp_servers.colibri.startup_timeout_sec=300",|' \
-	-e 's|"ANTHROPIC_API_KEY"|"MCP_TIMEOUT": "300000", &|' "$work/entry" >"$work/entry.new"
+	-e 's|"ANTHROPIC_API_KEY"|"MCP_TIMEOUT": "300000", &|' \
+	-e 's|\\"enabled\\": true|&, \\"timeout\\": 300000|' "$work/entry" >"$work/entry.new"
 install -o root -g colibri -m 640 "$work/entry.new" "$etc/external-mcp.json"
 rm -rf "$dir"
 install -d -o colibri -g colibri -m 750 "$run_dir"
