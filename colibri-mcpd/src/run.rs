@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -52,6 +52,8 @@ const EXIT_SYSTEM: u8 = 71;
 const EXIT_PRIVILEGE: u8 = 77;
 /// Exit status: another daemon is there, or the socket cannot be made (EX_UNAVAILABLE).
 const EXIT_UNAVAILABLE: u8 = 69;
+/// The longest wait for an earlier daemon of the same person to end.
+const PREDECESSOR: Duration = Duration::from_secs(15);
 
 /// The whole of `colibri-mcpd`: reads its command line, serves until told to end, and returns the exit status.
 pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
@@ -159,7 +161,7 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
         ),
         error => (EXIT_CONFIG, error.to_string()),
     };
-    let lock = trail::TrailLock::take(&config.state_dir).map_err(locked)?;
+    let lock = take_lock(&config).map_err(locked)?;
     let sources = read_sources(&config)?;
     // Before all that writes: what is kept of results may have the last of the space.
     let results = Results::open(&config.state_dir, sources.1.clients.limits());
@@ -403,6 +405,24 @@ async fn write_costs(daemon: &Arc<Daemon>) -> anyhow::Result<()> {
     // The disk is waited for: not on a thread that serves clients.
     let written = tokio::task::spawn_blocking(move || daemon.chain.ledger.write(&daemon.store)).await;
     Ok(written??)
+}
+
+/// Takes the trail's lock. A private daemon waits for the one before it, which may be ending its servers: the command
+/// that starts it lets only one come up at a time.
+fn take_lock(config: &DaemonConfig) -> Result<trail::TrailLock, TrailError> {
+    let taken = trail::TrailLock::take(&config.state_dir);
+    if config.consent.is_none() || !matches!(taken, Err(TrailError::Locked(_))) {
+        return taken;
+    }
+    info!("an earlier daemon has not ended yet: waiting for it");
+    let until = Instant::now() + PREDECESSOR;
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        match trail::TrailLock::take(&config.state_dir) {
+            Err(TrailError::Locked(_)) if Instant::now() < until => {}
+            taken => return taken,
+        }
+    }
 }
 
 /// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used

@@ -492,6 +492,31 @@ fn it_ends_without_clients_and_comes_again() {
 }
 
 #[test]
+fn who_comes_while_it_ends_gets_the_next_one() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let first = daemon_of(&home.run(&["status"]).stderr).unwrap();
+    kill(Pid::from_raw(first), Signal::SIGTERM).unwrap();
+    wait_for("its end", || (!is_alive(first)).then_some(()));
+    // As one that waits for its servers' ends: it listens no more, and has the state directory still.
+    let state = home.path(".local/state/colibri");
+    let lock = fs::File::options().write(true).open(state.join("trail.lock")).unwrap();
+    lock.lock().unwrap();
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| home.run(&["status"]));
+        wait_for("the next one", || {
+            let log = fs::read_to_string(state.join("colibri-mcpd.log")).ok()?;
+            log.contains("an earlier daemon has not ended yet").then_some(())
+        });
+        drop(lock);
+        ran.join().unwrap()
+    });
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+}
+
+#[test]
 fn one_that_does_not_come_up_says_why() {
     let home = Home::new("60");
     let entry = home.entry("a", json!({}));
