@@ -291,12 +291,13 @@ impl OriginValues {
         }
     }
 
-    /// Notes what a call's own arguments carry of untrusted results.
-    pub(super) fn carry(&mut self, text: &str) {
+    /// Notes what a call's own arguments carry of untrusted results; with `all` whatever is not trusted.
+    pub(super) fn carry(&mut self, text: &str, all: bool) {
         for chunk in chunks(text) {
             let plain = normal(chunk);
             let hash = self.hash(&plain);
-            if !self.trusted.contains(&hash) && self.origin(chunk).is_some() && self.carried.len() < MAX_CARRIED {
+            let is_foreign = !self.trusted.contains(&hash) && (all || self.origin(chunk).is_some());
+            if is_foreign && self.carried.len() < MAX_CARRIED {
                 self.carried.insert(hash);
             }
         }
@@ -441,9 +442,11 @@ mod tests {
     #[test]
     fn a_result_that_repeats_what_it_was_given_makes_nothing_trusted() {
         let mut values = read("eve@evil.example");
-        values.carry("eve@evil.example and bob@example.org");
-        values.trust("no contact eve@evil.example; bob@example.org");
+        values.carry("eve@evil.example and bob@example.org", false);
+        values.carry("mallory@drop.example", true);
+        values.trust("no contact eve@evil.example; bob@example.org, mallory@drop.example");
         assert!(!values.is_trusted("eve@evil.example") && values.is_trusted("bob@example.org"));
+        assert!(!values.is_trusted("mallory@drop.example"));
     }
 
     #[test]

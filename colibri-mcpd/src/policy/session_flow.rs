@@ -19,6 +19,9 @@ const MAX_BOUND: usize = 64;
 /// The most destinations of one call for which it is held; each is a sentence.
 const MAX_HOLDS: usize = 8;
 
+/// The source of what a script returned or computed.
+const SCRIPT: &str = "a script";
+
 /// A list of what may be changed, and whose it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundMay {
@@ -226,8 +229,10 @@ impl SessionFlow {
             });
             holds.extend(found.into_values());
         }
-        if let Some(arguments) = arguments.filter(|_| inner.has_untrusted) {
-            each_text(arguments, &mut |text| inner.values.carry(text));
+        if let Some(arguments) = arguments.filter(|_| inner.has_read()) {
+            // Where values without a known origin wait, a result that repeats one trusts it no more than others.
+            let carries_all = inner.awaits_unknown(call.is_scripted);
+            each_text(arguments, &mut |text| inner.values.carry(text, carries_all));
         }
         holds.truncate(MAX_HOLDS);
         holds
@@ -241,6 +246,15 @@ impl SessionFlow {
         };
         let mut inner = self.inner.lock();
         each_destination(arguments, labels, &mut |_, destination| inner.values.allow(destination));
+    }
+
+    /// Notes the result of a script, or its error: it may have computed that of what it read.
+    pub(crate) fn note_script(&self, result: Json<'_>, printed: &str) {
+        let mut inner = self.inner.lock();
+        if inner.has_read() {
+            inner.distrust(SCRIPT, printed);
+            each_text(result, &mut |text| inner.distrust(SCRIPT, text));
+        }
     }
 
     /// Notes a result, or an error, of a tool: of one without labels only what it says of itself in `_meta.ifc`, which
@@ -302,6 +316,11 @@ impl SessionFlowInner {
         self.has_untrusted || self.private.is_some() || self.is_tainted
     }
 
+    /// True if a destination waits though nobody knows where it comes from.
+    fn awaits_unknown(&self, is_scripted: bool) -> bool {
+        self.private.is_some() || self.values.is_full || self.is_tainted || (is_scripted && self.has_untrusted)
+    }
+
     fn outside(&self, call: &FlowCall<'_>) -> Option<FlowSuspension> {
         if call.reads {
             return None;
@@ -350,7 +369,7 @@ impl SessionFlowInner {
             ("an earlier session", format!("stands {in_trusted}, {why}"))
         } else if is_scripted && self.has_untrusted {
             let why = "and a script computed it that could read untrusted text";
-            ("a script", format!("stands {in_trusted}, {why}"))
+            (SCRIPT, format!("stands {in_trusted}, {why}"))
         } else {
             return None;
         };

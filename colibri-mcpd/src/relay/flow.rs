@@ -170,6 +170,13 @@ impl Chain {
         }
     }
 
+    /// Notes what a script's client gets to read of it: its result, or its error, and what it printed.
+    pub(crate) fn note_script(&self, call: &Call, result: &str, printed: &str) {
+        if let (Some(flow), Ok(result)) = (call.client.flow(), Json::parse(result.as_bytes())) {
+            flow.note_script(result, printed);
+        }
+    }
+
     /// Notes a server's answer before its client gets it.
     pub(super) fn note_answer(&self, call: &Call, relayed: &ServerAnswer) {
         let Some(flow) = call.client.flow() else { return };

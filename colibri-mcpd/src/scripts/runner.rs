@@ -12,6 +12,7 @@ use crate::confine::Spawner;
 use crate::relay::{Call, CallOutcome, Chain, SuspendedCall};
 use colibri_api::script::{ScriptLimits, ScriptOrder};
 use colibri_protocol::{Code, Failure};
+use colibri_wire::json::string;
 
 /// The program that runs scripts.
 const PROGRAM: &str = "colibri-script";
@@ -88,8 +89,14 @@ impl Scripts {
             // A result over its limit is stored: not on a thread that serves clients.
             tokio::task::spawn_blocking(move || {
                 let outcome = match end {
-                    Ok(done) => outcome::returned(&chain, &call, &done, &printed),
-                    Err(failure) => CallOutcome::Failed(failure),
+                    Ok(done) => {
+                        chain.note_script(&call, done.value.get(), &printed.printed);
+                        outcome::returned(&chain, &call, &done, &printed)
+                    }
+                    Err(failure) => {
+                        chain.note_script(&call, &string(&failure.message), &printed.printed);
+                        CallOutcome::Failed(failure)
+                    }
                 };
                 chain.finish(vec![(call, outcome)]);
             });

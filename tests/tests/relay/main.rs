@@ -22,6 +22,7 @@ mod pins;
 mod progress;
 mod remote;
 mod results;
+mod script_flow;
 mod scripts;
 mod search;
 mod shares;
