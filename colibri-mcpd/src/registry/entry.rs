@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::value::{one_of, path, size, unique};
-use colibri_registry::{EntryValue, Registry, StdioCommand};
+use colibri_registry::{EntryValue, Registry, SshTarget, StdioCommand};
 
 use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
@@ -124,6 +124,14 @@ impl ServerSpec {
         matches!(&self.transport, EntryTransport::Stdio(command) if command.is_integration())
     }
 
+    /// The server of another host that it leads to.
+    pub(crate) fn ssh(&self) -> Option<&SshTarget> {
+        match &self.transport {
+            EntryTransport::Stdio(command) => command.ssh.as_ref(),
+            EntryTransport::Http { .. } => None,
+        }
+    }
+
     /// The stand-in for an entry that was refused: it starts nothing.
     pub fn refused() -> ServerSpec {
         ServerSpec {
@@ -131,6 +139,7 @@ impl ServerSpec {
             transport: EntryTransport::Stdio(Box::new(StdioCommand {
                 program: PathBuf::from("/"),
                 package: None,
+                ssh: None,
                 args: Vec::new(),
                 env: BTreeMap::new(),
                 cwd: None,
@@ -236,6 +245,10 @@ fn transport(
         }
     }
     if let Some(command) = command {
+        let has_keys = command.ssh.as_ref().is_some_and(|ssh| ssh.keys.is_some());
+        if let (true, Some(Isolation::Shared), Some(ssh)) = (has_keys, isolation, keys.get("ssh")) {
+            return Err(ssh.error("has a key for each user, who cannot share a process: remove keys, or isolation"));
+        }
         return match URL_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
             Some((key, value)) => Err(value.error(format!("{key} goes with url, which this entry does not have"))),
             None => Ok(EntryTransport::Stdio(command)),
@@ -511,6 +524,22 @@ mod tests {
         assert!(entry.may_ask.is_empty() && entry.record_full && entry.disabled && !entry.prefix);
         assert_eq!((entry.attempts, entry.result_limit), (1, Some(1 << 20)));
         assert!(entry.tools.confirm_destructive);
+    }
+
+    #[test]
+    fn keys_of_users_go_with_no_shared_process() {
+        let ssh = |more: &str| {
+            one(&format!(
+                r#"{{"ssh":{{"host":"build1","server":"git","keys":"/k"}}{more}}}"#
+            ))
+        };
+        assert_eq!(ssh("").unwrap().ssh().unwrap().host, "build1");
+        assert!(ssh(r#","isolation":"user","type":"stdio""#).is_ok());
+        let refused = ssh(r#","isolation":"shared""#).unwrap_err().to_string();
+        assert!(refused.contains("cannot share a process"), "{refused}");
+        for beside in [r#""type":"http""#, r#""headers":{}"#, r#""oauth":{}"#] {
+            assert!(ssh(&format!(",{beside}")).is_err(), "{beside}");
+        }
     }
 
     #[test]

@@ -199,7 +199,14 @@ fn command_refusal(command: &StdioCommand, path: &Path, rules: RegistryRules) ->
     } else {
         return None;
     };
-    Some(why.to_owned())
+    let why = match command.ssh.is_some() {
+        true => why.replace(
+            "give the entry a jail",
+            "ssh runs outside; run that client in another daemon",
+        ),
+        false => why.to_owned(),
+    };
+    Some(why)
 }
 
 fn holds_plain_values(entry: &ServerSpec) -> bool {

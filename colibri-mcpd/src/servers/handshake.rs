@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, ServerDefinition, ServerList};
 use super::session::{OwnReply, PeerInfo, ServerSession};
+use super::ssh;
 use crate::outbound::EndpointTransport as Spoken;
 use crate::registry::EntryTransport;
 use colibri_protocol::rpc_error::METHOD_NOT_FOUND;
@@ -68,9 +69,12 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     // the era of its first message.
     let opening = launch.process(Version::LATEST).await?;
     // Behind a URL silence is a slow network, and no legacy server's way to answer.
-    let patience = match opening.session.is_remote {
-        true => launch.spec.limits.start / 2,
-        false => PROBE,
+    let elsewhere = launch.spec.entry.ssh();
+    let patience = match elsewhere {
+        // A daemon answers there, of the modern era, once ssh(1) is through.
+        Some(_) => launch.spec.limits.start * 3 / 4,
+        None if opening.session.is_remote => launch.spec.limits.start / 2,
+        None => PROBE,
     };
     let ask = || opening.session.ask(upstream::discover, patience, Code::TimeoutStart);
     let mut probe = ask().await;
@@ -97,10 +101,13 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
             if opening.session.is_remote
                 && matches!(
                     failure.code,
-                    Code::IntegrationUnavailable | Code::ServerUnstartable | Code::ServerDenied
+                    Code::IntegrationUnavailable | Code::ServerUnstartable | Code::ServerDenied | Code::ServerDied
                 ) =>
         {
             return Err(failure.clone().into());
+        }
+        Err(failure) if let Some(target) = elsewhere => {
+            return Err(ssh::unanswered(target, failure.clone()).into());
         }
         Err(failure) => {
             debug!(server = &*launch.spec.id, "no answer to the probe: {}", failure.message);

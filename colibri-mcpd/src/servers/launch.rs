@@ -11,6 +11,7 @@ use super::elicitation::open_elicitations::ElicitationRights;
 use super::remote::{self, Faults, RemoteAccess};
 use super::session::{self, ServerSession, SessionObserver};
 use super::specification::ServerSpecification;
+use super::ssh;
 use super::stderr::Allowance;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
 use crate::oauth::OauthAccount;
@@ -244,6 +245,13 @@ impl Launch {
                 digest: self.spec.digest.load().to_string(),
             }));
         }
+        let arguments = match &command.ssh {
+            None => command.args.clone(),
+            Some(target) => {
+                let owner = ssh::key_owner(target, self.person).map_err(|why| self.unstartable(why))?;
+                target.arguments(owner.as_deref())
+            }
+        };
         let environment = match self.spec.context.parts.secrets.resolve(&command.env) {
             Ok(environment) => environment,
             Err(error) => return Err(self.unstartable(error.to_string())),
@@ -251,7 +259,7 @@ impl Launch {
         Ok(LaunchSpec::Host {
             server: self.spec.id.to_string(),
             program: command.program.clone(),
-            arguments: command.args.clone(),
+            arguments,
             environment,
             directory: command.cwd.clone(),
             stdin: Stdin::Pipe,

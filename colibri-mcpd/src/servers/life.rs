@@ -11,6 +11,7 @@ use tracing::{debug, info};
 
 use super::remote::Faults;
 use super::session::{Crash, ServerSession, SessionEnd, SessionEvent};
+use super::ssh;
 use super::stderr::Stderr;
 use super::tap::Direction;
 use crate::confine::{ServerExit, SpawnedServer};
@@ -152,13 +153,19 @@ impl ServerSession {
             }
             wrote = self.excerpt.get(&|text| self.redact(text));
         }
-        let told = match &wrote {
+        let target = self.spec.entry.ssh().filter(|_| crashed);
+        let advice = target.and_then(|target| ssh::advice(target, status, wrote.as_deref().unwrap_or_default()));
+        let mut told = match &wrote {
             Some(words) => format!("{reason}; it wrote: {words}"),
             None => reason.clone(),
         };
+        if let Some(advice) = &advice {
+            told = format!("{told}; {}", advice.text);
+        }
         // A command line that it does not understand (EX_USAGE) is one the next time too.
         let lost = match status {
             Some(ServerExit::Status(64)) => Code::ServerUnstartable,
+            _ if advice.as_ref().is_some_and(|advice| advice.lasts) => Code::ServerUnstartable,
             _ => Code::ServerDied,
         };
         self.fail_all(&told, lost);

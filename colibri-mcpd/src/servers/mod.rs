@@ -23,6 +23,7 @@ mod server;
 mod session;
 mod slots;
 mod specification;
+mod ssh;
 mod start_queue;
 mod state;
 mod stderr;

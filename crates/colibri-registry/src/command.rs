@@ -7,6 +7,7 @@ use colibri_json::{DocumentError, Object, ValueCursor};
 
 use crate::jail::{Jail, jail};
 use crate::package::{PackagePin, package};
+use crate::ssh::{SSH, SshTarget, ssh};
 use crate::value::{is_secret_name, path, path_or_root};
 
 /// The process of a stdio server, or of an agent.
@@ -17,6 +18,8 @@ pub struct StdioCommand {
     pub program: PathBuf,
     /// The package that the program belongs to, for an entry that has `from` in place of a command.
     pub package: Option<PackagePin>,
+    /// The server of another host that the program, ssh(1), leads to, for an entry that has `ssh` in place of a command.
+    pub ssh: Option<SshTarget>,
     /// Its arguments, without the program's name.
     pub args: Vec<String>,
     /// Environment of the server beyond `PATH`, `HOME` and `LANG`.
@@ -60,6 +63,21 @@ const OWN_KEYS: &[&str] = &["args", "env", "cwd", "jail"];
 /// The process of an entry; `None`: it has a url.
 pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Option<Box<StdioCommand>>, DocumentError> {
     let package = package(keys)?;
+    if let Some(target) = keys.read("ssh", ssh)? {
+        let beside = ["command", "from", "url"].iter().chain(OWN_KEYS);
+        return match beside.into_iter().find_map(|key| Some((key, keys.get(key)?))) {
+            Some((key, value)) => Err(value.error(format!("{key} does not go with ssh, which this entry has"))),
+            None => Ok(Some(Box::new(StdioCommand {
+                program: PathBuf::from(SSH),
+                package: None,
+                ssh: Some(target),
+                args: Vec::new(),
+                env: BTreeMap::new(),
+                cwd: None,
+                jail: None,
+            }))),
+        };
+    }
     match (keys.get("command"), keys.get("url")) {
         (Some(_), None) => {}
         (None, None) if package.is_some() => {}
@@ -72,7 +90,7 @@ pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Opt
             };
         }
         (Some(_), Some(url)) => return Err(url.error("an entry has either a command or a url, not both")),
-        (None, None) => return Err(cursor.error("an entry needs a command (absolute path), a url, or from")),
+        (None, None) => return Err(cursor.error("an entry needs a command (absolute path), a url, ssh, or from")),
     }
     Ok(Some(Box::new(StdioCommand {
         program: match &package {
@@ -80,6 +98,7 @@ pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Opt
             None => program(keys.need("command")?)?,
         },
         package,
+        ssh: None,
         args: match keys.get("args") {
             None => Vec::new(),
             Some(list) => list

@@ -16,6 +16,7 @@ mod command;
 mod jail;
 mod limits;
 mod package;
+mod ssh;
 pub mod value;
 
 pub(crate) use agent::AGENT_KEYS;
@@ -24,6 +25,7 @@ pub use command::{EntryValue, StdioCommand, value as secret_or_text};
 pub use jail::{Abi, Jail, JailMount, Network, abi, allow, is_jail_name, jail_name, jail_path};
 pub use limits::{ProcessLimits, RctlResource, limits};
 pub use package::{PackageOrigin, PackagePin};
+pub use ssh::{SshTarget, is_ssh_host};
 pub use value::{is_secret_name, is_server_id, is_user_name};
 
 /// The path of the registry that the helper reads: in the directory of policy and secrets. No switch moves it: who
@@ -80,6 +82,7 @@ pub const ENTRY_KEYS: &[&str] = &[
     "args",
     "env",
     "cwd",
+    "ssh",
     "url",
     "headers",
     "type",
@@ -179,12 +182,12 @@ impl<E, A> Registry<E, A> {
     }
 }
 
-/// True if an entry, whatever else is wrong with it, surely asks for no jail: it has a url or a package and nothing else
-/// that runs here, or what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
+/// True if an entry, whatever else is wrong with it, surely asks for no jail: it has a url, a host or a package and nothing
+/// else that runs here, or what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
 fn is_refused_alone(id: &str, entry: &ValueCursor<'_>) -> bool {
     if let Ok(members) = entry.members() {
         let has = |key: &str| members.iter().any(|member| member.key == key);
-        if (has("url") || has("from")) && !has("command") && !has("jail") {
+        if (has("url") || has("from") || has("ssh")) && !has("command") && !has("jail") {
             return true;
         }
     }
