@@ -131,7 +131,7 @@ pub(crate) enum ClientCommand {
     /// Everything else is refused with exit status 77. `ssh-gate --read-only` keeps both gates closed for the key, and
     /// `ssh-gate --socket PATH` chooses the daemon; the other side can choose neither.
     #[command(verbatim_doc_comment, hide = true)]
-    SshGate,
+    SshGate(ssh_gate::SshGateArguments),
     /// Runs a program in an agent's jail, with its model behind the relay
     ///
     /// Listens on loopback, tells the program by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL (unless
@@ -261,7 +261,7 @@ impl ClientCommand {
             ClientCommand::Server(command) => server::run(&command, context)?,
             ClientCommand::Doctor(arguments) => return doctor::run(&arguments, context),
             ClientCommand::Script(arguments) => script::run(&arguments, context)?,
-            ClientCommand::SshGate => return ssh_gate::run(context),
+            ClientCommand::SshGate(arguments) => return ssh_gate::run(&arguments, context),
             ClientCommand::Door(arguments) => return door::run(&arguments),
             ClientCommand::Integration(integration) => return integration.run(),
             ClientCommand::Record(arguments) => return record::run(&arguments, context),

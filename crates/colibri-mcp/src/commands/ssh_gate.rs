@@ -1,7 +1,7 @@
 //! `colibri-mcp ssh-gate`: all that an SSH key can do here, as its forced command in authorized_keys (sshd(8)).
 //!
 //! sshd(8) puts what the other side asked for into `SSH_ORIGINAL_COMMAND`. No shell ever reads it, and none of it is
-//! executed: it is matched, word by word, against the two things that are allowed, and those are done in this process.
+//! executed: it is matched, word by word, against the few things that are allowed, and those are done in this process.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,6 +12,7 @@ use super::tools;
 use crate::bridge;
 use crate::connection::Hello;
 use crate::failure::CommandError;
+use colibri_registry::is_server_id;
 use colibri_text::visible;
 
 /// Longest command that is looked at, bytes.
@@ -21,20 +22,34 @@ const SHOWN: usize = 200;
 /// The required name of the first word's file.
 const PROGRAM: &str = "colibri-mcp";
 
+/// The server of the key.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SshGateArguments {
+    /// The one server that the key reaches [default: the one that the other side names, or all]
+    server: Option<String>,
+}
+
 /// The permissions of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum KeyPermission {
-    Bridge { read_only: bool },
+    Bridge { read_only: bool, only: Option<String> },
     Tools { json: bool, server: Option<String> },
 }
 
 /// Runs the command.
-pub(crate) fn run(context: &CommandContext) -> Result<ExitCode, CommandError> {
-    match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"))? {
-        KeyPermission::Bridge { read_only } => {
+pub(crate) fn run(arguments: &SshGateArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+    let own = arguments.server.as_deref();
+    if let Some(server) = own.filter(|server| !is_server_id(server)) {
+        return Err(CommandError::Usage(format!(
+            "ssh-gate {}: this is no server's id; put right the line of the key in authorized_keys",
+            visible(server)
+        )));
+    }
+    match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"), own)? {
+        KeyPermission::Bridge { read_only, only } => {
             let hello = Hello {
                 read_only: context.read_only || read_only,
-                only: None,
+                only,
             };
             Ok(bridge::run(context.place.clone(), hello))
         }
@@ -51,16 +66,24 @@ pub(crate) fn run(context: &CommandContext) -> Result<ExitCode, CommandError> {
 }
 
 /// The request of the command, if that is allowed. Words are separated by single spaces, and nothing is quoted.
-fn parse(command: Option<OsString>) -> Result<KeyPermission, CommandError> {
+///
+/// `own` is the one server that the key reaches.
+fn parse(command: Option<OsString>, own: Option<&str>) -> Result<KeyPermission, CommandError> {
+    let bridge = |read_only, named: Option<&str>| KeyPermission::Bridge {
+        read_only,
+        only: named.or(own).map(str::to_owned),
+    };
     let command = command.unwrap_or_default();
     if command.is_empty() {
-        return Ok(KeyPermission::Bridge { read_only: false });
+        return Ok(bridge(false, None));
     }
     let refuse = |why: &str| {
         let shown: String = command.to_string_lossy().chars().take(SHOWN).collect();
         CommandError::Refused(format!(
-            "this SSH key may only start the bridge (`{PROGRAM}`, `{PROGRAM} --read-only`) and list tools \
-             (`{PROGRAM} tools [SERVER]`); refused, because {why}: {}",
+            "this SSH key may only start the bridge (`{PROGRAM}`, `--read-only`, `--only SERVER`) and list tools \
+             (`{PROGRAM} tools [SERVER]`){}; refused, because {why}: {}",
+            own.map(|own| format!(", of the server {own} alone"))
+                .unwrap_or_default(),
             visible(&shown)
         ))
     };
@@ -87,24 +110,18 @@ fn parse(command: Option<OsString>) -> Result<KeyPermission, CommandError> {
         json,
         server: server.map(str::to_owned),
     };
+    let is_reached = |server: &str| is_server_id(server) && own.is_none_or(|own| own == server);
     match words[..] {
-        [] => Ok(KeyPermission::Bridge { read_only: false }),
-        ["--read-only"] => Ok(KeyPermission::Bridge { read_only: true }),
-        ["tools"] => Ok(tools(false, None)),
-        ["tools", "--json"] => Ok(tools(true, None)),
-        ["tools", server] if is_server(server) => Ok(tools(false, Some(server))),
-        ["tools", server, "--json"] if is_server(server) => Ok(tools(true, Some(server))),
+        [] => Ok(bridge(false, None)),
+        ["--read-only"] => Ok(bridge(true, None)),
+        ["--only", server] if is_reached(server) => Ok(bridge(false, Some(server))),
+        ["--read-only", "--only", server] if is_reached(server) => Ok(bridge(true, Some(server))),
+        ["tools"] => Ok(tools(false, own)),
+        ["tools", "--json"] => Ok(tools(true, own)),
+        ["tools", server] if is_reached(server) => Ok(tools(false, Some(server))),
+        ["tools", server, "--json"] if is_reached(server) => Ok(tools(true, Some(server))),
         _ => Err(refuse("these arguments are not allowed")),
     }
-}
-
-/// True if a word has the form of a server's id, so that it cannot be an option.
-fn is_server(word: &str) -> bool {
-    word.len() <= 32
-        && word.starts_with(|first: char| first.is_ascii_lowercase())
-        && word
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 #[cfg(test)]
@@ -114,7 +131,11 @@ mod tests {
     use super::*;
 
     fn parsed(command: &str) -> Option<KeyPermission> {
-        match parse(Some(command.into())) {
+        parsed_for(command, None)
+    }
+
+    fn parsed_for(command: &str, own: Option<&str>) -> Option<KeyPermission> {
+        match parse(Some(command.into()), own) {
             Ok(allowed) => Some(allowed),
             Err(failure) => {
                 assert_eq!(failure.exit_code(), 77);
@@ -126,14 +147,27 @@ mod tests {
 
     #[test]
     fn the_bridge_and_the_list_of_tools_are_allowed() {
-        assert_eq!(parse(None).unwrap(), KeyPermission::Bridge { read_only: false });
+        let bridge = |read_only, only: Option<&str>| {
+            let only = only.map(str::to_owned);
+            Some(KeyPermission::Bridge { read_only, only })
+        };
+        assert_eq!(parse(None, None).ok(), bridge(false, None));
+        assert_eq!(parse(None, Some("git")).ok(), bridge(false, Some("git")));
+        let only = "colibri-mcp --only git";
+        assert_eq!(parsed(only), bridge(false, Some("git")));
+        assert_eq!(parsed_for(only, Some("git")), bridge(false, Some("git")));
+        assert_eq!(
+            parsed_for("colibri-mcp --read-only --only git", None),
+            bridge(true, Some("git"))
+        );
+        assert_eq!(parsed_for("colibri-mcp", Some("git")), bridge(false, Some("git")));
         for (command, read_only) in [
             ("", false),
             ("colibri-mcp", false),
             ("/usr/local/bin/colibri-mcp", false),
             ("/usr/local/bin/colibri-mcp --read-only", true),
         ] {
-            assert_eq!(parsed(command), Some(KeyPermission::Bridge { read_only }), "{command}");
+            assert_eq!(parsed(command), bridge(read_only, None), "{command}");
         }
         for (command, json, server) in [
             ("colibri-mcp tools", false, None),
@@ -172,6 +206,11 @@ mod tests {
             "colibri-mcp --socket /tmp/evil",
             "colibri-mcp --read-only --socket /tmp/evil",
             "colibri-mcp --write",
+            "colibri-mcp --only",
+            "colibri-mcp --only Git",
+            "colibri-mcp --only --read-only",
+            "colibri-mcp --only git --read-only",
+            "colibri-mcp --only git x",
             "colibri-mcp tools --socket /tmp/evil",
             "colibri-mcp tools -h",
             "colibri-mcp tools --json --json",
@@ -192,6 +231,13 @@ mod tests {
             assert_eq!(parsed(command), None, "{command:?}");
         }
         assert_eq!(parsed(&format!("/{}/colibri-mcp", "a".repeat(MAX_COMMAND))), None);
-        assert!(parse(Some(OsString::from_vec(b"colibri-mcp \xff".to_vec()))).is_err());
+        assert!(parse(Some(OsString::from_vec(b"colibri-mcp \xff".to_vec())), None).is_err());
+        for command in [
+            "colibri-mcp --only docs",
+            "colibri-mcp tools docs",
+            "colibri-mcp tools docs --json",
+        ] {
+            assert_eq!(parsed_for(command, Some("git")), None, "{command}");
+        }
     }
 }
