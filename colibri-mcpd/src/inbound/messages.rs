@@ -19,7 +19,8 @@ use crate::relay::{
 };
 use colibri_protocol::request::META_CLIENT_INFO;
 use colibri_protocol::{
-    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, Method, Request, Route, RpcError, Version,
+    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, MetaRecord, Method, Request, Route,
+    RpcError, Version,
 };
 use colibri_text::brief;
 use colibri_trail::Validation;
@@ -241,6 +242,9 @@ impl ClientMessages {
                     _ => request.meta.client_info,
                 };
                 parts.for_task = request.meta.object.and_then(|meta| self.read_task(meta));
+                parts.caller_record = (request.meta.object.filter(|_| self.client.door.is_none()))
+                    .and_then(MetaRecord::read)
+                    .map(Box::new);
                 parts.task = request.task.is_some();
                 let capabilities = request.meta.client_capabilities;
                 parts.declares = capabilities.is_some_and(|capabilities| capabilities.text() != "{}");

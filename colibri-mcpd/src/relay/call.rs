@@ -25,7 +25,7 @@ use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
-    AnswerBody as OwnAnswer, Askable, ClientInfo, Code, DeferredTask, Failure, Method, RpcError, Version,
+    AnswerBody as OwnAnswer, Askable, ClientInfo, Code, DeferredTask, Failure, MetaRecord, Method, RpcError, Version,
 };
 use colibri_text::brief;
 use colibri_trail::{ContentDigest, Validation};
@@ -117,6 +117,8 @@ pub struct RequestParts {
     pub called: Option<Box<str>>,
     /// The task for which its client, who has claimed it, says that it is made.
     pub for_task: Option<u64>,
+    /// The record of another host's trail that its client, a daemon there, says it has.
+    pub caller_record: Option<Box<MetaRecord>>,
 }
 
 /// The place of a tool call's arguments.

@@ -12,7 +12,7 @@ use crate::policy::ReportedFailure;
 use crate::results::MediaBytes;
 use colibri_protocol::{
     self as protocol, AnswerBody as OwnAnswer, AnswerShape, AttemptFailure, Code, Failure, FailureCause, FailureClass,
-    Method,
+    MetaRecord, Method,
 };
 use colibri_wire::{Edits, Json};
 
@@ -26,6 +26,8 @@ pub struct ExitAnswer {
     pub failed: Option<AttemptFailure>,
     /// True if it is no result yet.
     pub is_interim: bool,
+    /// The record of the call in the trail of the host that answered it.
+    pub remote: Option<MetaRecord>,
 }
 
 /// The message that a client is sent.
@@ -48,6 +50,16 @@ impl ClientMessage {
             ClientMessage::Page(head, page) => head.len() + page.length() + 1,
             ClientMessage::Edited(frame, edits, _) => edits.edited_length(frame.len()),
             ClientMessage::None => 0,
+        }
+    }
+
+    /// The message as it is sent; `None`: there is none.
+    fn whole(&self) -> Option<Cow<'_, [u8]>> {
+        match self {
+            ClientMessage::Own(message) => Some(Cow::Borrowed(message)),
+            ClientMessage::Page(head, page) => Some(Cow::Owned([head, &page.result.bytes()[..], b"}"].concat())),
+            ClientMessage::Edited(frame, edits, _) => Some(Cow::Owned(edits.apply(frame))),
+            ClientMessage::None => None,
         }
     }
 
@@ -78,6 +90,7 @@ impl ExitAnswer {
             success: failed.is_none(),
             failed,
             is_interim: false,
+            remote: None,
         }
     }
 
@@ -160,7 +173,10 @@ fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Fail
         ClientMessage::Edited(relayed.frame.clone(), edits, span.clone()),
         failed,
     );
+    let has_trail = call.target.description().upstream().is_some_and(Upstream::has_trail);
+    let outcome = Json::part(&relayed.frame, span.clone()).filter(|_| has_trail);
     Ok(ExitAnswer {
+        remote: outcome.and_then(MetaRecord::of_answer),
         failed: reported.map(ReportedFailure::attempt).or(answer.failed),
         is_interim: relayed.is_interim,
         ..answer
@@ -250,18 +266,22 @@ fn part<'a>(frame: &'a Bytes, span: &Range<usize>) -> Result<Json<'a>, Failure> 
         .ok_or_else(|| Failure::new(Code::ServerAnswerInvalid, "the server's answer holds no value"))
 }
 
-/// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that were queued for it.
-pub fn deliver(call: &Call, answer: &ExitAnswer) -> usize {
+/// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that were queued for it. A
+/// client that named its own record of the call learns ours, `own`.
+pub fn deliver(call: &Call, answer: &ExitAnswer, own: impl FnOnce() -> Option<MetaRecord>) -> usize {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
     if let Some(code) = answer.code().and_then(|code| code.parse().ok()) {
         call.client.note_error(code);
     }
-    let (batch, length) = (call.batch.as_ref(), answer.message.length());
+    let own = call.parts.caller_record.as_ref().and_then(|_| own());
+    let named = own.and_then(|own| Some(ClientMessage::Own(own.put_in_answer(&answer.message.whole()?))));
+    let message = named.as_ref().unwrap_or(&answer.message);
+    let (batch, length) = (call.batch.as_ref(), message.length());
     let mut is_queued = false;
     call.client.land(&call.id, |waited_for| {
-        is_queued = match &answer.message {
+        is_queued = match message {
             ClientMessage::Own(message) if waited_for => match batch {
                 None => call.client.outbox.push(message),
                 Some(batch) => batch.answer(Some(message)),

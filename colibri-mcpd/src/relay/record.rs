@@ -13,12 +13,12 @@ use super::outcome_check::redacted;
 use super::recorder::{Recorder, append_event};
 use crate::policy::{FieldFact, ResultFacts};
 use crate::results::StoredResult;
-use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass};
+use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass, MetaRecord};
 use colibri_registry::sha256_hex;
 use colibri_text::hex;
 use colibri_trail::{
-    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, Through, Trail, TrailError,
-    TrailEvent, TrailRecord,
+    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, RecordReference, Through, Trail,
+    TrailError, TrailEvent, TrailRecord,
 };
 use colibri_wire::Json;
 
@@ -143,6 +143,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         }),
         task: call.task(),
         within: call.client.outer.map(|outer| outer.record).filter(|record| *record > 0),
+        caller: call.parts.caller_record.as_deref().map(reference),
     })
 }
 
@@ -315,7 +316,15 @@ fn exit<'a>(call: &'a Call, answer: &'a ExitAnswer, full: Option<&'a RawValue>, 
             ClientMessage::None => None,
         },
         output_full: full,
+        remote: answer.remote.as_ref().map(reference),
     })
+}
+
+fn reference(record: &MetaRecord) -> RecordReference<'_> {
+    RecordReference {
+        origin: &record.origin,
+        n: record.n,
+    }
 }
 
 /// The least size of a record in bytes, roughly: names and traces, which are bounded, make it longer.

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use colibri_protocol::MetaRecord;
 use colibri_trail::{EventRecord, Trail, TrailError, TrailEvent, TrailRecord};
 
 /// Writes records.
@@ -13,6 +14,17 @@ pub enum Recorder {
 }
 
 impl Recorder {
+    /// The way in which another trail names the record of this number; `None`: there is none.
+    pub fn reference(&self, number: u64) -> Option<MetaRecord> {
+        match self {
+            Recorder::Trail(trail) if number > 0 => Some(MetaRecord {
+                origin: trail.verifier().name().into(),
+                n: number,
+            }),
+            _ => None,
+        }
+    }
+
     /// Records something that is not a call.
     ///
     /// # Errors

@@ -220,7 +220,7 @@ impl Chain {
                 if !answer.success {
                     call.client.session.note_failed_look();
                 }
-                exit::deliver(call, answer);
+                exit::deliver(call, answer, || None);
                 continue;
             }
             let metrics = call
@@ -230,7 +230,7 @@ impl Chain {
                 .map_or(&self.metrics, Upstream::metrics);
             let took = now.duration_since(call.entered);
             metrics.count(answer.code(), took);
-            let queued = exit::deliver(call, answer);
+            let queued = exit::deliver(call, answer, || self.recorder.reference(call.number));
             charge(&self.ledger, call, answer, took, queued);
         }
     }

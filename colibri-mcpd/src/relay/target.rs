@@ -145,6 +145,11 @@ pub trait Upstream: Send + Sync {
         false
     }
 
+    /// True if another host's daemon answers for it, whose records of the calls are named in ours.
+    fn has_trail(&self) -> bool {
+        false
+    }
+
     /// The counts of its calls.
     fn metrics(&self) -> &CallMetrics;
 }

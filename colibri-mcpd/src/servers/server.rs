@@ -262,6 +262,10 @@ impl Upstream for HostedServer {
         self.spec.entry.whole
     }
 
+    fn has_trail(&self) -> bool {
+        self.spec.entry.ssh().is_some()
+    }
+
     fn is_integration(&self) -> bool {
         self.spec.entry.is_integration()
     }

@@ -624,6 +624,7 @@ mod tests {
                 through: None,
                 task: None,
                 within: None,
+                caller: None,
             };
             let enter = trail.append([TrailRecord::Enter(enter)]).unwrap().first;
             let attempt = Attempt {
@@ -642,6 +643,7 @@ mod tests {
                     success: i != 4,
                     output: None,
                     output_full: None,
+                    remote: None,
                 })])
                 .unwrap();
         }

@@ -64,6 +64,7 @@ fn enter(time: SystemTime, args: ContentDigest) -> TrailRecord<'static> {
         through: None,
         task: None,
         within: None,
+        caller: None,
     })
 }
 
@@ -82,6 +83,7 @@ fn exit(time: SystemTime, enter: u64, output: ContentDigest) -> TrailRecord<'sta
         success: true,
         output: Some(output),
         output_full: None,
+        remote: None,
     })
 }
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions,
-    TrailRecord, Witness, directory, drop_segments, note_path,
+    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, RecordReference, SegmentLimits, Trail, TrailHead,
+    TrailOptions, TrailRecord, Witness, directory, drop_segments, note_path,
 };
 
 const DAY: u64 = 86_400;
@@ -97,6 +97,10 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             continue;
         }
         let full = serde_json::value::to_raw_value(&[text])?;
+        let elsewhere = RecordReference {
+            origin: text,
+            n: random.below(1 << 32),
+        };
         let first = trail.append([TrailRecord::Enter(Enter {
             time,
             uid: 1001,
@@ -119,6 +123,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             through: None,
             task: random.one_in(3).then(|| random.below(1 << 32)),
             within: random.one_in(3).then(|| random.below(1 << 32)),
+            caller: random.one_in(3).then_some(elsewhere),
         })])?;
         let attempt = |attempt_number, error_code| Attempt {
             time,
@@ -136,6 +141,7 @@ fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<
             success,
             output: success.then(|| ContentDigest::of(text.as_bytes())),
             output_full: None,
+            remote: random.one_in(3).then_some(elsewhere),
         });
         trail.append([TrailRecord::Retry(attempt(1, Some("TIMEOUT"))), last])?;
     }

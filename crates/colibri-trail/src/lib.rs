@@ -45,8 +45,8 @@ pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
 pub use prove::{GrowthProof, InclusionProof, check_proof, prove, prove_growth};
 pub use record::{
-    Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, Through,
-    TrailRecord, Validation,
+    Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, RecordReference,
+    Through, TrailRecord, Validation,
 };
 pub use report::{Extent, Report, TrailCosignature, TrailFault, TrailFaultKind, TrailWitness, Voucher};
 pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};

@@ -110,6 +110,17 @@ pub struct Enter<'a> {
     pub task: Option<u64>,
     /// The `enter` record of the call that runs the script by which it is made.
     pub within: Option<u64>,
+    /// The record that the caller, another host's daemon, says it has of it: nothing checks it.
+    pub caller: Option<RecordReference<'a>>,
+}
+
+/// A record of another trail.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordReference<'a> {
+    /// The origin of that trail.
+    pub origin: &'a str,
+    /// The record's number.
+    pub n: u64,
 }
 
 /// The outcome of checking arguments against their tool's schema.
@@ -176,6 +187,8 @@ pub struct ExitRecord<'a> {
     pub output: Option<ContentDigest>,
     /// The answer in full, secrets redacted by the caller, where the operator asked for it.
     pub output_full: Option<&'a RawValue>,
+    /// The record of the call in the trail of the host that answered it.
+    pub remote: Option<RecordReference<'a>>,
 }
 
 /// Something that is not a call: start, stop, reload, a decision about a policy, a pin or an approval.
@@ -269,6 +282,7 @@ impl Enter<'_> {
         if let Some(within) = self.within {
             number(out, b",\"within\":", within);
         }
+        reference(out, b",\"caller\":{\"origin\":", self.caller);
         out.extend_from_slice(match self.validated {
             Validation::Exact => b",\"validated\":true}",
             Validation::Lenient => b",\"validated\":\"lenient\"}",
@@ -289,6 +303,7 @@ impl ExitRecord<'_> {
             digest(out, b",\"output\":", output);
         }
         raw(out, b",\"output_full\":", self.output_full);
+        reference(out, b",\"remote\":{\"origin\":", self.remote);
         out.push(b'}');
     }
 }
@@ -362,6 +377,14 @@ pub(crate) fn text(out: &mut Vec<u8>, key: &[u8], value: &str) {
 fn optional(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
     if let Some(value) = value {
         text(out, key, value);
+    }
+}
+
+fn reference(out: &mut Vec<u8>, key: &[u8], value: Option<RecordReference<'_>>) {
+    if let Some(value) = value {
+        text(out, key, value.origin);
+        number(out, b",\"n\":", value.n);
+        out.push(b'}');
     }
 }
 
@@ -469,6 +492,7 @@ mod tests {
             through: None,
             task: None,
             within: None,
+            caller: None,
         }
     }
 
@@ -518,6 +542,7 @@ mod tests {
             success: false,
             output: Some(ContentDigest::of(b"")),
             output_full: None,
+            remote: None,
         }));
         assert_eq!(exit["kind"], "exit");
         assert_eq!(exit["enter"], 6);
@@ -541,8 +566,16 @@ mod tests {
             success: true,
             output: None,
             output_full: None,
+            remote: Some(RecordReference {
+                origin: "colibri-mcp/trail/0123456789abcdef",
+                n: 7,
+            }),
         }));
         assert_eq!(exit["result"], "SUCCESS");
+        assert_eq!(
+            exit["remote"],
+            serde_json::json!({ "origin": "colibri-mcp/trail/0123456789abcdef", "n": 7 })
+        );
         assert!(exit["error_code"].is_null() && exit.get("error_class").is_none() && exit.get("output").is_none());
     }
 
@@ -578,9 +611,14 @@ mod tests {
             through: Some(through),
             task: Some(41),
             within: Some(40),
+            caller: Some(RecordReference {
+                origin: "o\u{202e}",
+                n: 9,
+            }),
             ..enter()
         }));
         assert_eq!((&record["task"], &record["within"]), (&41.into(), &40.into()));
+        assert_eq!(record["caller"], serde_json::json!({ "origin": "o\u{202e}", "n": 9 }));
         assert_eq!(record["agent"], "coder");
         assert_eq!(record["session"], "0123456789abcdef");
         assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));

@@ -318,6 +318,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             through,
             task,
             within: None,
+            caller: None,
         };
         let number = trail.append([TrailRecord::Enter(enter)])?.first;
         let mut late = took / 2 + dice.roll(took.max(1));
@@ -372,6 +373,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             success: code.is_none(),
             output: Some(output),
             output_full: None,
+            remote: None,
         })])?;
     }
     trail.close()?;

@@ -112,6 +112,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> TrailRecord<'_> {
         through: None,
         task: None,
         within: None,
+        caller: None,
     })
 }
 
@@ -130,6 +131,7 @@ fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Tra
         success,
         output: Some(ContentDigest::of(b"result")),
         output_full: None,
+        remote: None,
     })
 }
 

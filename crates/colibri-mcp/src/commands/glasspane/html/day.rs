@@ -616,6 +616,7 @@ mod tests {
                 success: code.is_none(),
                 output: Some(ContentDigest::of(b"1234567")),
                 output_full: None,
+                remote: None,
             }));
         }
 
@@ -659,6 +660,7 @@ mod tests {
             through,
             task: None,
             within: None,
+            caller: None,
         }
     }
 
