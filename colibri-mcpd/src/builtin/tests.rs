@@ -47,6 +47,7 @@ fn view(open: bool, mode: CostMode) -> DaemonView {
             name: "ephemeral".to_owned(),
             network: "none".to_owned(),
         }),
+        elsewhere: None,
     };
     let docs = ServerFacts {
         id: "docs".to_owned(),
@@ -55,6 +56,7 @@ fn view(open: bool, mode: CostMode) -> DaemonView {
         reason: Some("stderr: \u{1b}[2Jcannot connect\nGates: write open".to_owned()),
         processes: Vec::new(),
         jail: None,
+        elsewhere: None,
         ..github.clone()
     };
     DaemonView {

@@ -19,8 +19,8 @@ use crate::relay::{COLIBRI, Client, Recorder};
 use crate::search::best_of_several;
 use crate::servers::{Catalogue, HostedServer, Viewer};
 use colibri_api::{
-    CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerFacts,
-    ServerJail, ServerProcess, ServerTransport, UnseenServer, first_sentence,
+    CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerElsewhere,
+    ServerFacts, ServerJail, ServerProcess, ServerTransport, UnseenServer, first_sentence,
 };
 
 /// The facts as one client may see them.
@@ -336,6 +336,7 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
     ServerFacts {
         id: server.spec.id.to_string(),
         transport: match (&server.spec.entry.transport, jail) {
+            (EntryTransport::Stdio(command), _) if command.ssh.is_some() => ServerTransport::Ssh,
             (EntryTransport::Http { .. }, _) => ServerTransport::Url,
             (_, Some(_)) => ServerTransport::Jail,
             (_, None) => ServerTransport::Host,
@@ -374,6 +375,11 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
             })
             .collect(),
         jail: jail.map(jail_facts),
+        elsewhere: server.spec.entry.ssh().map(|target| ServerElsewhere {
+            host: target.host.clone(),
+            server: target.server.clone(),
+            keys: target.keys.is_some(),
+        }),
     }
 }
 

@@ -47,8 +47,8 @@ pub use overview::{CallCounts, Overview, OverviewRequest, OverviewServer, Spende
 pub use priv_mode::{HELPER, PrivMode};
 pub use sentence::{first_sentence, written_sentence};
 pub use servers::{
-    FoundTool, FoundTools, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool,
-    ServerTools, ServerTransport, Servers, UNBOUNDED_MOUNT, UnseenServer, others,
+    FoundTool, FoundTools, ServerElsewhere, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState,
+    ServerTool, ServerTools, ServerTransport, Servers, UNBOUNDED_MOUNT, UnseenServer, others,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tasks::{

@@ -17,6 +17,8 @@ named! {
         Jail = "jail",
         /// Streamable HTTP.
         Url = "url",
+        /// Another host's daemon, through ssh(1).
+        Ssh = "ssh",
     }
 }
 
@@ -95,6 +97,18 @@ pub struct ServerJail {
     pub network: String,
 }
 
+/// The server of another host's daemon that a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ServerElsewhere {
+    /// The host.
+    pub host: String,
+    /// Its id there.
+    pub server: String,
+    /// True if each user shows a key of their own; else all users are one client there.
+    pub keys: bool,
+}
+
 /// A hosted server. All text is shown to users: no secret value may be in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -138,6 +152,9 @@ pub struct ServerFacts {
     pub processes: Vec<ServerProcess>,
     /// Its jail.
     pub jail: Option<ServerJail>,
+    /// The host that has it, where that is another one.
+    #[serde(default)]
+    pub elsewhere: Option<ServerElsewhere>,
 }
 
 impl ServerFacts {

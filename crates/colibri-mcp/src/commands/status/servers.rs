@@ -1,8 +1,17 @@
 //! The hosted servers, their states and processes.
 
 use crate::terminal::{Style, TextTable, since};
-use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
+use colibri_api::{ServerElsewhere, ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
 use colibri_text::{counted, visible};
+
+/// The place of a server that another host has, and as whom that host sees its callers.
+fn elsewhere(place: Option<&ServerElsewhere>) -> String {
+    match place {
+        Some(place) if place.keys => format!("ssh {} ({}), a key a user", place.host, place.server),
+        Some(place) => format!("ssh {} ({}), one client for all", place.host, place.server),
+        None => "ssh".to_owned(),
+    }
+}
 
 /// The servers as a table, and under it what is wrong with some.
 pub(super) fn show(answer: &Servers) -> String {
@@ -19,6 +28,7 @@ pub(super) fn show(answer: &Servers) -> String {
             ServerState::Stopped => Style::Plain,
         };
         let place = match (&server.jail, server.transport) {
+            (None, ServerTransport::Ssh) => elsewhere(server.elsewhere.as_ref()),
             (Some(jail), _) if jail.network.is_empty() => format!("jail {}", jail.name),
             (Some(jail), _) => format!("jail {}, network {}", jail.name, jail.network),
             (None, ServerTransport::Host) => "on the host".to_owned(),
