@@ -32,9 +32,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArguments {
-    /// The server's id: a-z, 0-9 and -, a letter first, at most 32
+    /// The server's id: a-z, 0-9 and -, a letter first, at most 32; or ssh://HOST/ID, for a server of another host
     name: String,
-    /// Its address, for a server that speaks HTTP
+    /// Its address, for a server that speaks HTTP; or ssh://HOST/ID
     #[arg(long, value_name = "URL", conflicts_with_all = ["command", "env", "cwd"])]
     url: Option<String>,
     /// The server speaks the HTTP+SSE of 2024-11-05
@@ -52,7 +52,7 @@ pub(crate) struct AddArguments {
     #[command(flatten)]
     choices: Choices,
     /// The command that starts it, after --
-    #[arg(last = true, value_name = "COMMAND", required_unless_present = "url")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -72,14 +72,26 @@ pub(crate) struct Choices {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
-    let name = &arguments.name;
+    let is_elsewhere = arguments.name.starts_with("ssh://");
+    let (name, url) = match arguments.name.rsplit_once('/') {
+        Some((_, server)) if is_elsewhere => (server, Some(&arguments.name)),
+        _ => (&*arguments.name, arguments.url.as_ref()),
+    };
+    if is_elsewhere && (arguments.url.is_some() || !arguments.command.is_empty() || !arguments.env.is_empty()) {
+        let why = "ssh://HOST/ID says all: leave command, --url and --env out";
+        return Err(CommandError::Usage(why.to_owned()));
+    }
+    if url.is_none() && arguments.command.is_empty() {
+        let why = "say what the server is: its command after --, --url URL, or ssh://HOST/ID as its name";
+        return Err(CommandError::Usage(why.to_owned()));
+    }
     if !is_server_id(name) {
         return Err(CommandError::Usage(format!(
             "{}: a server's id is 1 to 32 characters of a-z, 0-9 and -, and begins with a letter",
             visible(name)
         )));
     }
-    let proposal = match &arguments.url {
+    let proposal = match url {
         Some(url) => importers::url(name, url, pairs(&arguments.header, "--header")?, arguments.sse),
         None => {
             let env = pairs(&arguments.env, "--env")?;
@@ -87,7 +99,7 @@ pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<
             importers::command(name, &command, env, arguments.cwd.as_deref())
         }
     };
-    let offers = vec![(name.clone(), proposal, None)];
+    let offers = vec![(name.to_owned(), proposal, None)];
     bring_in(offers, &InputAnswers::default(), &arguments.choices, None, context)
 }
 

@@ -10,7 +10,7 @@ use colibri_mcp::edit::FileFormat;
 use colibri_registry::PackageOrigin;
 
 /// The keys of an entry that say what is run or reached, and with what. Other keys are added by people.
-const KEYS: [&str; 7] = ["command", "args", "cwd", "env", "headers", "type", "url"];
+const KEYS: [&str; 8] = ["command", "args", "cwd", "env", "headers", "ssh", "type", "url"];
 
 /// True if an entry is the one that a plan makes, with the same secrets.
 pub(crate) fn is_same(plan: &InstallPlan, entry: &Value, scope: &InstallScope) -> bool {

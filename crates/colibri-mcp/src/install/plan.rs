@@ -17,6 +17,7 @@ use colibri_mcp::importers::{
     Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template, TemplateValues,
     container_runner, looks_secret, name_says_secret, shown_url,
 };
+use colibri_registry::SshTarget;
 
 /// Text in place of what is not shown.
 pub(super) const HIDDEN: &str = "[not shown]";
@@ -267,6 +268,9 @@ impl InstallPlan {
             .url
             .fill(answers)
             .map_err(|key| anyhow!("its address needs {key}"))?;
+        if url.starts_with("ssh://") && !proposal.is_foreign {
+            return self.elsewhere(&url);
+        }
         colibri_api::check_url(&url).map_err(|why| anyhow!("its address {why}"))?;
         let asks_secret = asks_secret(&remote.url, proposal);
         let is_secret = asks_secret || looks_secret(&url);
@@ -314,6 +318,22 @@ impl InstallPlan {
             members.push(("headers".to_owned(), Value::Object(headers)));
         }
         Ok(members)
+    }
+
+    /// A server of another host's daemon.
+    fn elsewhere(&mut self, url: &str) -> anyhow::Result<EntryMembers> {
+        let target = SshTarget::from_url(url).context(
+            "its address must be ssh://HOST/SERVER, a host as ssh_config(5) knows it and the id of a server there; user, \
+             port and key go into ssh_config(5)",
+        )?;
+        self.notes.push(format!(
+            "{} is reached with the key of the daemon's user, and only if its own key is in known_hosts; a key a user: \
+             external-mcp.json(5)",
+            target.host
+        ));
+        let text = |key: &str, text: String| (key.to_owned(), Value::String(text));
+        let members = vec![text("host", target.host), text("server", target.server)];
+        Ok(vec![("ssh".to_owned(), Value::Object(members))])
     }
 
     /// Environment or headers: what looks like a secret goes to a file of its own.

@@ -135,7 +135,7 @@ fn json(value: &Value) -> String {
 
 /// The confinement of a server, a line each.
 fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Vec<String> {
-    if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url")) {
+    if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url" || key == "ssh")) {
         return vec!["nothing of it runs here".to_owned()];
     }
     match plan.command().and_then(container_runner) {
