@@ -6,6 +6,12 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(root)");
+    // Debian's openssh-server, which not every machine has.
+    println!("cargo::rustc-check-cfg=cfg(sshd)");
+    println!("cargo::rerun-if-changed=/usr/sbin/sshd");
+    if std::path::Path::new("/usr/sbin/sshd").exists() {
+        println!("cargo::rustc-cfg=sshd");
+    }
     // What changes with who runs cargo.
     for variable in ["COLIBRI_TEST_REQUIRE_ROOT", "HOME", "LOGNAME", "USER"] {
         println!("cargo::rerun-if-env-changed={variable}");

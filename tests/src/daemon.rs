@@ -21,6 +21,7 @@ use crate::{copy_program, processes_with, program, wait_for};
 pub struct Place {
     directory: tempfile::TempDir,
     daemon: Option<PathBuf>,
+    user: Option<u32>,
 }
 
 impl Place {
@@ -34,6 +35,7 @@ impl Place {
         let place = Place {
             directory: directory.expect("a temporary directory"),
             daemon: None,
+            user: None,
         };
         fs::create_dir(place.path("frames")).expect("a directory for frames");
         place.registry(&json!({}));
@@ -53,6 +55,21 @@ impl Place {
             daemon: Some(daemon),
             ..Place::new()
         }
+    }
+
+    /// An empty one whose daemon is this user's; of who runs the test if there is none.
+    ///
+    /// # Panics
+    /// If the program cannot be copied to where that user reaches it.
+    pub fn of_user(user: Option<u32>) -> Place {
+        let mut place = Place::new();
+        if user.is_some() {
+            let copy = place.path("colibri-mcpd");
+            copy_program(&program("colibri-mcpd"), &copy);
+            place.daemon = Some(copy);
+            place.user = user;
+        }
+        place
     }
 
     /// A path in the directory.
@@ -326,7 +343,10 @@ impl Place {
         let mut options = File::options();
         let log = options.create(true).append(true).open(log).expect("a log");
         let mut command = self.command(flags);
-        if nix::unistd::geteuid().is_root() {
+        if let Some(user) = self.user {
+            self.give_to(user);
+            command.uid(user).gid(user);
+        } else if nix::unistd::geteuid().is_root() {
             command.arg("--allow-root");
         }
         command
@@ -348,6 +368,16 @@ impl Place {
             UnixStream::connect(self.socket()).ok()
         });
         daemon
+    }
+
+    /// Makes the place and all that is in it another user's.
+    fn give_to(&self, user: u32) {
+        let own = format!("{user}:{user}");
+        let given = Command::new("chown").arg("-R").arg(own).arg(self.directory()).status();
+        assert!(
+            given.expect("chown can be started").success(),
+            "the place is not given away"
+        );
     }
 
     /// Runs a daemon that is expected to refuse, to its end: exit status and what it wrote.

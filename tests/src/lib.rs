@@ -19,6 +19,7 @@ mod power_cut;
 mod processes;
 mod programs;
 pub mod remote;
+mod sshd;
 mod trail;
 
 pub use bridge::Bridge;
@@ -30,6 +31,7 @@ pub use neighbour::{NEIGHBOUR, Neighbour};
 pub use power_cut::run_to_change;
 pub use processes::{is_alive, processes_with};
 pub use programs::{copy_program, program};
+pub use sshd::Sshd;
 pub use trail::{Record, records_in};
 
 use std::time::{Duration, Instant};
