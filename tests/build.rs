@@ -1,17 +1,15 @@
 //! Tells the tests whether they run as root (`cfg(root)`), so that those which need it are reported as ignored, not as
 //! passed, where it is missing. With `COLIBRI_TEST_REQUIRE_ROOT=1` none is ignored: they fail. With 0 they are ignored
-//! whoever builds: somebody else runs what is built here (`.ci/as-user`).
+//! whoever builds: somebody else runs what is built here (`.ci/as-user`). The same for sshd and PostgreSQL.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(root)");
-    // Debian's openssh-server, which not every machine has.
-    println!("cargo::rustc-check-cfg=cfg(sshd)");
-    println!("cargo::rerun-if-changed=/usr/sbin/sshd");
-    if std::path::Path::new("/usr/sbin/sshd").exists() {
-        println!("cargo::rustc-cfg=sshd");
-    }
+    // Debian's openssh-server, and Debian's place for PostgreSQL's versions and FreeBSD's for the one.
+    installed("sshd", &["/usr/sbin/sshd"]);
+    installed("postgres", &["/usr/lib/postgresql", "/usr/local/bin/initdb"]);
     // What changes with who runs cargo.
     for variable in ["COLIBRI_TEST_REQUIRE_ROOT", "HOME", "LOGNAME", "USER"] {
         println!("cargo::rerun-if-env-changed={variable}");
@@ -27,5 +25,15 @@ fn main() {
     };
     if is_root {
         println!("cargo::rustc-cfg=root");
+    }
+}
+
+/// Sets this name where one of the places of a program is there. Cargo would build anew each time for one that is not: who
+/// installs the program later changes this file's time.
+fn installed(name: &str, places: &[&str]) {
+    println!("cargo::rustc-check-cfg=cfg({name})");
+    for place in places.iter().filter(|place| Path::new(place).exists()) {
+        println!("cargo::rerun-if-changed={place}");
+        println!("cargo::rustc-cfg={name}");
     }
 }

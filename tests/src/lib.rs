@@ -14,6 +14,7 @@ pub mod installed;
 pub mod model;
 mod mounted;
 mod neighbour;
+mod postgres;
 #[cfg(target_os = "linux")]
 mod power_cut;
 mod processes;
@@ -27,6 +28,7 @@ pub use client::{Client, Era, LEGACY, MODERN, code_of, kept_of, last_text_of, mo
 pub use daemon::{Daemon, Place, connect_as};
 pub use mounted::Mounted;
 pub use neighbour::{NEIGHBOUR, Neighbour};
+pub use postgres::Postgres;
 #[cfg(target_os = "linux")]
 pub use power_cut::run_to_change;
 pub use processes::{is_alive, processes_with};

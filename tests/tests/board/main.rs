@@ -10,4 +10,5 @@ mod integrations;
 mod integrations_git;
 mod model;
 mod notes;
+mod postgres;
 mod tasks;

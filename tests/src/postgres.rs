@@ -1,0 +1,193 @@
+//! A PostgreSQL of a test's own: an ordinary user's, on a socket in a temporary directory, with every write on the disk.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid, User, chown};
+use tempfile::TempDir;
+
+use crate::wait_for;
+
+/// The account that serves where the test is root, for which PostgreSQL does not run.
+const ACCOUNT: &str = "nobody";
+
+/// Returns the directory of PostgreSQL's programs: the newest that is installed.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut places: Vec<(u32, PathBuf)> = versions
+        .filter_map(|version| Some((version.file_name().to_str()?.parse().ok()?, version.path().join("bin"))))
+        .collect();
+    places.push((0, PathBuf::from("/usr/local/bin")));
+    places.retain(|(_, place)| place.join("initdb").exists() && place.join("postgres").exists());
+    places.into_iter().max().map(|(_, place)| place)
+}
+
+/// A running PostgreSQL. Its end takes all of it away.
+pub struct Postgres {
+    directory: TempDir,
+    programs: PathBuf,
+    account: User,
+    server: Option<Child>,
+}
+
+impl Postgres {
+    /// Makes a cluster, and starts its server. Everybody who has a role of their account's name may come in at the
+    /// socket; who comes over TCP needs TLS, and a password or a certificate.
+    ///
+    /// # Panics
+    /// If there is none, or it does not start.
+    #[expect(clippy::new_without_default, reason = "a server is started on purpose")]
+    pub fn new() -> Postgres {
+        let programs = programs().expect("PostgreSQL is installed");
+        let own = Uid::effective();
+        let account = match own.is_root() {
+            true => User::from_name(ACCOUNT),
+            false => User::from_uid(own),
+        };
+        let account = account.expect("the list of users").expect("an account for PostgreSQL");
+        let directory = tempfile::Builder::new().prefix("colibri-pg-").tempdir();
+        let directory = directory.expect("a temporary directory");
+        if own.is_root() {
+            chown(directory.path(), Some(account.uid), Some(account.gid)).expect("the directory's owner");
+        }
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("the directory's mode");
+        let mut postgres = Postgres {
+            directory,
+            programs,
+            account,
+            server: None,
+        };
+        let mut initdb = postgres.program("initdb");
+        initdb.args(["--auth=peer", "--encoding=UTF8", "--locale=C", "-D"]);
+        let made = initdb.arg(postgres.data()).output().expect("initdb");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        postgres.start();
+        postgres
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// The directory of its socket.
+    pub fn socket(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// One of PostgreSQL's programs, as the account that serves.
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C");
+        command.current_dir(self.directory.path());
+        if Uid::effective().is_root() {
+            command.uid(self.account.uid.as_raw()).gid(self.account.gid.as_raw());
+        }
+        command
+    }
+
+    /// Starts its server on what is there.
+    ///
+    /// # Panics
+    /// If it does not come to answer.
+    pub fn start(&mut self) {
+        let log = self.directory.path().join("log");
+        let log = File::options().create(true).append(true).open(log).expect("a log");
+        let mut server = self.program("postgres");
+        server
+            .arg("-D")
+            .arg(self.data())
+            .arg("-k")
+            .arg(self.socket())
+            .args(["-c", "listen_addresses=", "-c", "fsync=on", "-c", "full_page_writes=on"])
+            .args(["-c", "max_connections=80", "-c", "shared_buffers=64MB"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
+        self.server = Some(server.spawn().expect("postgres"));
+        wait_for("PostgreSQL to answer", || {
+            let mut asked = self.program("pg_isready");
+            let answer = asked.arg("-q").arg("-h").arg(self.socket()).status();
+            answer.ok()?.success().then_some(())
+        });
+    }
+
+    /// Sends its server this signal. One that kills or ends it is waited for, with all processes that it has made.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn signal(&mut self, signal: Signal) {
+        let server = self.server.as_mut().expect("a server");
+        kill(Pid::from_raw(server.id().cast_signed()), signal).expect("a signal to PostgreSQL");
+        if matches!(signal, Signal::SIGSTOP | Signal::SIGCONT) {
+            return;
+        }
+        server.wait().expect("PostgreSQL's end");
+        self.server = None;
+        let mark = self.directory.path().display().to_string();
+        wait_for("PostgreSQL's processes to end", || {
+            // A server that was killed leaves its lock, and processes that notice it soon.
+            let left = crate::processes_with("postgres:").into_iter();
+            let ours = |pid: i32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at.starts_with(&mark));
+            left.filter(|(pid, _)| ours(*pid)).count().eq(&0).then_some(())
+        });
+    }
+
+    /// Makes a database that belongs to a new role of this name.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn database(&self, name: &str, role: &str) {
+        self.sql("postgres", &format!("CREATE ROLE \"{role}\" LOGIN"));
+        self.sql("postgres", &format!("CREATE DATABASE \"{name}\" OWNER \"{role}\""));
+    }
+
+    /// The address of a database, for a client who comes to the socket.
+    pub fn url(&self, database: &str) -> String {
+        let socket = self.socket().display().to_string().replace('/', "%2F");
+        format!("postgres://{socket}/{database}")
+    }
+
+    /// Runs SQL as the server's own role, and returns its rows, a line each, columns with `|` between them.
+    ///
+    /// # Panics
+    /// If PostgreSQL refuses it.
+    pub fn sql(&self, database: &str, sql: &str) -> Vec<String> {
+        self.try_sql(database, sql).expect("SQL that PostgreSQL takes")
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// What PostgreSQL says against it.
+    ///
+    /// # Panics
+    /// If `psql` cannot be started.
+    pub fn try_sql(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
+        let mut psql = self.program("psql");
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h"]);
+        psql.arg(self.socket()).args(["-d", database, "-c", sql]);
+        let said = psql.output().expect("psql");
+        if !said.status.success() {
+            return Err(String::from_utf8_lossy(&said.stderr).into_owned());
+        }
+        Ok(String::from_utf8_lossy(&said.stdout)
+            .lines()
+            .map(str::to_owned)
+            .collect())
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            let pid = Pid::from_raw(server.id().cast_signed());
+            // One that stands still ends once it goes on. At once: its data go with it.
+            let _ = (kill(pid, Signal::SIGQUIT), kill(pid, Signal::SIGCONT));
+            let _ = server.wait();
+        }
+    }
+}
