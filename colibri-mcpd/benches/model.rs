@@ -112,6 +112,7 @@ fn main() {
         max_tokens: None,
         flow: Default::default(),
         spent: AgentUsage::default(),
+        lease: Default::default(),
     });
     let person = Caller {
         uid: 0,

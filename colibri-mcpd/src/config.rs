@@ -11,6 +11,7 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 
 use crate::notices;
+use crate::store::BoardAddress;
 use colibri_api::paths::Private;
 use colibri_api::{CostMode, PrivMode, check_url, paths};
 use colibri_http::{AllowedTarget, UrlOrigin};
@@ -45,6 +46,13 @@ pub struct DaemonFlags {
     /// Keep the store and the trail in this directory
     #[arg(long, value_name = "PATH", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
+    /// Keep tasks and schedules in this PostgreSQL, which many hosts share: postgres://[ROLE@]HOST[:PORT]/DATABASE, with
+    /// passfile=, sslrootcert=, sslcert=, sslkey=
+    #[arg(long, value_name = "URL", env = "COLIBRI_BOARD", hide_env_values = true)]
+    board: Option<String>,
+    /// Be this host on that board; without it the first part of the host's name
+    #[arg(long, value_name = "NAME", env = "COLIBRI_HOST", value_parser = board_host)]
+    host: Option<String>,
     /// Look for skills (directories with a SKILL.md) in this directory; may be given more than once
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_SKILLS", value_delimiter = ':')]
     skills: Vec<PathBuf>,
@@ -130,6 +138,25 @@ fn http_host(text: &str) -> anyhow::Result<String> {
     name.context("it is no host name: leave out the scheme, the port and the path")
 }
 
+/// Reads a host's name on the board, which has no sign of SQL's LIKE and none that separates it from an instance.
+fn board_host(text: &str) -> anyhow::Result<String> {
+    let is_name = (1..=64).contains(&text.len())
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
+    let name = is_name.then(|| text.to_owned());
+    name.context("it is no name for a host: 1 to 64 letters, digits, dots and hyphens, with a letter or digit first")
+}
+
+/// The first part of the host's name.
+fn own_host() -> anyhow::Result<String> {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    let first = name.split('.').next().unwrap_or_default();
+    board_host(first).with_context(|| format!("the host's name is {name:?}: say --host"))
+}
+
 /// A refusal of the command line that repeats nothing of the webhook's URL, in which a token may be.
 pub(crate) fn without_url(mut refusal: clap::Error) -> clap::Error {
     let is_url = matches!(refusal.get(ContextKind::InvalidArg),
@@ -185,6 +212,8 @@ pub struct DaemonConfig {
     pub clients_named: bool,
     /// Store and trail.
     pub state_dir: PathBuf,
+    /// The board of many hosts, and this host's name there.
+    pub board: Option<(BoardAddress, String)>,
     /// The directories of skills.
     pub skills: Vec<PathBuf>,
     /// The host names that are answered to over HTTP, beside localhost.
@@ -264,7 +293,12 @@ impl DaemonFlags {
         let path = |flag: Option<PathBuf>, of_own: fn(&Private) -> &PathBuf, default: fn() -> PathBuf| {
             flag.unwrap_or_else(|| own.as_ref().map_or_else(default, |own| of_own(own).clone()))
         };
+        let board = self.board.map(|url| -> anyhow::Result<_> {
+            let address = BoardAddress::parse(&url)?;
+            Ok((address, self.host.map_or_else(own_host, Ok)?))
+        });
         Ok(DaemonConfig {
+            board: board.transpose()?,
             end_idle: self
                 .end_idle
                 .or(self.private.then_some(END_IDLE_S))

@@ -39,7 +39,7 @@ use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
 use crate::results::Results;
 use crate::scripts;
 use crate::servers;
-use crate::store::Database;
+use crate::store::{Database, Fleet, HostIdentity};
 use crate::summaries::SummaryMaker;
 use colibri_api::{PrivMode, paths};
 use colibri_trail::{self as trail, Trail, TrailError, TrailEvent, TrailOptions};
@@ -242,7 +242,17 @@ pub async fn run(
     } = files;
     let limits = *clients.limits();
     let store = Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let store = Arc::new(store);
+    let board = config.board.clone().map(|(address, name)| {
+        let key = match &recorder {
+            Recorder::Trail(trail) => trail.verifier().to_string(),
+            Recorder::Off => anyhow::bail!("a board of many hosts needs a trail"),
+        };
+        let fleet = Fleet::start(address, HostIdentity { name, key })?;
+        fleet.map_persons(clients.persons());
+        Ok(fleet)
+    });
+    let fleet = board.transpose().map_err(configuration_failure)?;
+    let store = Arc::new(store.with_fleet(fleet));
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     if loaded.needs_helper() {
@@ -329,9 +339,12 @@ pub async fn run(
         budget,
         AgentDoors::beside,
     );
-    let begun = daemon.board.begin();
-    for task in begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))? {
-        daemon.chain.flows.recall(&task);
+    let flows = daemon.chain.flows.clone();
+    if daemon.store.fleet().is_some() {
+        daemon.board.on_begin(move |task| flows.recall(task));
+    } else {
+        let begun = daemon.board.begin().map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+        begun.iter().for_each(|task| flows.recall(task));
     }
     let starter = TaskAgents::new(daemon.agents.clone(), daemon.doors.clone());
     let scheduler = Scheduler::new(daemon.board.clone(), starter, ScheduledCalls::new(&daemon));
@@ -353,6 +366,14 @@ pub async fn run(
         let maker = SummaryMaker::new(&daemon.summaries, &daemon.store, &daemon.host, calls, model);
         background.spawn(maker.work(daemon.host.changes().come()));
     }
+    if let Some(fleet) = daemon.store.fleet() {
+        let (agents, mut leases) = (daemon.agents.clone(), fleet.lease().numbers());
+        background.spawn(async move {
+            while leases.changed().await.is_ok() {
+                agents.end_without_lease();
+            }
+        });
+    }
     if let Some(webhook) = webhook {
         background.spawn(webhook.work(daemon.notices.watch()));
     }
@@ -371,6 +392,9 @@ pub async fn run(
     }
     drop((listener, metrics_listener, background, scheduler));
     daemon.end().await;
+    if let Some(fleet) = daemon.store.fleet() {
+        fleet.leave();
+    }
     if let Err(error) = daemon.keep_spending() {
         error!("what users have spent since a while ago was not kept: {error}");
     }

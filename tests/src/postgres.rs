@@ -78,6 +78,11 @@ impl Postgres {
         self.directory.path()
     }
 
+    /// The name of its own role.
+    pub fn role(&self) -> &str {
+        &self.account.name
+    }
+
     /// One of PostgreSQL's programs, as the account that serves.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.programs.join(name));

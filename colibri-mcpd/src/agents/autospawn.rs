@@ -10,6 +10,7 @@ use super::roster::{AgentRoster, is_user};
 use super::start::{AgentOrder, AgentWork};
 use crate::board::{AgentDirectory, AgentStarter, Candidate};
 use crate::policy::{Caller, Gate};
+use crate::store::HostPlaces;
 
 /// For how long no start is tried where one failed, unless the registry is read again.
 const AGAIN: Duration = Duration::from_secs(25);
@@ -69,5 +70,25 @@ impl AgentDirectory for AgentRoster {
             })
         });
         candidates.collect()
+    }
+
+    fn places(&self) -> HostPlaces {
+        let (entries, sessions) = (self.entries(), self.sessions());
+        let mut free = 0_u32;
+        let mut agents = serde_json::Map::new();
+        for (id, agent) in entries.iter().filter(|(_, agent)| self.refusal(agent).is_none()) {
+            agents.insert(id.clone(), agent.entry.capabilities.clone().into());
+            let running = sessions.get(id).map_or(0, Vec::len) as u32;
+            let may = self.parts.autospawn && agent.entry.autospawn;
+            free += if may {
+                agent.entry.max.saturating_sub(running)
+            } else {
+                0
+            };
+        }
+        HostPlaces {
+            agents: serde_json::Value::from(agents).to_string(),
+            free,
+        }
     }
 }

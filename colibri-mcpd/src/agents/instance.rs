@@ -66,6 +66,8 @@ pub(super) enum Ending {
     Done,
     /// The daemon ends.
     Daemon,
+    /// This host has lost its lease on the board.
+    LeaseLost,
 }
 
 impl Ending {
@@ -76,6 +78,7 @@ impl Ending {
             Ending::Spent(which) => format!("stopped: its budget of {which} is used up"),
             Ending::Done => "it was done".to_owned(),
             Ending::Daemon => "stopped: the daemon was shut down".to_owned(),
+            Ending::LeaseLost => "stopped: its host lost its lease on the board".to_owned(),
         }
     }
 }

@@ -365,6 +365,15 @@ impl AgentRoster {
         timeout(within, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 
+    /// Ends the instances whose lease is over.
+    pub(crate) fn end_without_lease(&self) {
+        for instance in self.running() {
+            if instance.door.lease.check().is_err() {
+                instance.end(Ending::LeaseLost);
+            }
+        }
+    }
+
     /// The number of instances that run or are being started.
     pub fn count(&self) -> usize {
         *self.count.borrow()

@@ -21,7 +21,7 @@ use crate::board::BoardActor;
 use crate::confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
 use crate::policy::{BoundMay, Caller, MayPlace};
 use crate::registry::AgentEntry;
-use crate::relay::{AgentSocket, AgentUsage, FlowSlot};
+use crate::relay::{AgentLease, AgentSocket, AgentUsage, FlowSlot};
 use crate::results::ResultOwner;
 use crate::servers::{Allowance, Stderr, StderrExcerpt};
 
@@ -201,6 +201,7 @@ impl AgentRoster {
             max_bytes: entry.budget.session_bytes,
             max_tokens: entry.budget.tokens,
             spent: AgentUsage::default(),
+            lease: AgentLease::of(self.parts.store.fleet().map(|fleet| fleet.lease())),
         });
         if let Some(task) = &task {
             door.flow.claim(task, uid);

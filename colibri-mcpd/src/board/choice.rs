@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 use colibri_api::{PERSON, Task};
 
+use crate::store::HostPlaces;
+
 /// An agent that may have a person's tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Candidate {
@@ -23,6 +25,11 @@ pub struct Candidate {
 pub trait AgentDirectory: Send + Sync {
     /// The agents that may have this person's tasks: those that this person may have run, disabled ones left out.
     fn candidates(&self, person: u32) -> Vec<Candidate>;
+
+    /// What this host can run, for the other hosts of the board.
+    fn places(&self) -> HostPlaces {
+        HostPlaces::default()
+    }
 }
 
 /// Starts agents for tasks.

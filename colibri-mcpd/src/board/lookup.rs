@@ -18,7 +18,8 @@ pub fn origin(task: &Task, viewer: u32) -> Option<String> {
         return None;
     }
     let user = User::from_uid(uid.into()).ok().flatten();
-    let user = user.map_or_else(|| format!("uid {uid}"), |user| format!("{} (uid {uid})", user.name));
+    let account = || user.map_or_else(|| format!("uid {uid}"), |user| format!("{} (uid {uid})", user.name));
+    let user = task.person.clone().unwrap_or_else(account);
     let with = match task.said.share {
         None => String::new(),
         Some(TaskShare::All) => ", shared with all".to_owned(),

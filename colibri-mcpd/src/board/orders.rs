@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use colibri_api::{NewTask, Task, TaskStatus};
@@ -15,7 +15,7 @@ use super::changes::{By, DAEMON, TaskChange, record};
 use super::choice::{AgentDirectory, Candidate};
 use super::claim_table::ClaimTable;
 use crate::relay::{AgentSocket, CallRules, Recorder};
-use crate::store::{Actor, ClaimOrder, Database, Seeks, StoreError, Tell, now_ms};
+use crate::store::{Actor, ClaimOrder, Database, HostPlaces, Seeks, StoreError, Tell, now_ms};
 
 /// The time for which a person's claim lasts without a call of theirs on the task.
 pub(crate) const LEASE: Duration = Duration::from_secs(15 * 60);
@@ -67,6 +67,9 @@ pub(super) struct WaitingInstance {
     pub at: u64,
 }
 
+/// Is told of each claim that a person has when the board is first there.
+type ClaimObserver = Box<dyn Fn(&Task) + Send + Sync>;
+
 /// The board.
 pub struct Board {
     pub(super) store: Arc<Database>,
@@ -81,6 +84,9 @@ pub struct Board {
     gone: Mutex<Vec<(String, String)>>,
     /// Locked while a change is made, so that what follows from changes does so in their order.
     changing: Mutex<()>,
+    /// The last lease under which what instances had was taken back.
+    begun: Mutex<u64>,
+    on_begin: OnceLock<ClaimObserver>,
     claimed: Mutex<ClaimTable>,
     changes: broadcast::Sender<Arc<TaskChange>>,
     /// Something has changed: the scheduler is to look.
@@ -129,6 +135,8 @@ impl Board {
             over: Mutex::default(),
             gone: Mutex::default(),
             changing: Mutex::default(),
+            begun: Mutex::default(),
+            on_begin: OnceLock::new(),
             claimed: Mutex::default(),
             changes: broadcast::Sender::new(KEPT_CHANGES),
             changed: Notify::new(),
@@ -152,8 +160,9 @@ impl Board {
         }
     }
 
+    /// The time: the database's, where many hosts share the board.
     pub(super) fn now(&self) -> u64 {
-        (self.clock)()
+        self.store.board_time().unwrap_or_else(self.clock)
     }
 
     pub(super) fn lease(&self, who: BoardActor<'_>) -> Option<u64> {
@@ -216,6 +225,7 @@ impl Board {
     /// # Errors
     /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn create(&self, who: BoardActor<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, StoreError> {
+        self.begin_under_lease()?;
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
         let mut task = self.change(who.by(), added)?;
         self.explain(std::slice::from_mut(&mut task));
@@ -227,6 +237,7 @@ impl Board {
     /// # Errors
     /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
     pub fn reserve(&self, who: BoardActor<'_>, task: u64, session: &str) -> Result<Task, StoreError> {
+        self.begin_under_lease()?;
         self.store.reserve(task, (who.actor(), session), None, self.now())
     }
 
@@ -243,6 +254,7 @@ impl Board {
         capabilities: Option<&[String]>,
         shared: bool,
     ) -> Result<Option<Task>, StoreError> {
+        self.begin_under_lease()?;
         self.requeue_lapsed()?;
         let now = self.now();
         let lease_until = self.lease(who);
@@ -351,6 +363,11 @@ impl Board {
         agents.map(|agents| agents.candidates(person)).unwrap_or_default()
     }
 
+    pub(super) fn places(&self) -> HostPlaces {
+        let agents = self.agents.upgrade();
+        agents.map(|agents| agents.places()).unwrap_or_default()
+    }
+
     /// An instance is gone: what it had, or was to have, goes back to the queue, and it gets no other.
     pub(crate) fn instance_ended(&self, session: &str, why: &str) {
         self.ends(session);
@@ -392,6 +409,30 @@ impl Board {
                 self.gone.lock().push((session, why));
             }
         }
+    }
+
+    /// Has the claims that people have told to `observer` once the board is there: it may be away when the daemon starts.
+    pub fn on_begin(&self, observer: impl Fn(&Task) + Send + Sync + 'static) {
+        // The daemon says it once.
+        let _ = self.on_begin.set(Box::new(observer));
+    }
+
+    /// Takes back, once for each lease of this host, what its instances had before.
+    pub(super) fn begin_under_lease(&self) -> Result<(), StoreError> {
+        let Some(lease) = self.store.fleet().map(|fleet| fleet.lease()) else {
+            return Ok(());
+        };
+        let number = lease.number();
+        let mut begun = self.begun.lock();
+        if *begun == number || !lease.is_in_force(number) {
+            return Ok(());
+        }
+        let claimed = self.begin()?;
+        if let Some(observer) = self.on_begin.get() {
+            claimed.iter().for_each(observer);
+        }
+        *begun = number;
+        Ok(())
     }
 
     /// The daemon has started: no instance of before is there any more, and people have what they had. Returns the tasks

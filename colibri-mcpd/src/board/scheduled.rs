@@ -80,6 +80,10 @@ impl Scheduler {
         let now = self.board.now();
         for schedule in self.board.store.schedules(None, Some(now))? {
             let id = schedule.id;
+            // Another host runs it, on which its creator has an account.
+            if self.board.store.is_foreign(schedule.created_by) {
+                continue;
+            }
             if let Err(error) = self.run_schedule(&schedule, now) {
                 warn!(schedule = id, "not run yet: {error}");
             }

@@ -76,7 +76,13 @@ impl Scheduler {
             sleep(PAUSE).await;
             let until = due.map_or(EVERY, |due| Duration::from_millis(due.saturating_sub(self.board.now())));
             // Time that is over is a reason to look, too; what is overdue could not be run just now.
-            let _ = timeout(until.clamp(LEAST, EVERY), self.board.changed.notified()).await;
+            let change = async {
+                tokio::select! {
+                    () = self.board.changed.notified() => {}
+                    () = self.board.store.woken() => {}
+                }
+            };
+            let _ = timeout(until.clamp(LEAST, EVERY), change).await;
         }
     }
 
@@ -85,6 +91,10 @@ impl Scheduler {
     /// # Errors
     /// The store's.
     pub(super) fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+        if let Some(fleet) = self.board.store.fleet() {
+            fleet.report(self.board.places());
+        }
+        self.board.begin_under_lease()?;
         self.board.take_back();
         self.board.requeue_lapsed()?;
         self.run_due()?;

@@ -28,8 +28,10 @@ impl TokenBudget {
     /// Takes what a request may cost out of what is left.
     ///
     /// # Errors
-    /// So much is not left.
+    /// So much is not left, or the host's lease is over.
     pub(super) fn reserve(self: &Arc<Self>, tokens: TokenCounts) -> Result<TokenReservation, ModelRefusal> {
+        let lease = self.door.lease.check();
+        lease.map_err(|why| ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
         let mut reserved = self.reserved.lock();
         let sum = reserved.saturating_add(tokens.sum());
         if let Some(most) = self.door.max_tokens

@@ -662,6 +662,7 @@ async fn bodies_are_their_persons_until_the_model_answers() {
             max_tokens: None,
             flow: Default::default(),
             spent: AgentUsage::default(),
+            lease: Default::default(),
         };
         let relay = Relay::new(&model, &BTreeMap::new(), Arc::new(door), uid, shared.clone()).unwrap();
         let (near, mut far) = UnixStream::pair().unwrap();

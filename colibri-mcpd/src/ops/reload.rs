@@ -60,6 +60,9 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
                 gates,
             } = files;
             note_clients(&clients);
+            if let Some(fleet) = daemon.store.fleet() {
+                fleet.map_persons(clients.persons());
+            }
             let limits_wait = *clients.limits() != daemon.limits_in_force;
             if limits_wait {
                 warn!(

@@ -5,7 +5,7 @@
 //! group, and so that being in one more group never takes a right away that a deny rule does not take. A `deny` of any
 //! entry that speaks wins over every grant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,10 @@ const RULE_KEYS: &[&str] = &[
     "operator",
     "self_approve",
     "cost",
+    "person",
 ];
+/// The most bytes of a person's name.
+const MAX_PERSON: usize = 64;
 /// The kinds of requests that servers may send to people.
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
@@ -104,6 +107,8 @@ struct Rule {
     operator: bool,
     self_approve: bool,
     cost: CostRule,
+    /// The name of a user on a board of many hosts.
+    person: Option<String>,
 }
 
 /// The servers and items that an entry grants or denies.
@@ -241,6 +246,21 @@ impl Clients {
         let users = entries("users", &|name| accounts.uid(name))?;
         let groups = entries("groups", &|name| accounts.gid(name))?;
         let others = root.read("others", rule)?.map(Arc::new);
+        if let Some(rule) = groups.values().chain(&others).find(|rule| rule.person.is_some()) {
+            return Err(document
+                .root()
+                .error(format!("{}: person is for an entry of users alone", rule.place)));
+        }
+        let mut persons = BTreeMap::new();
+        for rule in users.values() {
+            if let Some(person) = &rule.person
+                && let Some(other) = persons.insert(person, &rule.place)
+            {
+                return Err(document
+                    .root()
+                    .error(format!("{}: {person} is the person of {other} already", rule.place)));
+            }
+        }
         let rules = ClientRules { users, groups, others };
         let limits = root.read("limits", DaemonLimits::read)?.unwrap_or_default();
         let clients = Clients::new(file.to_owned(), Some(rules), notes, accounts);
@@ -255,6 +275,14 @@ impl Clients {
     /// The daemon's limits.
     pub fn limits(&self) -> &DaemonLimits {
         &self.limits
+    }
+
+    /// The persons on a board of many hosts, by uid, of users who are not just `user@host` there.
+    pub(crate) fn persons(&self) -> HashMap<u32, String> {
+        let users = self.rules.iter().flat_map(|rules| &rules.users);
+        users
+            .filter_map(|(uid, rule)| Some((*uid, rule.person.clone()?)))
+            .collect()
     }
 
     /// Notes for the operator that are no errors, a sentence each.
@@ -543,10 +571,24 @@ fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
     rule.cost = keys.read("cost", CostRule::read)?.unwrap_or_default();
+    rule.person = keys.read("person", person)?;
     if rule.self_approve && !rule.operator {
         return Err(cursor.error("self_approve goes with operator, which this entry does not have"));
     }
     Ok(rule)
+}
+
+/// The name of a person: one with `@` or `:` would stand for an account or a group of some host.
+fn person(cursor: &ValueCursor<'_>) -> Result<String, colibri_json::DocumentError> {
+    let name = cursor.text()?;
+    let is_name = (1..=MAX_PERSON).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    match is_name {
+        true => Ok(name.to_owned()),
+        false => Err(cursor.error("must be 1 to 64 letters, digits, dots, underscores or hyphens")),
+    }
 }
 
 fn scopes(cursor: &ValueCursor<'_>) -> Result<Vec<RuleScope>, colibri_json::DocumentError> {

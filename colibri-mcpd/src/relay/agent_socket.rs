@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flow_slot::FlowSlot;
 use crate::policy::{AgentTools, Terms};
+use crate::store::HostLease;
 use parking_lot::Mutex;
 
 /// One instance of an agent. Which socket a connection came in on says which: it needs no secret, and forges nothing.
@@ -26,6 +27,33 @@ pub struct AgentSocket {
     pub flow: FlowSlot,
     /// Its usage.
     pub spent: AgentUsage,
+    /// The lease under which it runs.
+    pub lease: AgentLease,
+}
+
+/// The lease of this host under which an instance was started. Where the board is this host's own there is none, and
+/// nothing ends.
+#[derive(Debug, Clone, Default)]
+pub struct AgentLease(Option<(Arc<HostLease>, u64)>);
+
+impl AgentLease {
+    /// The one that is in force now.
+    pub fn of(lease: Option<&Arc<HostLease>>) -> AgentLease {
+        AgentLease(lease.map(|lease| (lease.clone(), lease.number())))
+    }
+
+    /// Looks whether it still is in force.
+    ///
+    /// # Errors
+    /// It is over, and another host may have the instance's task.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match &self.0 {
+            Some((lease, number)) if !lease.is_in_force(*number) => {
+                Err("this host's lease on the board is over: the agent's task is another's now, and the agent ends")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The usage of an agent's instance, and its current task.

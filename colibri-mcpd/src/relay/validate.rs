@@ -4,13 +4,17 @@ use super::call::Call;
 use super::cost;
 use super::rules::CallRules;
 use crate::policy::{Gate, Rights};
-use colibri_protocol::Failure;
+use colibri_protocol::{Code, Failure};
 
 /// Checks a call of a client that policy lets do this.
 ///
 /// # Errors
 /// What stands against the call.
 pub fn validate(rules: &CallRules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
+    if let Some(door) = &call.client.door {
+        let lease = door.lease.check();
+        lease.map_err(|why| Failure::new(Code::StoreUnavailable, why))?;
+    }
     let target = call.target.clone();
     let described = target.description();
     call.terms = cost::terms(rights, &call.client);

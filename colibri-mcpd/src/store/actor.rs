@@ -3,6 +3,9 @@
 use colibri_api::{Task, TaskShare};
 use rusqlite::types::Value;
 
+use super::database::Database;
+use super::error::StoreError;
+
 /// A person, or an agent's instance for one.
 #[derive(Debug, Clone, Copy)]
 pub struct Actor<'a> {
@@ -53,28 +56,35 @@ impl Actor<'_> {
     }
 
     /// The SQL condition for the tasks that this actor may see. Its parameters are added to `values`.
-    pub(super) fn condition(self, values: &mut Vec<Value>) -> String {
+    ///
+    /// # Errors
+    /// [`StoreError::Board`].
+    pub(super) fn condition(self, store: &Database, values: &mut Vec<Value>) -> Result<String, StoreError> {
         if self.operator {
-            return "TRUE".to_owned();
+            return Ok("TRUE".to_owned());
         }
-        let uid = bind(values, i64::from(self.uid));
+        let person = bind(values, store.person(self.uid)?);
         let claim = match self.session {
-            Some(session) => format!("claimed_session = {}", bind(values, session.to_owned())),
-            None => format!("claimed_by = {uid}"),
+            Some(session) => format!("claimed_session = {}", bind(values, store.session_name(session))),
+            None => format!("claimed_by = {person}"),
         };
-        let shared = self.shared_condition(values);
-        format!("(created_by = {uid} OR {claim} OR {shared})")
+        let shared = self.shared_condition(store, values)?;
+        Ok(format!("(created_by = {person} OR {claim} OR {shared})"))
     }
 
     /// The SQL condition for the tasks that are shared with this actor.
-    pub(super) fn shared_condition(self, values: &mut Vec<Value>) -> String {
+    ///
+    /// # Errors
+    /// [`StoreError::Board`].
+    pub(super) fn shared_condition(self, store: &Database, values: &mut Vec<Value>) -> Result<String, StoreError> {
         let Some(groups) = self.groups else {
-            return "FALSE".to_owned();
+            return Ok("FALSE".to_owned());
         };
-        let all = std::iter::once(SHARED_WITH_ALL);
-        let shares = all.chain(groups.iter().map(|gid| i64::from(*gid)));
-        let shares: Vec<_> = shares.map(|share| bind(values, share)).collect();
-        format!("share IN ({})", shares.join(", "))
+        let mut shares = vec![bind(values, SHARED_WITH_ALL)];
+        for gid in groups {
+            shares.push(bind(values, store.group(*gid)?));
+        }
+        Ok(format!("share IN ({})", shares.join(", ")))
     }
 }
 
@@ -82,11 +92,16 @@ impl Actor<'_> {
 const SHARED_WITH_ALL: i64 = -1;
 
 /// With whom a task is shared, as the column `share` has it.
-pub(super) fn share_number(share: Option<TaskShare>) -> Option<i64> {
-    share.map(|share| match share {
-        TaskShare::All => SHARED_WITH_ALL,
-        TaskShare::Group(gid) => gid.into(),
-    })
+///
+/// # Errors
+/// [`StoreError::Board`].
+pub(super) fn share_number(store: &Database, share: Option<TaskShare>) -> Result<Option<i64>, StoreError> {
+    share
+        .map(|share| match share {
+            TaskShare::All => Ok(SHARED_WITH_ALL),
+            TaskShare::Group(gid) => store.group(gid),
+        })
+        .transpose()
 }
 
 /// Reads the column `share`.

@@ -7,11 +7,11 @@
 use super::actor::Actor;
 use super::database::{Database, TransactionError};
 use super::error::{StoreError, TaskRefusal};
+use super::statements::Statements;
 use super::step::{TaskStep, Tell};
 use super::task::{COLUMNS, read};
 use colibri_api::{Task, TaskStatus};
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Transaction, named_params, params_from_iter};
 
 /// The number of times that a task comes back to the queue before it fails.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
@@ -73,14 +73,10 @@ impl Database {
         now: u64,
         tell: Tell<'_>,
     ) -> Result<Option<Task>, StoreError> {
-        let session = who.session.map_or(Value::Null, |session| session.to_owned().into());
-        let lease = seeks
-            .lease_until
-            .map_or(Value::Null, |until| until.cast_signed().into());
         let mut values = vec![
-            Value::from(i64::from(who.uid)),
-            session,
-            lease,
+            Value::from(self.person(who.uid)?),
+            who.session.map(|session| self.session_name(session)).into(),
+            seeks.lease_until.map(u64::cast_signed).into(),
             now.cast_signed().into(),
         ];
         let free = "(for_session IS NULL OR lease_until <= ?4)";
@@ -88,7 +84,7 @@ impl Database {
         let free = fitting.map_or(free.to_owned(), |fitting| format!("{free} AND {fitting}"));
         let mut whose = "created_by = ?1".to_owned();
         if seeks.shared {
-            whose = format!("({whose} OR {})", who.shared_condition(&mut values));
+            whose = format!("({whose} OR {})", who.shared_condition(self, &mut values)?);
         }
         let whose = match who.session {
             Some(_) => format!(
@@ -97,18 +93,20 @@ impl Database {
             ),
             None => format!("{whose} AND {free}"),
         };
-        let sql = format!(
-            "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
+        let has_lease = self.lease_condition(who.session.is_some(), &mut values);
+        let sql = |locking: &str| {
+            format!(
+                "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
                  lease_until = ?3, for_session = NULL, updated_at = ?4
-             WHERE status = 'queued' AND id = (SELECT id FROM tasks WHERE status = 'queued' AND {whose}
+             WHERE {has_lease} AND status = 'queued' AND id = (SELECT id FROM tasks WHERE status = 'queued' AND {whose}
                  ORDER BY CASE WHEN for_session = ?2 THEN 0 WHEN created_by = ?1 THEN 1 ELSE 2 END,
-                     priority DESC, id LIMIT 1)
+                     priority DESC, id LIMIT 1{locking})
              RETURNING {COLUMNS}"
-        );
-        self.transact(|transaction| {
-            let mut claim = transaction.prepare_cached(&sql)?;
-            let claimed = claim.query_row(params_from_iter(values), read).optional()?;
-            drop(claim);
+            )
+        };
+        self.change_board(|statements| {
+            let sql = sql(statements.for_update_skipping());
+            let claimed = statements.one(&sql, &values, read)?;
             if let Some(task) = &claimed {
                 tell(task, Some(TaskStatus::Queued)).map_err(StoreError::Unrecorded)?;
             }
@@ -124,7 +122,8 @@ impl Database {
         let sql = format!(
             "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
         );
-        self.with(|connection| connection.prepare_cached(&sql)?.query_row([session], read).optional())
+        let session = [self.session_name(session).into()];
+        self.on_board(|statements| statements.one(&sql, &session, read))
     }
 
     /// The tasks that somebody has claimed.
@@ -133,7 +132,7 @@ impl Database {
     /// [`StoreError::Sqlite`].
     pub(crate) fn claimed(&self) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started')");
-        self.with(|connection| connection.prepare_cached(&sql)?.query_map([], read)?.collect())
+        self.on_board(|statements| statements.all(&sql, &[], read))
     }
 
     /// Carries out an order.
@@ -148,15 +147,15 @@ impl Database {
         now: u64,
         tell: Tell<'_>,
     ) -> Result<Task, StoreError> {
-        self.transact(|transaction| {
-            let old = one(transaction, id)?;
+        self.change_board(|statements| {
+            let old = one(statements, id)?;
             if !who.sees(&old) {
                 return Err(TaskRefusal::Missing(id).into());
             }
             let step = order.step(&old);
             order.check(step, &old, who, now)?;
             let (new, result) = order.applied(step, &old, who, now);
-            write(transaction, &old, &new, result)?;
+            self.write(statements, &old, &new, result)?;
             tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
             Ok(new)
         })
@@ -173,8 +172,8 @@ impl Database {
         until: Option<u64>,
         now: u64,
     ) -> Result<Task, StoreError> {
-        self.transact(|transaction| {
-            let old = one(transaction, id)?;
+        self.change_board(|statements| {
+            let old = one(statements, id)?;
             if !who.sees(&old) {
                 return Err(TaskRefusal::Missing(id).into());
             }
@@ -192,7 +191,7 @@ impl Database {
                 updated_at: now,
                 ..old.clone()
             };
-            write(transaction, &old, &new, None)?;
+            self.write(statements, &old, &new, None)?;
             Ok(new)
         })
     }
@@ -203,15 +202,14 @@ impl Database {
     /// [`StoreError::Sqlite`].
     pub(crate) fn renew(&self, task: &Task) -> Result<(), StoreError> {
         let until = task.lease_until.map(u64::cast_signed);
-        self.with(|connection| {
-            connection
-                .prepare_cached(
-                    "UPDATE tasks SET lease_until = ?1
-                     WHERE id = ?2 AND claim = ?3 AND status IN ('claimed', 'started')",
-                )?
-                .execute((until, task.id.cast_signed(), task.claim.cast_signed()))
-                .map(drop)
-        })
+        let sql = "UPDATE tasks SET lease_until = ?1
+                   WHERE id = ?2 AND claim = ?3 AND status IN ('claimed', 'started')";
+        let values = [
+            until.into(),
+            task.id.cast_signed().into(),
+            task.claim.cast_signed().into(),
+        ];
+        self.on_board(|statements| statements.execute(sql, &values).map(drop))
     }
 
     /// The instances that have a task, or for which one is kept.
@@ -223,23 +221,22 @@ impl Database {
                    WHERE status IN ('claimed', 'started') AND claimed_session IS NOT NULL
                    UNION SELECT for_session FROM tasks WHERE status = 'queued' AND for_session IS NOT NULL
                        AND (lease_until IS NULL OR lease_until > ?1)";
-        self.with(|connection| {
-            let mut select = connection.prepare_cached(sql)?;
-            select.query_map([now.cast_signed()], |row| row.get(0))?.collect()
-        })
+        let now = [now.cast_signed().into()];
+        let busy = self.on_board(|statements| statements.all(sql, &now, |row| row.session(0)))?;
+        Ok(busy.into_iter().flatten().collect())
     }
 
-    /// Those who created tasks that nobody has or is to have.
+    /// Those of this host's users who created tasks that nobody has or is to have.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
         let sql = "SELECT DISTINCT created_by FROM tasks
                    WHERE status = 'queued' AND (for_session IS NULL OR lease_until <= ?1) ORDER BY created_by";
-        self.with(|connection| {
-            let mut select = connection.prepare_cached(sql)?;
-            select.query_map([now.cast_signed()], |row| row.get(0))?.collect()
-        })
+        let now = [now.cast_signed().into()];
+        let mut creators = self.on_board(|statements| statements.all(sql, &now, |row| row.user(0)))?;
+        creators.retain(|uid| !self.is_foreign(*uid));
+        Ok(creators)
     }
 
     /// The next task of this person that nobody has or is to have, for which one of these capabilities is some use;
@@ -256,7 +253,7 @@ impl Database {
     ) -> Result<Option<Task>, StoreError> {
         let (priority, id) = after.map_or((i64::MAX, 0), |(priority, id)| (priority.into(), id.cast_signed()));
         let mut values: Vec<Value> = vec![
-            i64::from(person).into(),
+            self.person(person)?.into(),
             now.cast_signed().into(),
             priority.into(),
             id.into(),
@@ -268,10 +265,7 @@ impl Database {
                  AND (priority < ?3 OR (priority = ?3 AND id > ?4)) AND {fitting}
              ORDER BY priority DESC, id LIMIT 1"
         );
-        self.with(|connection| {
-            let mut select = connection.prepare_cached(&sql)?;
-            select.query_row(params_from_iter(values), read).optional()
-        })
+        self.on_board(|statements| statements.one(&sql, &values, read))
     }
 
     /// Takes back the claims whose time is over.
@@ -279,14 +273,17 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
+        let why = "its claim lapsed: nobody renewed it";
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
-        self.requeue_all(
-            condition,
-            now.cast_signed().into(),
-            "its claim lapsed: nobody renewed it",
-            now,
-            tell,
-        )
+        let mut requeued = self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)?;
+        if self.fleet().is_some() {
+            let condition = "((status IN ('claimed', 'started') AND claimed_session IS NOT NULL)
+                OR (status = 'queued' AND for_session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM hosts
+                    WHERE name = split_part(COALESCE(for_session, claimed_session), ':', 1) AND lease_until > now_ms())";
+            let why = "the host that had it lost its lease";
+            requeued.extend(self.requeue_all(condition, None, why, now, tell)?);
+        }
+        Ok(requeued)
     }
 
     /// Takes back what an instance had, or was to have.
@@ -302,7 +299,7 @@ impl Database {
     ) -> Result<Vec<Task>, StoreError> {
         let condition = "((status IN ('claimed', 'started') AND claimed_session = ?1)
             OR (status = 'queued' AND for_session = ?1))";
-        self.requeue_all(condition, session.to_owned().into(), why, now, tell)
+        self.requeue_all(condition, Some(self.session_name(session).into()), why, now, tell)
     }
 
     /// Keeps nothing for an instance any more.
@@ -312,48 +309,45 @@ impl Database {
     pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
         let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL, updated_at = ?2
                    WHERE status = 'queued' AND for_session = ?1";
-        self.with(|connection| {
-            let mut free = connection.prepare_cached(sql)?;
-            free.execute((session, now.cast_signed())).map(drop)
+        let values = [self.session_name(session).into(), now.cast_signed().into()];
+        self.on_board(|statements| {
+            statements.wake_others();
+            statements.execute(sql, &values).map(drop)
         })
     }
 
-    /// Takes back what instances had: none of them is there any more. What was only kept for one is free again.
+    /// Takes back what this host's instances had: none of them is there any more. What was only kept for one is free
+    /// again.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
-        let condition = "status IN ('claimed', 'started') AND claimed_session <> ?1";
-        let requeued = self.requeue_all(condition, String::new().into(), why, now, tell)?;
-        self.with(|connection| {
-            connection
-                .prepare_cached(
-                    "UPDATE tasks SET for_session = NULL, lease_until = NULL
-                     WHERE status = 'queued' AND for_session IS NOT NULL",
-                )?
-                .execute([])
-        })?;
+        // An instance's session has no sign of LIKE in it, nor has a host's name.
+        let own: Value = self.session_name("%").into();
+        let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
+        let requeued = self.requeue_all(condition, Some(own.clone()), why, now, tell)?;
+        let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL
+                   WHERE status = 'queued' AND for_session LIKE ?1";
+        self.on_board(|statements| statements.execute(sql, &[own]))?;
         Ok(requeued)
     }
 
     fn requeue_all(
         &self,
         condition: &str,
-        value: Value,
+        value: Option<Value>,
         why: &str,
         now: u64,
         tell: Tell<'_>,
     ) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE {condition} ORDER BY id");
-        self.transact(|transaction| {
-            let mut select = transaction.prepare_cached(&sql)?;
-            let found = select
-                .query_map([value], read)?
-                .collect::<rusqlite::Result<Vec<Task>>>()?;
+        let values: Vec<Value> = value.into_iter().collect();
+        self.change_board(|statements| {
+            let found = statements.all(&format!("{sql}{}", statements.for_update_skipping()), &values, read)?;
             let mut requeued = Vec::with_capacity(found.len());
             for old in found {
                 let new = back(&old, why, now);
-                write(transaction, &old, &new, None)?;
+                self.write(statements, &old, &new, None)?;
                 tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
                 requeued.push(new);
             }
@@ -492,46 +486,65 @@ fn status(task: &Task, step: &'static str, wanted: &[TaskStatus]) -> TaskRefusal
     }
 }
 
-fn one(transaction: &Transaction<'_>, id: u64) -> Result<Task, TransactionError> {
-    let sql = format!("SELECT {COLUMNS} FROM tasks WHERE id = ?1");
+fn one(statements: &mut dyn Statements, id: u64) -> Result<Task, TransactionError> {
+    let sql = format!("SELECT {COLUMNS} FROM tasks WHERE id = ?1{}", statements.for_update());
     let found = match i64::try_from(id) {
-        Ok(id) => transaction.prepare_cached(&sql)?.query_row([id], read).optional()?,
+        Ok(id) => statements.one(&sql, &[id.into()], read)?,
         Err(_) => None,
     };
     found.ok_or_else(|| TaskRefusal::Missing(id).into())
 }
 
-/// Writes what has changed of a task, if it still is where it was found.
-fn write(transaction: &Transaction<'_>, old: &Task, new: &Task, result: Option<&str>) -> Result<(), TransactionError> {
-    let time = |time: Option<u64>| time.map(u64::cast_signed);
-    let changed = transaction
-        .prepare_cached(
-            "UPDATE tasks SET status = :to, claim = :claim, claimed_by = :by, claimed_session = :session,
-                 lease_until = :lease, for_session = :kept, attempts = :attempts, reason = :reason,
-                 result = COALESCE(result, :result), started_at = :started, ended_at = :ended, updated_at = :now
-             WHERE id = :id AND status = :from AND claim = :old",
-        )?
-        .execute(named_params! {
-            ":id": new.id.cast_signed(),
-            ":from": old.said.status.name(),
-            ":old": old.claim.cast_signed(),
-            ":to": new.said.status.name(),
-            ":claim": new.claim.cast_signed(),
-            ":by": new.claimed_by,
-            ":session": new.claimed_session,
-            ":lease": time(new.lease_until),
-            ":kept": new.for_session,
-            ":attempts": new.attempts,
-            ":reason": new.reason,
-            ":result": result,
-            ":started": time(new.started_at),
-            ":ended": time(new.ended_at),
-            ":now": new.updated_at.cast_signed(),
-        })?;
-    if changed == 1 {
-        return Ok(());
+impl Database {
+    /// Writes what has changed of a task, if it still is where it was found, and, where an instance of this host has it,
+    /// if this host's lease is in force.
+    fn write(
+        &self,
+        statements: &mut dyn Statements,
+        old: &Task,
+        new: &Task,
+        result: Option<&str>,
+    ) -> Result<(), TransactionError> {
+        let time = |time: Option<u64>| Value::from(time.map(u64::cast_signed));
+        let session = |session: &Option<String>| Value::from(session.as_ref().map(|name| self.session_name(name)));
+        let mut values = vec![
+            Value::from(new.said.status.name().to_owned()),
+            new.claim.cast_signed().into(),
+            new.claimed_by.map(|uid| self.person(uid)).transpose()?.into(),
+            session(&new.claimed_session),
+            time(new.lease_until),
+            session(&new.for_session),
+            i64::from(new.attempts).into(),
+            new.reason.clone().into(),
+            result.map(str::to_owned).into(),
+            time(new.started_at),
+            time(new.ended_at),
+            new.updated_at.cast_signed().into(),
+            new.id.cast_signed().into(),
+            old.said.status.name().to_owned().into(),
+            old.claim.cast_signed().into(),
+        ];
+        let has_lease = self.lease_condition(new.claimed_session.is_some(), &mut values);
+        let sql = format!(
+            "UPDATE tasks SET status = ?1, claim = ?2, claimed_by = ?3, claimed_session = ?4, lease_until = ?5,
+                 for_session = ?6, attempts = ?7, reason = ?8, result = COALESCE(result, ?9), started_at = ?10,
+                 ended_at = ?11, updated_at = ?12
+             WHERE id = ?13 AND status = ?14 AND claim = ?15 AND {has_lease}"
+        );
+        if new.said.status == TaskStatus::Queued || new.said.status.has_ended() {
+            statements.wake_others();
+        }
+        match statements.execute(&sql, &values)? {
+            1 => Ok(()),
+            _ => Err(TaskRefusal::Raced(new.id).into()),
+        }
     }
-    Err(TaskRefusal::Raced(new.id).into())
+
+    /// The condition that this host may do something for its instances.
+    fn lease_condition(&self, is_needed: bool, values: &mut Vec<Value>) -> String {
+        let fleet = self.fleet().filter(|_| is_needed);
+        fleet.map_or("TRUE".to_owned(), |fleet| fleet.lease_condition(values))
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! The open database.
 
 use super::error::{StoreError, TaskRefusal};
+use super::fleet::{Fleet, is_foreign};
 use super::open;
+use super::statements::{SqliteStatements, Statements};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -15,6 +18,8 @@ pub struct Database {
     connection: Mutex<Connection>,
     /// The reason for which the last statement failed, where that stays until somebody looks after it.
     failing: Mutex<Option<String>>,
+    /// Where the board's tables are PostgreSQL's: the hosts that share them.
+    fleet: Option<Arc<Fleet>>,
 }
 
 impl Database {
@@ -35,7 +40,18 @@ impl Database {
             path,
             connection: Mutex::new(connection),
             failing: Mutex::default(),
+            fleet: None,
         })
+    }
+
+    /// The same, but for tasks and schedules, which are those of many hosts.
+    pub fn with_fleet(self, fleet: Option<Arc<Fleet>>) -> Database {
+        Database { fleet, ..self }
+    }
+
+    /// The hosts that share the board's tables.
+    pub fn fleet(&self) -> Option<&Arc<Fleet>> {
+        self.fleet.as_ref()
     }
 
     /// The database file.
@@ -60,7 +76,8 @@ impl Database {
 
     /// The reason for which it does not work, if it did not the last time.
     pub fn failing(&self) -> Option<String> {
-        self.failing.lock().clone()
+        let away = self.fleet.as_ref().and_then(|fleet| fleet.away());
+        self.failing.lock().clone().or(away)
     }
 
     fn noted<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -113,10 +130,76 @@ impl Database {
             transaction.commit()?;
             Ok(done)
         })();
-        self.noted(done.map_err(|aborted| match aborted {
+        self.noted(done.map_err(|aborted| self.named(aborted)))
+    }
+
+    fn named(&self, aborted: TransactionError) -> StoreError {
+        match aborted {
             TransactionError::Refused(error) => error,
             TransactionError::Sqlite(error) => self.failed(error),
-        }))
+        }
+    }
+}
+
+/// The board's tables, which are SQLite's or PostgreSQL's.
+impl Database {
+    /// Makes changes of the board's tables that belong together. They are there whole once this has returned, or not at
+    /// all.
+    pub(super) fn change_board<T>(
+        &self,
+        work: impl FnOnce(&mut dyn Statements) -> Result<T, TransactionError>,
+    ) -> Result<T, StoreError> {
+        match &self.fleet {
+            Some(fleet) => fleet.work(true, work),
+            None => self.transact(|transaction| work(&mut SqliteStatements(transaction))),
+        }
+    }
+
+    /// Runs single statements on the board's tables.
+    pub(super) fn on_board<T>(
+        &self,
+        work: impl FnOnce(&mut dyn Statements) -> Result<T, TransactionError>,
+    ) -> Result<T, StoreError> {
+        if let Some(fleet) = &self.fleet {
+            return fleet.work(false, work);
+        }
+        let done = work(&mut SqliteStatements(&self.lock()));
+        self.noted(done.map_err(|aborted| self.named(aborted)))
+    }
+
+    /// The number that stands for a user on the board.
+    pub(super) fn person(&self, uid: u32) -> Result<i64, StoreError> {
+        self.fleet.as_ref().map_or(Ok(uid.into()), |fleet| fleet.person(uid))
+    }
+
+    /// The number that stands for a group on the board.
+    pub(super) fn group(&self, gid: u32) -> Result<i64, StoreError> {
+        let fleet = self.fleet.as_ref();
+        fleet.map_or(Ok(gid.into()), |fleet| fleet.group_number(gid))
+    }
+
+    /// True if this is a person who has no account on this host.
+    pub(crate) fn is_foreign(&self, uid: u32) -> bool {
+        self.fleet.is_some() && is_foreign(uid)
+    }
+
+    /// The name of an instance on the board.
+    pub(super) fn session_name(&self, session: &str) -> String {
+        let fleet = self.fleet.as_ref();
+        fleet.map_or_else(|| session.to_owned(), |fleet| fleet.session(session))
+    }
+
+    /// The board's time, where that is the database's.
+    pub(crate) fn board_time(&self) -> Option<u64> {
+        self.fleet.as_ref()?.lease().board_time()
+    }
+
+    /// Waits until something on the board may have been changed by another host.
+    pub(crate) async fn woken(&self) {
+        match &self.fleet {
+            Some(fleet) => fleet.woken().await,
+            None => std::future::pending().await,
+        }
     }
 }
 

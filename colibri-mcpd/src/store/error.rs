@@ -45,6 +45,14 @@ pub enum StoreError {
         /// SQLite's error.
         error: rusqlite::Error,
     },
+    /// The board of many hosts cannot be used now.
+    #[error("the board {board} cannot be used: {why}")]
+    Board {
+        /// Its address.
+        board: String,
+        /// The fault, and the remedy.
+        why: String,
+    },
     /// There are `MAX_TASKS` open tasks.
     #[error("there are {MAX_TASKS} open tasks on the board, which is the limit: finish or cancel some")]
     Full,

@@ -4,6 +4,8 @@
 //! has answered survives the daemon's and the machine's sudden end, and what it had not answered is there whole or not
 //! at all. All methods are synchronous. Reads touch memory; a write waits for the disk, so an asynchronous caller wraps
 //! it in a blocking section.
+//!
+//! Tasks and schedules alone may stand in PostgreSQL instead, which many hosts share (`fleet`). Their SQL is the same.
 
 mod actor;
 mod catalogue;
@@ -11,11 +13,13 @@ mod claims;
 mod cost;
 mod database;
 mod error;
+mod fleet;
 mod ledger;
 mod open;
 mod quota;
 mod schedule;
 mod search;
+mod statements;
 mod step;
 mod summaries;
 mod task;
@@ -27,6 +31,7 @@ pub use cost::UserDay;
 pub use database::Database;
 pub(crate) use database::now_ms;
 pub use error::{StoreError, TaskRefusal};
+pub use fleet::{BoardAddress, Fleet, HostIdentity, HostLease, HostPlaces};
 pub use ledger::{CostKey, CostQuery};
 pub(crate) use search::FIELDS;
 pub use search::ToolIndex;

@@ -1,10 +1,11 @@
 //! The most tasks and schedules of one user, so that nobody fills the board for others. Once half of all places are
 //! taken one user may have a tenth of what they may have before.
 
-use rusqlite::{OptionalExtension, ToSql, Transaction};
+use rusqlite::types::Value;
 
 use super::database::TransactionError;
 use super::error::{MAX_TASKS, StoreError};
+use super::statements::Statements;
 
 /// The most open tasks of one user.
 const MAX_OPEN: i64 = 2_000;
@@ -18,8 +19,8 @@ const MAX_SCHEDULES_OF_ONE: i64 = 100;
 const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started')";
 const ENDED: &str = "status IN ('done', 'failed', 'cancelled')";
 
-fn count(transaction: &Transaction<'_>, sql: &str, values: &[&dyn ToSql]) -> Result<i64, TransactionError> {
-    Ok(transaction.prepare_cached(sql)?.query_row(values, |row| row.get(0))?)
+fn count(statements: &mut dyn Statements, sql: &str, values: &[Value]) -> Result<i64, TransactionError> {
+    Ok(statements.one(sql, values, |row| row.get(0))?.unwrap_or_default())
 }
 
 /// Looks whether a user may have one more, who has `own` of `all` places.
@@ -36,22 +37,20 @@ fn admits(
 ///
 /// # Errors
 /// [`StoreError::OpenTasks`] where the user has as many open ones as they may; [`StoreError::Full`] where none has ended.
-pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<(), TransactionError> {
+pub(super) fn place_for_task(statements: &mut dyn Statements, person: i64) -> Result<(), TransactionError> {
     let open = format!("SELECT count(*) FROM tasks WHERE {OPEN}");
-    let own_open = count(transaction, &format!("{open} AND created_by = ?1"), &[&uid])?;
-    if !admits((own_open, MAX_OPEN), || count(transaction, &open, &[]), MAX_TASKS)? {
+    let own = [Value::from(person)];
+    let own_open = count(statements, &format!("{open} AND created_by = ?1"), &own)?;
+    if !admits((own_open, MAX_OPEN), || count(statements, &open, &[]), MAX_TASKS)? {
         return Err(StoreError::OpenTasks(own_open).into());
     }
     let kept = "SELECT count(*) FROM tasks";
-    let whose = if count(transaction, &format!("{kept} WHERE created_by = ?1"), &[&uid])? >= MAX_KEPT {
-        Some(uid)
-    } else if count(transaction, kept, &[])? >= MAX_TASKS {
+    let whose = if count(statements, &format!("{kept} WHERE created_by = ?1"), &own)? >= MAX_KEPT {
+        Some(person)
+    } else if count(statements, kept, &[])? >= MAX_TASKS {
         let most =
             format!("SELECT created_by FROM tasks WHERE {ENDED} GROUP BY created_by ORDER BY count(*) DESC LIMIT 1");
-        let most: Option<u32> = transaction
-            .prepare_cached(&most)?
-            .query_row([], |row| row.get(0))
-            .optional()?;
+        let most = statements.one(&most, &[], |row| row.get(0))?;
         Some(most.ok_or(StoreError::Full)?)
     } else {
         None
@@ -59,7 +58,7 @@ pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<
     if let Some(whose) = whose {
         let oldest = format!("SELECT min(id) FROM tasks WHERE {ENDED} AND created_by = ?1");
         let delete = format!("DELETE FROM tasks WHERE id = ({oldest})");
-        transaction.prepare_cached(&delete)?.execute([whose])?;
+        statements.execute(&delete, &[Value::from(whose)])?;
     }
     Ok(())
 }
@@ -68,14 +67,11 @@ pub(super) fn place_for_task(transaction: &Transaction<'_>, uid: u32) -> Result<
 ///
 /// # Errors
 /// [`StoreError::Schedules`].
-pub(super) fn place_for_schedule(transaction: &Transaction<'_>, uid: u32) -> Result<(), TransactionError> {
-    let all = || count(transaction, "SELECT count(*) FROM schedules", &[]);
-    let own = count(
-        transaction,
-        "SELECT count(*) FROM schedules WHERE created_by = ?1",
-        &[&uid],
-    )?;
-    let admitted = admits((own, MAX_SCHEDULES_OF_ONE), all, MAX_SCHEDULES)? && all()? < MAX_SCHEDULES;
+pub(super) fn place_for_schedule(statements: &mut dyn Statements, person: i64) -> Result<(), TransactionError> {
+    let all = count(statements, "SELECT count(*) FROM schedules", &[])?;
+    let own = "SELECT count(*) FROM schedules WHERE created_by = ?1";
+    let own = count(statements, own, &[Value::from(person)])?;
+    let admitted = admits((own, MAX_SCHEDULES_OF_ONE), || Ok(all), MAX_SCHEDULES)? && all < MAX_SCHEDULES;
     if admitted {
         Ok(())
     } else {

@@ -4,12 +4,11 @@ use super::actor::{Actor, bind, read_share, share_number};
 use super::database::{Database, TransactionError, unexpected};
 use super::error::{CursorError, StoreError, TaskRefusal, room};
 use super::quota::place_for_task;
+use super::statements::{BoardRow, Statements};
 use super::step::Tell;
 use colibri_api::{NewTask, Task, TaskLimits, TaskStatus, Tasks};
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 use sha2::{Digest, Sha256};
-use std::path::Path;
 
 /// The most characters of a title.
 pub(crate) const MAX_TITLE: usize = 200;
@@ -91,7 +90,7 @@ impl Database {
         now: u64,
         tell: Tell<'_>,
     ) -> Result<Task, StoreError> {
-        self.transact(|transaction| insert(transaction, self.path(), new, for_session, now, tell))
+        self.change_board(|statements| self.insert(statements, new, for_session, now, tell))
     }
 
     /// Adds a task that a call left, unless its creator has an open one of this title and source, which is returned then.
@@ -103,20 +102,18 @@ impl Database {
         let same =
             format!("SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1");
         let count = format!("SELECT count(*) FROM tasks WHERE {OPEN} AND source LIKE ?2");
-        self.transact(|transaction| {
-            let mut select = transaction.prepare_cached(&same)?;
-            let values = (new.created_by, &new.source, &new.title);
-            if let Some(open) = select.query_row(values, read).optional()? {
+        let person = Value::from(self.person(new.created_by)?);
+        self.change_board(|statements| {
+            let values = [person.clone(), new.source.clone().into(), new.title.clone().into()];
+            if let Some(open) = statements.one(&same, &values, read)? {
                 return Ok(open);
             }
-            let values = (new.created_by, format!("{DEFERRED}%"));
-            let open: i64 = transaction
-                .prepare_cached(&count)?
-                .query_row(values, |row| row.get(0))?;
-            if open >= most {
+            let values = [person, format!("{DEFERRED}%").into()];
+            let open: Option<i64> = statements.one(&count, &values, |row| row.get(0))?;
+            if open.is_some_and(|open| open >= most) {
                 return Err(StoreError::Deferred(most).into());
             }
-            insert(transaction, self.path(), new, None, now, tell)
+            self.insert(statements, new, None, now, tell)
         })
     }
 
@@ -128,12 +125,10 @@ impl Database {
         let sql = format!("SELECT {COLUMNS}, result FROM tasks WHERE id = ?1");
         let found = match i64::try_from(id) {
             Err(_) => None,
-            Ok(id) => self.with(|connection| {
-                connection
-                    .prepare_cached(&sql)?
-                    .query_row([id], |row| Ok((read(row)?, row.get(RESULT)?)))
-                    .optional()
-            })?,
+            Ok(id) => {
+                let whole = |row: &BoardRow<'_>| Ok((read(row)?, row.get(RESULT)?));
+                self.on_board(|statements| statements.one(&sql, &[id.into()], whole))?
+            }
         };
         found.ok_or_else(|| TaskRefusal::Missing(id).into())
     }
@@ -153,7 +148,7 @@ impl Database {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
         let limit = limit.clamp(1, MAX_PAGE) as usize;
         let mut values = vec![Value::from(before)];
-        let seen = who.condition(&mut values);
+        let seen = who.condition(self, &mut values)?;
         let mut sql = format!("SELECT {COLUMNS} FROM tasks WHERE id < ?1 AND {seen}");
         for (column, value) in [
             ("status", filter.status.map(|s| s.name().to_owned().into())),
@@ -168,12 +163,7 @@ impl Database {
             " ORDER BY id DESC LIMIT {}",
             bind(&mut values, limit as i64 + 1)
         ));
-        let mut tasks = self.with(|connection| {
-            connection
-                .prepare_cached(&sql)?
-                .query_map(params_from_iter(values), read)?
-                .collect::<rusqlite::Result<Vec<Task>>>()
-        })?;
+        let mut tasks = self.on_board(|statements| statements.all(&sql, &values, read))?;
         let more = tasks.len() > limit;
         tasks.truncate(limit);
         let next_cursor = tasks
@@ -189,59 +179,61 @@ impl Database {
     /// [`StoreError::Sqlite`].
     pub(crate) fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         let mut values = vec![Value::Null];
-        let seen = who.condition(&mut values);
+        let seen = who.condition(self, &mut values)?;
         let sql = format!("SELECT count(*) FROM tasks WHERE status = ?1 AND {seen}");
-        self.with(|connection| {
+        self.on_board(|statements| {
             let mut counts = TaskStatus::ALL.map(|status| (status, 0));
-            let mut statement = connection.prepare_cached(&sql)?;
             for (status, count) in &mut counts {
                 values[0] = status.name().to_owned().into();
-                let found: i64 = statement.query_row(params_from_iter(&values), |row| row.get(0))?;
-                *count = found.unsigned_abs();
+                let found: Option<i64> = statements.one(&sql, &values, |row| row.get(0))?;
+                *count = found.unwrap_or_default().unsigned_abs();
             }
             Ok(counts)
         })
     }
 }
 
-/// Adds a task as a part of more.
-pub(super) fn insert(
-    transaction: &Transaction<'_>,
-    path: &Path,
-    new: NewTask,
-    for_session: Option<&str>,
-    now: u64,
-    tell: Tell<'_>,
-) -> Result<Task, TransactionError> {
-    place_for_task(transaction, new.created_by)?;
-    room(path, new.title.len() + new.description.len())?;
-    let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
-    let may = new.limits.may.as_ref().map(|may| serde_json::json!(may).to_string());
-    let sql = format!(
-        "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
-             created_at, updated_at, for_session, share, may, by_person, tainted)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13) RETURNING {COLUMNS}"
-    );
-    let task = transaction.prepare_cached(&sql)?.query_row(
-        (
-            &new.title,
-            &new.description,
-            &new.source,
-            new.status.name(),
-            &capabilities,
-            new.priority,
-            new.created_by,
-            now.cast_signed(),
-            for_session,
-            share_number(new.share),
-            may,
-            new.limits.by_person,
-            new.limits.tainted,
-        ),
-        read,
-    )?;
-    tell(&task, None).map_err(StoreError::Unrecorded)?;
-    Ok(task)
+impl Database {
+    /// Adds a task as a part of more.
+    pub(super) fn insert(
+        &self,
+        statements: &mut dyn Statements,
+        new: NewTask,
+        for_session: Option<&str>,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Task, TransactionError> {
+        let person = self.person(new.created_by)?;
+        place_for_task(statements, person)?;
+        room(self.path(), new.title.len() + new.description.len())?;
+        let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
+        let may = new.limits.may.as_ref().map(|may| serde_json::json!(may).to_string());
+        let sql = format!(
+            "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
+                 created_at, updated_at, for_session, share, may, by_person, tainted)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13) RETURNING {COLUMNS}"
+        );
+        let values = [
+            new.title.into(),
+            new.description.into(),
+            new.source.into(),
+            new.status.name().to_owned().into(),
+            capabilities.into(),
+            i64::from(new.priority).into(),
+            person.into(),
+            now.cast_signed().into(),
+            for_session.map(|session| self.session_name(session)).into(),
+            share_number(self, new.share)?.into(),
+            may.into(),
+            new.limits.by_person.into(),
+            new.limits.tainted.into(),
+        ];
+        statements.wake_others();
+        let task = statements.one(&sql, &values, read)?;
+        let task = task.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
+        tell(&task, None).map_err(StoreError::Unrecorded)?;
+        Ok(task)
+    }
 }
 
 /// The columns that [`read`] reads, in its order.
@@ -253,14 +245,11 @@ pub(super) const COLUMNS: &str = "id, title, description, source, status, requir
 const RESULT: usize = 23;
 
 /// A row of [`COLUMNS`].
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
+pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
     let status: String = row.get(4)?;
     let capabilities: String = row.get(5)?;
-    let number = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-    let time = |column| {
-        row.get::<_, Option<i64>>(column)
-            .map(|time| time.map(i64::unsigned_abs))
-    };
+    let number = |column| row.get::<i64>(column).map(i64::unsigned_abs);
+    let time = |column| row.get::<Option<i64>>(column).map(|time| time.map(i64::unsigned_abs));
     Ok(Task {
         id: number(0)?,
         said: NewTask {
@@ -273,10 +262,10 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
             required_capabilities: serde_json::from_str(&capabilities)
                 .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
             priority: row.get(6)?,
-            created_by: row.get(7)?,
-            share: read_share(row.get(19)?),
+            created_by: row.user(7)?,
+            share: read_share(row.share(19)?),
             limits: TaskLimits {
-                may: (row.get::<_, Option<String>>(20)?)
+                may: (row.get::<Option<String>>(20)?)
                     .map(|may| serde_json::from_str(&may))
                     .transpose()
                     .map_err(|e| unexpected(20, format!("what a task may change: {e}")))?,
@@ -287,12 +276,13 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
         created_at: number(8)?,
         updated_at: number(9)?,
         claim: number(10)?,
-        claimed_by: row.get(11)?,
-        claimed_session: row.get(12)?,
+        claimed_by: row.optional_user(11)?,
+        claimed_session: row.session(12)?,
         lease_until: time(13)?,
-        for_session: row.get(14)?,
+        for_session: row.session(14)?,
         attempts: row.get(15)?,
         reason: row.get(16)?,
+        person: row.person(7)?,
         waiting: None,
         started_at: time(17)?,
         ended_at: time(18)?,

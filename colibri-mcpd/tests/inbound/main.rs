@@ -112,6 +112,7 @@ async fn a_session_is_sixteen_digits_and_used_once() {
             max_tokens: None,
             flow: Default::default(),
             spent: Default::default(),
+            lease: Default::default(),
         });
         let error = world.daemon.doors.open(door, world::PERSON).err().unwrap();
         assert!(error.to_string().contains("sixteen"), "{bad}: {error}");
@@ -240,6 +241,7 @@ async fn doors_are_no_link_to_elsewhere() {
         max_tokens: None,
         flow: Default::default(),
         spent: Default::default(),
+        lease: Default::default(),
     });
     assert!(world.daemon.doors.open(door, world::PERSON).is_err());
     assert_eq!(std::fs::read_dir(world.path().join("elsewhere")).unwrap().count(), 0);

@@ -383,6 +383,7 @@ impl World {
             max_tokens: None,
             flow: Default::default(),
             spent: AgentUsage::default(),
+            lease: Default::default(),
         });
         let (directory, open) = self.daemon.doors.open(door.clone(), person).unwrap();
         Agent {

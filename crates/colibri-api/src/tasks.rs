@@ -148,6 +148,9 @@ pub struct Task {
     /// The reason for which it is queued again, failed or cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The person who created it, where many hosts share the board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub person: Option<String>,
     /// The reason for which no agent takes it now, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,

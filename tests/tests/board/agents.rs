@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// A registry with these agents and the fixture server `fix`.
-fn registry(place: &Place, agents: Value) {
+pub(super) fn registry(place: &Place, agents: Value) {
     let servers = json!({ "fix": place.fixture("fix", &["--tool", "echo"], json!({})) });
     place.registry_text(&json!({ "servers": servers, "agents": agents }).to_string());
 }
 
 /// An entry of the fixture agent with these arguments and further keys.
-fn worker(place: &Place, args: &[&str], more: Value) -> Value {
+pub(super) fn worker(place: &Place, args: &[&str], more: Value) -> Value {
     let directory = place.directory().display().to_string();
     let mut all = vec!["--dir".to_owned(), directory];
     all.extend(args.iter().map(|arg| (*arg).to_owned()));
@@ -49,7 +49,7 @@ fn told(output: Output) -> (Option<i32>, String, String) {
 }
 
 /// Starts an instance, and returns its session.
-fn start(place: &Place, args: &[&str]) -> String {
+pub(super) fn start(place: &Place, args: &[&str]) -> String {
     let all: Vec<&str> = ["--json", "agent", "run"].iter().chain(args).copied().collect();
     let (status, out, err) = run(place, &all);
     assert_eq!(status, Some(0), "{out}{err}");
@@ -68,7 +68,7 @@ fn instance(place: &Place, session: &str) -> Value {
 }
 
 /// Waits until it is so.
-fn until(place: &Place, session: &str, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+pub(super) fn until(place: &Place, session: &str, what: &str, so: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || Some(instance(place, session)).filter(&so))
 }
 

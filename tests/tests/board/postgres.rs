@@ -1,7 +1,64 @@
-//! The board on PostgreSQL.
+//! The board on PostgreSQL, which several daemons share.
 
-use colibri_tests::Postgres;
+use colibri_tests::{Client, Daemon, LEGACY, Place, Postgres, text_of, wait_for};
 use nix::sys::signal::Signal;
+use nix::unistd::{Uid, User};
+use serde_json::{Value, json};
+
+use super::agents::{registry, start, until, worker};
+
+/// The name of the account that runs the test, which is its role.
+fn own_name() -> String {
+    User::from_uid(Uid::effective()).unwrap().unwrap().name
+}
+
+/// A server with a database `board` of the test's own role.
+fn board() -> Postgres {
+    let postgres = Postgres::new();
+    postgres.database("board", &own_name());
+    postgres
+}
+
+/// A host's place, where the account that runs the test is the person `ann`.
+fn host() -> Place {
+    let place = Place::new();
+    registry(
+        &place,
+        json!({ "w": worker(&place, &["--as", "w", "--tool", "fix__echo"], json!({})) }),
+    );
+    let all = json!({
+        "gates": ["write", "external-call"], "servers": { "*": ["*"] }, "operator": true, "person": "ann"
+    });
+    place.clients(&json!({ "users": { Uid::effective().to_string(): all } }).to_string());
+    place
+}
+
+fn serve<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
+    place.start(&["--write", "--host", name, "--board", &postgres.url("board")])
+}
+
+fn joined<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
+    let daemon = serve(place, postgres, name);
+    daemon.wait_for_log("the board is there");
+    daemon
+}
+
+fn ok(client: &mut Client, tool: &str, arguments: Value) -> Value {
+    let mut result = client.call(tool, arguments);
+    assert_ne!(result["isError"], true, "{tool}: {result}");
+    result["structuredContent"].take()
+}
+
+fn refused(client: &mut Client, tool: &str, arguments: Value) -> String {
+    let result = client.call(tool, arguments);
+    assert_eq!(result["isError"], true, "{tool}: {result}");
+    text_of(&result).to_owned()
+}
+
+fn create(client: &mut Client, title: &str) -> u64 {
+    let new = json!({ "title": title, "description": "", "source": "test" });
+    ok(client, "colibri_create_task", new)["task"]["id"].as_u64().unwrap()
+}
 
 #[test]
 #[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
@@ -23,4 +80,206 @@ fn a_database_outlives_the_servers_sudden_end_and_is_gone_with_the_test() {
     assert_eq!(postgres.sql("board", "SELECT a FROM t"), ["7"]);
     drop(postgres);
     assert!(!place.exists());
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn what_a_person_creates_on_one_host_they_do_on_another_under_a_claim_that_is_in_force() {
+    let postgres = board();
+    let (one, two) = (host(), host());
+    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
+    let id = create(&mut here_client, "Update the mirror");
+    let claimed = ok(&mut there_client, "colibri_next_task", json!({}))["task"].take();
+    assert_eq!((&claimed["id"], &claimed["claim"]), (&json!(id), &json!(1)));
+    assert_eq!(
+        ok(&mut here_client, "colibri_next_task", json!({}))["task"],
+        Value::Null
+    );
+    // It comes back, and the first claim is worth nothing any more, on whichever host.
+    let back = json!({ "task": id, "claim": 1, "reason": "later" });
+    ok(&mut there_client, "colibri_release_task", back);
+    let again = ok(&mut here_client, "colibri_next_task", json!({}))["task"].take();
+    assert_eq!(again["claim"], 2);
+    let old = json!({ "task": id, "claim": 1, "result": 1 });
+    for client in [&mut here_client, &mut there_client] {
+        let why = refused(client, "colibri_finish_task", old.clone());
+        assert!(why.contains("claim 1") && why.contains("is over"), "{why}");
+    }
+    let done = json!({ "task": id, "claim": 2, "result": { "files": 3 } });
+    ok(&mut there_client, "colibri_finish_task", done);
+    let seen = ok(&mut here_client, "colibri_get_task", json!({ "task": id }));
+    assert_eq!(
+        (&seen["task"]["status"], &seen["result"]["files"]),
+        (&json!("done"), &json!(3))
+    );
+    let steps = |place: &Place| {
+        let task = |rec: &Value| rec["event"] == "task";
+        place
+            .trail()
+            .into_iter()
+            .filter(task)
+            .map(|rec| rec["details"]["to"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&one), ["queued", "claimed"]);
+    assert_eq!(steps(&two), ["claimed", "queued", "done"]);
+    let hosts = postgres.sql(
+        "board",
+        "SELECT name, lease_until > colibri.now_ms() FROM colibri.hosts ORDER BY name",
+    );
+    assert_eq!(hosts, ["one|t", "two|t"]);
+    there.stop();
+    assert_eq!(
+        postgres.sql("board", "SELECT lease_until FROM colibri.hosts WHERE name = 'two'"),
+        ["0"],
+        "who ends gives its lease back"
+    );
+    here.stop();
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn without_its_database_a_host_says_so_and_serves_all_else() {
+    let mut postgres = board();
+    let place = host();
+    let daemon = joined(&place, &postgres, "one");
+    let mut client = daemon.quiet(LEGACY);
+    let id = create(&mut client, "before");
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        postgres.signal(signal);
+        let why = wait_for("the board to be away", || {
+            let result = client.call("colibri_list_tasks", json!({}));
+            (result["isError"] == true).then(|| text_of(&result).to_owned())
+        });
+        assert!(why.contains("the board postgres:///"), "{why}");
+        ok(&mut client, "fix__echo", json!({ "text": "still here" }));
+        postgres.start();
+        wait_for("the board to be back", || {
+            let result = client.call("colibri_list_tasks", json!({}));
+            (result["isError"] != true).then_some(())
+        });
+        assert_eq!(
+            ok(&mut client, "colibri_get_task", json!({ "task": id }))["task"]["title"],
+            "before"
+        );
+    }
+    // One that is away when the daemon starts is no reason not to.
+    daemon.stop();
+    postgres.signal(Signal::SIGINT);
+    let daemon = serve(&place, &postgres, "one");
+    daemon.wait_for_log("is not used");
+    let mut client = daemon.quiet(LEGACY);
+    ok(&mut client, "fix__echo", json!({ "text": "still here" }));
+    refused(&mut client, "colibri_next_task", json!({}));
+    postgres.start();
+    wait_for("the board to be there", || {
+        let result = client.call("colibri_next_task", json!({}));
+        (result["structuredContent"]["task"]["id"] == id).then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
+    let postgres = board();
+    let place = host();
+    let says = |what: &str| {
+        let daemon = serve(&place, &postgres, "one");
+        daemon.wait_for_log(what);
+        daemon.assert_serves("fix__echo");
+        daemon.stop();
+    };
+    let own = own_name();
+    postgres.sql("board", "CREATE SCHEMA colibri; CREATE TABLE colibri.cats (a INT)");
+    says("has tables, but not Colibri's: give the board a database of its own");
+    postgres.sql("board", "DROP SCHEMA colibri CASCADE");
+    joined(&place, &postgres, "one").stop();
+    postgres.sql("board", "INSERT INTO colibri.migrations VALUES (99)");
+    says("is of a newer Colibri (version 99, this one knows 1): upgrade this host");
+    postgres.sql("board", "DELETE FROM colibri.migrations WHERE version = 99");
+    postgres.sql("board", "ALTER TABLE colibri.schedules RENAME TO away");
+    says("is not whole (no column schedules.last_outcome): restore it whole from a backup");
+    postgres.sql("board", "ALTER TABLE colibri.away RENAME TO schedules");
+    postgres.sql("board", &format!("REVOKE UPDATE ON colibri.tasks FROM \"{own}\""));
+    says("has no right to UPDATE colibri.tasks: GRANT");
+    postgres.sql("board", &format!("GRANT UPDATE ON colibri.tasks TO \"{own}\""));
+    // A name that another key has, and a key that has another name.
+    let other = host();
+    let daemon = serve(&other, &postgres, "one");
+    daemon.wait_for_log("the name one is another key's");
+    daemon.stop();
+    let daemon = serve(&place, &postgres, "two");
+    daemon.wait_for_log("this host's key is the host one's already");
+    daemon.stop();
+    // A role that may not make what is missing.
+    postgres.sql(
+        "board",
+        &format!(
+            "DROP SCHEMA colibri CASCADE; ALTER DATABASE board OWNER TO {}",
+            postgres.role()
+        ),
+    );
+    says("may not make the board's tables: GRANT CREATE ON DATABASE");
+    let url = postgres.url("nowhere");
+    let daemon = place.start(&["--write", "--host", "one", "--board", &url]);
+    daemon.wait_for_log("make it (createdb)");
+    daemon.stop();
+    // What is wrong with the address is said before anything is served.
+    let (status, text) = place.refused(&["--allow-root", "--board", "postgres://db.example/board"]);
+    assert!(status == Some(78) && text.contains("sslrootcert=FILE"), "{text}");
+}
+
+/// A host whose agent has claimed task 1, and another; `end` does something to the first, after which the second gets it.
+fn taken_over(end: impl FnOnce(Daemon<'_>, &Place, &str)) {
+    let postgres = board();
+    let (one, two) = (host(), host());
+    let first = joined(&one, &postgres, "one");
+    let second = joined(&two, &postgres, "two");
+    let session = start(&one, &["w", "{\"do\":\"hang\"}"]);
+    until(&one, &session, "the agent to work", |seen| {
+        seen["task_status"] == "started" || seen["state"] == "working"
+    });
+    let holder = || postgres.sql("board", "SELECT claimed_session FROM colibri.tasks WHERE id = 1");
+    wait_for("the agent to have its task", || {
+        (holder() == [format!("one:{session}")]).then_some(())
+    });
+    let mut client = second.quiet(LEGACY);
+    assert_eq!(ok(&mut client, "colibri_next_task", json!({}))["task"], Value::Null);
+    first.signal(Signal::SIGSTOP);
+    let claimed = wait_for("its task to be another's", || {
+        let task = ok(&mut client, "colibri_next_task", json!({}))["task"].take();
+        (!task.is_null()).then_some(task)
+    });
+    assert_eq!((&claimed["id"], &claimed["claim"]), (&json!(1), &json!(2)));
+    assert!(
+        claimed["reason"].as_str().unwrap().contains("lost its lease"),
+        "{claimed}"
+    );
+    end(first, &one, &session);
+    let done = json!({ "task": 1, "claim": 2, "result": "by two" });
+    ok(&mut client, "colibri_finish_task", done);
+    let row = postgres.sql("board", "SELECT status, claim, result FROM colibri.tasks");
+    assert_eq!(row, ["done|2|\"by two\""]);
+    second.stop();
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn a_host_that_stood_still_ends_its_agents_when_it_goes_on() {
+    taken_over(|first, one, session| {
+        first.signal(Signal::SIGCONT);
+        let seen = until(one, session, "the agent to be ended", |seen| {
+            !seen["ended_at"].is_null()
+        });
+        assert!(seen["reason"].as_str().unwrap().contains("lost its lease"), "{seen}");
+        first.stop();
+    });
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn a_host_that_was_killed_is_followed_by_another() {
+    taken_over(|first, _, _| first.kill());
 }

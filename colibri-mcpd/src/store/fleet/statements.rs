@@ -1,0 +1,141 @@
+//! Statements on one connection to PostgreSQL.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use deadpool_postgres::Object;
+use rusqlite::types::Value;
+use tokio_postgres::Row;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+use super::Fleet;
+use crate::store::database::TransactionError;
+use crate::store::error::StoreError;
+use crate::store::statements::{BoardRow, Statements};
+
+/// The channel on which hosts tell each other that there is something to take.
+pub(super) const CHANNEL: &str = "colibri_board";
+
+/// The statements of one transaction.
+pub(super) struct FleetStatements<'a> {
+    fleet: &'a Fleet,
+    /// `None`: it was given up.
+    client: Option<Arc<Object>>,
+    wakes_others: bool,
+}
+
+impl<'a> FleetStatements<'a> {
+    pub(super) fn new(fleet: &'a Fleet, client: Object) -> FleetStatements<'a> {
+        FleetStatements {
+            fleet,
+            client: Some(Arc::new(client)),
+            wakes_others: false,
+        }
+    }
+
+    /// Runs what `work` does on the connection. One that broke, or does not answer, is given up.
+    fn run<T, F>(&mut self, work: impl FnOnce(Arc<Object>) -> F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
+    {
+        let gone = || self.fleet.unusable("the connection to the database is gone");
+        let client = self.client.clone().ok_or_else(gone)?;
+        let done = self.fleet.wait(work(client));
+        let is_broken = match &done {
+            Err(_) => true,
+            Ok(done) => done.as_ref().is_err_and(|error| error.as_db_error().is_none()),
+        };
+        if is_broken && let Some(client) = self.client.take().and_then(Arc::into_inner) {
+            drop(Object::take(client));
+        }
+        done?.map_err(|error| self.fleet.unusable(super::fault(&error)))
+    }
+
+    /// Runs a statement without parameters or rows.
+    pub(super) fn batch(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        self.run(|client| async move { client.batch_execute(sql).await })
+    }
+
+    /// Has the other hosts told, once it is committed, if something was changed that they wait for.
+    pub(super) fn notify_others(&mut self) -> Result<(), TransactionError> {
+        if self.wakes_others {
+            let values = [CHANNEL.to_owned().into(), self.fleet.host.name.clone().into()];
+            self.query("SELECT pg_notify(?1, ?2)::TEXT", &values)?;
+        }
+        Ok(())
+    }
+}
+
+/// The same statement with PostgreSQL's parameters.
+fn translated(sql: &str) -> String {
+    sql.replace('?', "$")
+}
+
+fn parameters(values: &[Value]) -> Vec<Parameter> {
+    values.iter().cloned().map(Parameter).collect()
+}
+
+impl Statements for FleetStatements<'_> {
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<BoardRow<'_>>, TransactionError> {
+        let (sql, values) = (translated(sql), parameters(values));
+        let rows = self.run(|client| async move {
+            let statement = client.prepare_cached(&sql).await?;
+            let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+            client.query(&statement, &values).await
+        })?;
+        let fleet = self.fleet;
+        let read = |row: &Row| -> Result<BoardRow<'_>, StoreError> {
+            let values = row.columns().iter().enumerate();
+            let values = values.map(|(number, column)| match *column.type_() {
+                Type::INT8 => Ok(row.get::<_, Option<i64>>(number).map_or(Value::Null, Value::from)),
+                Type::TEXT => Ok(row.get::<_, Option<String>>(number).map_or(Value::Null, Value::from)),
+                ref other => Err(fleet.unusable(format!("column {} has the type {other}", column.name()))),
+            });
+            let values = values.collect::<Result<_, _>>()?;
+            let fleet = Some(fleet);
+            Ok(BoardRow { values, fleet })
+        };
+        Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, TransactionError> {
+        let (sql, values) = (translated(sql), parameters(values));
+        Ok(self.run(|client| async move {
+            let statement = client.prepare_cached(&sql).await?;
+            let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+            client.execute(&statement, &values).await
+        })?)
+    }
+
+    fn fleet(&self) -> Option<&Fleet> {
+        Some(self.fleet)
+    }
+
+    fn wake_others(&mut self) {
+        self.wakes_others = true;
+    }
+}
+
+/// A parameter, as the type that the statement has for it.
+#[derive(Debug)]
+struct Parameter(Value);
+
+impl ToSql for Parameter {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match (&self.0, kind) {
+            (Value::Null, _) => Ok(IsNull::Yes),
+            (Value::Integer(number), &Type::INT4) => i32::try_from(*number)?.to_sql(kind, out),
+            (Value::Integer(number), _) => number.to_sql_checked(kind, out),
+            (Value::Text(text), _) => text.to_sql_checked(kind, out),
+            (Value::Real(_) | Value::Blob(_), _) => Err("the board has numbers and texts alone".into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
