@@ -31,6 +31,8 @@ pub struct Postgres {
     directory: TempDir,
     programs: PathBuf,
     account: User,
+    /// Its port on the loopback address, where it serves TLS.
+    port: Option<u16>,
     server: Option<Child>,
 }
 
@@ -59,6 +61,7 @@ impl Postgres {
             directory,
             programs,
             account,
+            port: None,
             server: None,
         };
         let mut initdb = postgres.program("initdb");
@@ -88,6 +91,9 @@ impl Postgres {
         let mut command = Command::new(self.programs.join(name));
         command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C");
         command.current_dir(self.directory.path());
+        if let Some(port) = self.port {
+            command.env("PGPORT", port.to_string());
+        }
         if Uid::effective().is_root() {
             command.uid(self.account.uid.as_raw()).gid(self.account.gid.as_raw());
         }
@@ -102,12 +108,13 @@ impl Postgres {
         let log = self.directory.path().join("log");
         let log = File::options().create(true).append(true).open(log).expect("a log");
         let mut server = self.program("postgres");
+        let listen = self.port.map_or("listen_addresses=", |_| "listen_addresses=127.0.0.1");
         server
             .arg("-D")
             .arg(self.data())
             .arg("-k")
             .arg(self.socket())
-            .args(["-c", "listen_addresses=", "-c", "fsync=on", "-c", "full_page_writes=on"])
+            .args(["-c", listen, "-c", "fsync=on", "-c", "full_page_writes=on"])
             .args(["-c", "max_connections=80", "-c", "shared_buffers=64MB"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log"))
@@ -148,6 +155,32 @@ impl Postgres {
     pub fn database(&self, name: &str, role: &str) {
         self.sql("postgres", &format!("CREATE ROLE \"{role}\" LOGIN"));
         self.sql("postgres", &format!("CREATE DATABASE \"{name}\" OWNER \"{role}\""));
+    }
+
+    /// Has it serve TLS on the loopback address: certificate, key and the authority of its clients as PEM, and the lines of
+    /// `pg_hba.conf` for who comes in there. Returns its port.
+    ///
+    /// # Panics
+    /// If it does not come to answer.
+    pub fn serve_tls(&mut self, [certificate, key, authority]: [&str; 3], hba: &str) -> u16 {
+        let put = |name: &str, text: &str| {
+            let path = self.data().join(name);
+            fs::write(&path, text).expect("a file of the server's");
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its mode");
+            chown(&path, Some(self.account.uid), Some(self.account.gid)).expect("its owner");
+        };
+        put("tls.crt", certificate);
+        put("tls.key", key);
+        put("tls.ca", authority);
+        let conf = "ssl = on\nssl_cert_file = 'tls.crt'\nssl_key_file = 'tls.key'\nssl_ca_file = 'tls.ca'\n";
+        put("postgresql.auto.conf", conf);
+        put("pg_hba.conf", &format!("local all all peer\n{hba}\n"));
+        self.signal(Signal::SIGINT);
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
+        let port = free.expect("a free port").port();
+        self.port = Some(port);
+        self.start();
+        port
     }
 
     /// The address of a database, for a client who comes to the socket.

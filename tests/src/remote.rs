@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
@@ -156,6 +156,18 @@ impl Authority {
     /// Its own certificate.
     pub fn pem(&self) -> String {
         self.0.pem()
+    }
+
+    /// A certificate for this name, which is its common name too, and its key, as PEM.
+    ///
+    /// # Panics
+    /// If they cannot be made.
+    pub fn certify(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
     }
 
     /// What a server of this name shows until the end of that year.

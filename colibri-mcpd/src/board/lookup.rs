@@ -95,6 +95,10 @@ impl Board {
         for task in tasks {
             if task.said.status == TaskStatus::Queued && task.for_session.is_none() {
                 let creator = task.said.created_by;
+                if self.store.is_foreign(creator) {
+                    task.waiting = Some("its person has no account on this host".to_owned());
+                    continue;
+                }
                 let candidates = known.entry(creator).or_insert_with(|| self.candidates(creator));
                 task.waiting = Some(choice::waiting(task, candidates));
             }

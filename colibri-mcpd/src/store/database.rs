@@ -76,7 +76,7 @@ impl Database {
 
     /// The reason for which it does not work, if it did not the last time.
     pub fn failing(&self) -> Option<String> {
-        let away = self.fleet.as_ref().and_then(|fleet| fleet.away());
+        let away = self.fleet.as_ref().and_then(|fleet| fleet.fault());
         self.failing.lock().clone().or(away)
     }
 
@@ -192,6 +192,11 @@ impl Database {
     /// The board's time, where that is the database's.
     pub(crate) fn board_time(&self) -> Option<u64> {
         self.fleet.as_ref()?.lease().board_time()
+    }
+
+    /// True if the board's database cannot be used now.
+    pub(crate) fn is_away(&self) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| fleet.away().is_some())
     }
 
     /// Waits until something on the board may have been changed by another host.

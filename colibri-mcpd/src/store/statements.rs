@@ -100,8 +100,8 @@ impl BoardRow<'_> {
     /// # Errors
     /// It is of another type.
     pub(super) fn person(&self, column: usize) -> rusqlite::Result<Option<String>> {
-        let person = self.get(column)?;
-        Ok(self.fleet.and_then(|fleet| fleet.name(person)))
+        let person = self.get::<Option<i64>>(column)?;
+        Ok(self.fleet.zip(person).and_then(|(fleet, person)| fleet.name(person)))
     }
 
     /// The group, or all, with whom something is shared.

@@ -283,6 +283,7 @@ pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
         attempts: row.get(15)?,
         reason: row.get(16)?,
         person: row.person(7)?,
+        claimed_person: row.person(11)?,
         waiting: None,
         started_at: time(17)?,
         ended_at: time(18)?,

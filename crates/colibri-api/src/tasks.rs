@@ -151,6 +151,9 @@ pub struct Task {
     /// The person who created it, where many hosts share the board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
+    /// The person who has it, or had it when it ended, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_person: Option<String>,
     /// The reason for which no agent takes it now, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,

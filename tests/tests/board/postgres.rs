@@ -1,5 +1,9 @@
 //! The board on PostgreSQL, which several daemons share.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use colibri_tests::remote::Authority;
 use colibri_tests::{Client, Daemon, LEGACY, Place, Postgres, text_of, wait_for};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
@@ -229,6 +233,105 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
     // What is wrong with the address is said before anything is served.
     let (status, text) = place.refused(&["--allow-root", "--board", "postgres://db.example/board"]);
     assert!(status == Some(78) && text.contains("sslrootcert=FILE"), "{text}");
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn over_a_network_a_host_shows_a_certificate_or_a_password_and_believes_its_authority_alone() {
+    let mut postgres = Postgres::new();
+    postgres.database("board", "ann");
+    postgres.sql("board", "CREATE ROLE bob LOGIN PASSWORD 'geheim' IN ROLE ann");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (certificate, key) = authority.certify("127.0.0.1");
+    let hba = "hostssl board ann 127.0.0.1/32 cert\nhostssl board bob 127.0.0.1/32 scram-sha-256";
+    let port = postgres.serve_tls([&certificate, &key, &authority.pem()], hba);
+    let place = host();
+    let put = |name: &str, text: &str, mode| {
+        let path = place.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path.display().to_string()
+    };
+    let ca = put("ca.pem", &authority.pem(), 0o644);
+    let other_ca = put("other.pem", &stranger.pem(), 0o644);
+    let (certificate, key) = authority.certify("ann");
+    let (certificate, key) = (put("ann.crt", &certificate, 0o644), put("ann.key", &key, 0o600));
+    let says = |role: &str, query: &str, what: &str| {
+        let url = format!("postgres://{role}@127.0.0.1:{port}/board?{query}");
+        let daemon = place.start(&["--write", "--host", "one", "--board", &url]);
+        daemon.wait_for_log(what);
+        daemon.stop();
+    };
+    says(
+        "ann",
+        &format!("sslrootcert={ca}&sslcert={certificate}&sslkey={key}"),
+        "the board is there",
+    );
+    says(
+        "ann",
+        &format!("sslrootcert={other_ca}&sslcert={certificate}&sslkey={key}"),
+        "invalid peer certificate",
+    );
+    says(
+        "ann",
+        &format!("sslrootcert={ca}"),
+        "let this role in from this host in pg_hba.conf",
+    );
+    let pass = put("pass", "*:*:board:bob:geheim\n", 0o600);
+    says(
+        "bob",
+        &format!("sslrootcert={ca}&passfile={pass}"),
+        "the board is there",
+    );
+    let wrong = put("wrong", "*:*:board:bob:falsch\n", 0o600);
+    says(
+        "bob",
+        &format!("sslrootcert={ca}&passfile={wrong}"),
+        "put the right password into the file of passfile",
+    );
+    let open = put("open", "*:*:board:bob:geheim\n", 0o644);
+    let url = format!("postgres://bob@127.0.0.1:{port}/board?sslrootcert={ca}&passfile={open}");
+    let (status, text) = place.refused(&["--allow-root", "--host", "one", "--board", &url]);
+    assert!(
+        status == Some(78) && text.contains("others can read it (mode 0644): chmod 0600"),
+        "{text}"
+    );
+    assert!(!text.contains("geheim"), "{text}");
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn a_restore_ends_every_claim() {
+    let postgres = board();
+    let (one, two) = (host(), host());
+    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let mut client = here.quiet(LEGACY);
+    let id = create(&mut client, "before the backup");
+    let claimed = ok(&mut client, "colibri_next_task", json!({}))["task"].take();
+    assert_eq!(claimed["claim"], 1);
+    let epoch = || postgres.sql("board", "SELECT epoch FROM colibri.board");
+    assert_eq!(epoch(), ["1"]);
+    // The host's row is what it was some renewals ago.
+    postgres.sql("board", "UPDATE colibri.hosts SET beat = beat - 2 WHERE name = 'one'");
+    wait_for("the epoch to be raised", || (epoch() == ["2"]).then_some(()));
+    here.wait_for_log("it was restored to what it was before");
+    there.wait_for_log("it was restored to what it was before");
+    let done = json!({ "task": id, "claim": 1, "result": 1 });
+    let why = wait_for("the board to be back", || {
+        let result = client.call("colibri_finish_task", done.clone());
+        assert_eq!(result["isError"], true, "{result}");
+        let why = text_of(&result).to_owned();
+        (!why.contains("cannot be used")).then_some(why)
+    });
+    assert!(why.contains("claim 1 of task 1 is over"), "{why}");
+    let again = ok(&mut client, "colibri_next_task", json!({}))["task"].take();
+    assert_eq!((&again["id"], &again["claim"]), (&json!(id), &json!(1_000_002)));
+    // What Colibri does not notice, its operator says.
+    here.stop();
+    postgres.sql("board", "UPDATE colibri.board SET incarnation = 'restored'");
+    joined(&one, &postgres, "one").stop();
+    assert_eq!(epoch(), ["3"]);
+    there.stop();
 }
 
 /// A host whose agent has claimed task 1, and another; `end` does something to the first, after which the second gets it.

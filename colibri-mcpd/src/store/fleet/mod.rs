@@ -35,6 +35,8 @@ use super::statements::Statements;
 
 /// The most connections of one daemon beside its lease's.
 const CONNECTIONS: usize = 6;
+/// The reason for which the database is not used at the start.
+const NOT_YET: &str = "it was not reached yet";
 /// The longest time that a statement is waited for: longer than the server lets it take.
 const STATEMENT: Duration = Duration::from_secs(6);
 
@@ -109,7 +111,7 @@ impl Fleet {
         let pool = Pool::builder(manager).max_size(CONNECTIONS).build()?;
         let fleet = Arc::new(Fleet {
             people: People::of(&host.name),
-            away: Mutex::new(Some("it was not reached yet".to_owned())),
+            away: Mutex::new(Some(NOT_YET.to_owned())),
             run: format!("{:016x}", u64::from_be_bytes(run)),
             lease: Arc::default(),
             places: Mutex::default(),
@@ -142,6 +144,11 @@ impl Fleet {
     /// The reason for which the board cannot be used now.
     pub fn away(&self) -> Option<String> {
         self.away.lock().clone()
+    }
+
+    /// The same, but for the time in which it was not reached yet.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.away().filter(|why| why != NOT_YET)
     }
 
     /// Waits until another host has changed something, or the database is back.

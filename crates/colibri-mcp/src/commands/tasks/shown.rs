@@ -32,7 +32,7 @@ pub(crate) fn note(task: &Task) -> String {
     let mut notes = Vec::new();
     match (&task.claimed_session, task.claimed_by, &task.for_session) {
         (Some(session), ..) => notes.push(format!("agent's instance {session}")),
-        (None, Some(uid), _) => notes.push(user(uid)),
+        (None, Some(uid), _) => notes.push(person(task.claimed_person.as_deref(), uid)),
         (None, None, Some(session)) => notes.push(format!("for the agent's instance {session}")),
         (None, None, None) => {}
     }
@@ -50,7 +50,13 @@ pub(super) fn origin(task: &Task) -> Option<String> {
         Some(TaskShare::All) => ", shared with all".to_owned(),
         Some(TaskShare::Group(gid)) => format!(", shared with group {}", group(gid)),
     };
-    Some(format!("from {}{with}", user(task.said.created_by)))
+    let creator = person(task.person.as_deref(), task.said.created_by);
+    Some(format!("from {creator}{with}"))
+}
+
+/// A person's name on a board of many hosts, else that of the account.
+fn person(name: Option<&str>, uid: u32) -> String {
+    name.map_or_else(|| user(uid), |name| visible(name).into_owned())
 }
 
 /// A line on what may be changed in a task's name, if its maker said so.

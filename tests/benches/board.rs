@@ -1,0 +1,201 @@
+//! The board beside itself: claims a second and the 99th percentiles of claim, finish and list, with SQLite and with
+//! PostgreSQL, for boards of so many queued tasks and so many simulated agents.
+//!
+//! `cargo bench -p colibri-tests --bench board -- [CLAIMS]`; by default 2,000 claims each. SQLite has one daemon; PostgreSQL,
+//! where it is installed, three, which share the agents. All of them are in this process: what they do for the board is the
+//! daemon's, and no agent takes time for its work. Nothing is recorded in a trail.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use colibri_mcpd::board::{AgentDirectory, Board, BoardActor, Candidate};
+use colibri_mcpd::policy::{Clients, Gates};
+use colibri_mcpd::relay::{CallRules, Recorder};
+use colibri_mcpd::store::{BoardAddress, Database, Fleet, HostIdentity, TaskFilter};
+use colibri_tests::{Postgres, wait_for};
+use nix::unistd::{Uid, User};
+use tempfile::TempDir;
+
+/// Persons, who have as many tasks each.
+const PERSONS: u32 = 100;
+/// The uid of the first.
+const FIRST: u32 = 2_000_000;
+/// The statement that fills a board, after the numbers that it selects from.
+const FILL: &str = "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
+    created_at, updated_at) SELECT 'A task of the bench', '', 'bench', 'queued', '[]', 5, ";
+
+/// No agents: each simulated one says itself what it is.
+struct NoAgents;
+
+impl AgentDirectory for NoAgents {
+    fn candidates(&self, _: u32) -> Vec<Candidate> {
+        Vec::new()
+    }
+}
+
+/// The boards of as many daemons over one store of tasks.
+struct Ground {
+    _directories: Vec<TempDir>,
+    _postgres: Option<Postgres>,
+    boards: Vec<Arc<Board>>,
+}
+
+fn board(store: Database, directory: &TempDir) -> Arc<Board> {
+    let rules = CallRules {
+        gates: ArcSwap::from_pointee(Gates::new(true, true)),
+        clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
+    };
+    let agents: Weak<NoAgents> = Weak::new();
+    Board::new(Arc::new(store), Arc::new(Recorder::Off), Arc::new(rules), agents)
+}
+
+fn sqlite(tasks: u32) -> Ground {
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(Database::open(directory.path()).expect("a store"));
+    let store = rusqlite::Connection::open(directory.path().join("colibri.db")).expect("its file");
+    let fill = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {tasks})
+         {FILL} {FIRST} + i % {PERSONS}, 0, 0 FROM n"
+    );
+    store.execute_batch(&fill).expect("tasks");
+    drop(store);
+    let store = Database::open(directory.path()).expect("a store");
+    Ground {
+        boards: vec![board(store, &directory)],
+        _directories: vec![directory],
+        _postgres: None,
+    }
+}
+
+fn postgres(tasks: u32) -> Ground {
+    let postgres = Postgres::new();
+    let own = User::from_uid(Uid::effective())
+        .expect("users")
+        .expect("an account")
+        .name;
+    postgres.database("board", &own);
+    let persons: HashMap<u32, String> = (0..PERSONS).map(|n| (FIRST + n, format!("p{n}"))).collect();
+    let mut boards = Vec::new();
+    let mut directories = Vec::new();
+    for name in ["one", "two", "three"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let address = BoardAddress::parse(&postgres.url("board")).expect("an address");
+        let host = HostIdentity {
+            name: name.to_owned(),
+            key: format!("the key of {name}"),
+        };
+        let fleet = Fleet::start(address, host).expect("a host");
+        fleet.map_persons(persons.clone());
+        wait_for("the board", || fleet.away().is_none().then_some(()));
+        let store = Database::open(directory.path()).expect("a store");
+        boards.push(board(store.with_fleet(Some(fleet)), &directory));
+        directories.push(directory);
+    }
+    postgres.sql(
+        "board",
+        &format!(
+            "SET search_path = colibri; INSERT INTO persons (name) SELECT 'p' || n FROM generate_series(0, {PERSONS} - 1) n;
+             {FILL} (SELECT id FROM persons WHERE name = 'p' || (i % {PERSONS})), 0, 0 FROM generate_series(0, {tasks} - 1) i;
+             ANALYZE"
+        ),
+    );
+    Ground {
+        _directories: directories,
+        _postgres: Some(postgres),
+        boards,
+    }
+}
+
+/// The times of one kind of statement.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn p99(&mut self) -> f64 {
+        self.0.sort();
+        let at = (self.0.len() * 99 / 100).min(self.0.len().saturating_sub(1));
+        self.0.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+    }
+}
+
+fn measure(name: &str, ground: &Ground, tasks: u32, agents: usize, claims: usize) {
+    let left = AtomicUsize::new(claims);
+    let began = Instant::now();
+    let all: Vec<[Times; 3]> = std::thread::scope(|scope| {
+        let work = |number: usize| {
+            let left = &left;
+            let board = &ground.boards[number % ground.boards.len()];
+            move || {
+                let session = format!("{number:016x}");
+                let who = BoardActor {
+                    uid: FIRST + number as u32 % PERSONS,
+                    agent: Some(("bench", &session)),
+                    operator: false,
+                    groups: None,
+                };
+                let mut times: [Times; 3] = Default::default();
+                let mut note = |kind: usize, since: Instant| times[kind].0.push(since.elapsed());
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .is_ok()
+                {
+                    let since = Instant::now();
+                    let Some(task) = board.next(who, None, None, false).expect("a claim") else {
+                        break;
+                    };
+                    note(0, since);
+                    let since = Instant::now();
+                    board.finish(who, task.id, task.claim, "{}").expect("a finish");
+                    note(1, since);
+                    if task.id % 10 == 0 {
+                        let since = Instant::now();
+                        board.tasks(who, &TaskFilter::default(), 50, None).expect("a list");
+                        note(2, since);
+                    }
+                }
+                times
+            }
+        };
+        let threads: Vec<_> = (0..agents).map(|number| scope.spawn(work(number))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("an agent"))
+            .collect()
+    });
+    let took = began.elapsed().as_secs_f64();
+    let mut sums: [Times; 3] = Default::default();
+    for times in all {
+        for (sum, times) in sums.iter_mut().zip(times) {
+            sum.0.extend(times.0);
+        }
+    }
+    let done = sums[0].0.len();
+    let [claim, finish, list] = sums.each_mut().map(Times::p99);
+    println!(
+        "| {name} | {tasks} | {agents} | {:.0} | {claim:.1} | {finish:.1} | {list:.1} |",
+        done as f64 / took
+    );
+}
+
+fn main() {
+    let claims = std::env::args()
+        .filter_map(|word| word.parse().ok())
+        .next()
+        .unwrap_or(2_000);
+    println!(
+        "| board | tasks | agents | claims/s (each with its finish) | claim p99 ms | finish p99 ms | list p99 ms |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for tasks in [1_000, 100_000] {
+        for agents in [10, 100, 1_000] {
+            let most = claims.min(tasks as usize * 9 / 10);
+            measure("SQLite", &sqlite(tasks), tasks, agents, most);
+            if cfg!(postgres) {
+                measure("PostgreSQL, 3 hosts", &postgres(tasks), tasks, agents, most);
+            }
+        }
+    }
+}
