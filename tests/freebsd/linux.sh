@@ -217,7 +217,7 @@ if [ -n "$(linux_modules)" ]; then
 	skip "doctor: a kernel without linux64" "it cannot be unloaded"
 else
 	is "doctor: a kernel without linux64" "bad not loaded, for one: linux64elf, linprocfs, linsysfs" "$(doctor_of "$kernel_fact")"
-	has "doctor: it says what to do" "sysrc linux_enable=YES && service linux start" "$(grep '"do":' "$work/doctor")"
+	has "doctor: it says what to do" "sysrc linux_enable=YES && service linux start" "$(grep -A 3 "$kernel_fact" "$work/doctor")"
 	kldload linux64
 	is "doctor: a kernel without the file systems" "bad not loaded, for one: linprocfs, linsysfs" \
 		"$(doctor_of "$kernel_fact")"
