@@ -19,6 +19,9 @@ const DROP: u16 = 0x8000;
 const VERSIONED: u16 = 0x4000;
 /// The bytes of `struct ktr_header`, version 1.
 const HEADER: usize = 64;
+/// Outcomes of calls that are no numbers of errors (sys/errno.h): a program that is executed, and a call that begins anew.
+const JUST_RETURNS: i32 = -2;
+const RESTARTS: i32 = -1;
 /// The longest record: a path and a name are far below.
 const MAX_RECORD: usize = 1024 * 1024;
 /// The most processes, threads and descriptors that are remembered: more than any honest server has.
@@ -221,10 +224,10 @@ impl KtraceReader {
                 }
             }
             SYSRET => {
-                let has_failed = number(data, 4).map_or(0, i32::from_ne_bytes) != 0;
+                let error = number(data, 4).map_or(0, i32::from_ne_bytes);
                 let result = number(data, 8).map_or(0, i64::from_ne_bytes);
-                if let Some((_, call)) = self.pending.remove(&thread) {
-                    self.call(process, call, has_failed, result, note);
+                if let Some((_, call)) = self.pending.remove(&thread).filter(|_| error != RESTARTS) {
+                    self.call(process, call, error != 0 && error != JUST_RETURNS, result, note);
                 }
             }
             PROCCTOR => {
@@ -338,8 +341,9 @@ impl KtraceReader {
                 }
             }
             CallKind::ChangeLast(directory) => change(path(call.names.len().saturating_sub(1), directory)),
+            // Behind the program's name stand those of its interpreter and of its loader.
             CallKind::Execute if !has_failed => {
-                if let Some(Some(path)) = path(0, None) {
+                for path in (0..call.names.len()).filter_map(|name| path(name, None)?) {
                     note(ObservedAccess::Execute { path });
                 }
             }
@@ -473,8 +477,8 @@ mod tests {
             7,
             59,
             &[0, 0, 0],
-            &[b"/nowhere/server", b"/libexec/ld-elf.so.1"],
-            (0, 0),
+            &[b"server", b"/bin/sh", b"/libexec/ld-elf.so.1"],
+            (JUST_RETURNS, 0),
         );
         let bytes = [started, trace.concat()].concat();
         let mut reader = KtraceReader::new("/nowhere".into());
@@ -483,7 +487,9 @@ mod tests {
             reader.read(piece, &mut |access| found.push(access));
         }
         found.retain(|access| !matches!(access, ObservedAccess::Processes { count: 1 }));
-        found.remove(0);
+        let executed = ["/nowhere/server", "/bin/sh", "/libexec/ld-elf.so.1"];
+        let executed = executed.map(|path| ObservedAccess::Execute { path: path.into() });
+        assert_eq!(found.drain(..3).collect::<Vec<_>>(), executed);
         found
     }
 
@@ -542,6 +548,7 @@ mod tests {
         let connect =
             |data: &[u8], error| [begin(7, 98, &[3, 0, 16]), record(STRUCT, 7, data), end(7, 98, error, 0)].concat();
         let trace = [
+            connect(&address, RESTARTS),
             connect(&address, 61),
             connect(&local, 0),
             begin(7, 2, &[]),

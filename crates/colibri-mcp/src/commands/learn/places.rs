@@ -179,9 +179,11 @@ pub(super) fn system(path: &Path) -> Option<PathBuf> {
     is_known.then(|| Path::new("/etc").join(name))
 }
 
-/// True if a jail has this without anything said in its entry: a device, or a fact of the kernel.
+/// True if a jail has this without anything said in its entry: a device, or a fact of the kernel; or if FreeBSD's loader of
+/// programs does without it.
 pub(super) fn is_everywhere(path: &Path) -> bool {
     path == Path::new("/")
+        || path == Path::new("/var/run/ld-elf.so.hints")
         || DEVICES
             .iter()
             .any(|name| path.starts_with(Path::new("/dev").join(name)))

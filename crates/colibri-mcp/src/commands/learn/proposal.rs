@@ -163,20 +163,20 @@ fn outermost<'p>(directories: impl Iterator<Item = &'p PathBuf>) -> Vec<PathBuf>
     found
 }
 
-/// True if a path is in a directory of each jail's own, and the server made it, or what it is in.
+/// True if a path is in a directory of each jail's own and in no place that a person named, and the server made it, or what
+/// it is in.
 pub(super) fn is_own(seen: &Observation, path: &Path) -> bool {
     // The home of a jail is /tmp.
     let is_there = places::is_temporary(path) || path.starts_with(&seen.home) && path != seen.home;
-    let is_made = |path: &Path| {
-        let note = path.to_str().and_then(|text| seen.files.get(text));
-        note.is_some_and(|note| note.written > 0)
-    };
+    let note = |path: &Path| path.to_str().and_then(|text| seen.files.get(text));
+    let is_made = |path: &Path| note(path).is_some_and(|note| note.written > 0);
+    let is_named = note(path).is_some_and(|note| note.named.is_some());
     let top = if places::is_temporary(path) {
         Path::new("/tmp")
     } else {
         &seen.home
     };
-    is_there && path.ancestors().take_while(|above| *above != top).any(is_made)
+    is_there && !is_named && path.ancestors().take_while(|above| *above != top).any(is_made)
 }
 
 /// True if a file is what Python stores beside a module: it does without.

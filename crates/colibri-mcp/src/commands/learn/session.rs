@@ -31,7 +31,7 @@ const MAX_RECORD: u64 = 16 * 1024 * 1024;
 /// Runs a session to its end; what was seen in it.
 ///
 /// # Errors
-/// The server or its tracer cannot be started.
+/// The server or its tracer cannot be started, or the tracer reports nothing.
 pub(super) fn observe(
     learned: &LearnedServer,
     input: impl io::Read + Send + 'static,
@@ -132,6 +132,11 @@ pub(super) fn observe(
         std::thread::sleep(PAUSE);
     }
     let mut notes = notes.lock();
+    if notes.seen.processes == 0 && notes.seen.escapes.is_empty() {
+        return Err(CommandError::Machine(
+            "the tracer has reported nothing of the server: nothing was learned".to_owned(),
+        ));
+    }
     Ok(std::mem::take(&mut notes.seen))
 }
 

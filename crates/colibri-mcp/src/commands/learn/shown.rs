@@ -410,6 +410,15 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_made_in_a_named_place_below_the_home_makes_the_place_writable() {
+        let mut seen = seen(Path::new("/home/u/notes"), vec![write("/home/u/notes/new")]);
+        seen.home = "/home/u".into();
+        let proposal = propose(&seen, &[]);
+        let writable: Vec<&str> = proposal.values(PartKind::WritableMount).collect();
+        assert_eq!(writable, ["/home/u/notes"]);
+    }
+
+    #[test]
     fn a_hostile_servers_wishes_are_no_need() {
         let place = tempfile::tempdir_in("/var/tmp").unwrap();
         let work = place.path().canonicalize().unwrap();

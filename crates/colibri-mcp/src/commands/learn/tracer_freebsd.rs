@@ -67,7 +67,8 @@ impl KtraceProcess {
             .open(&path)
             .map_err(failed)?;
         let child = Command::new("/usr/bin/ktrace")
-            .args(["-i", "-t", "cnt", "-f"])
+            // Without -a it makes another file in the place of the one that is read.
+            .args(["-a", "-i", "-t", "cnt", "-f"])
             .arg(&path)
             .args(words)
             .env_clear()

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use colibri_api::{ServerFacts, Servers};
 use colibri_text::{Pattern, brief, counted, visible};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -62,25 +63,26 @@ pub(super) fn run(
     let calls = recorded(&seen.server)?;
     let entry = entry(&seen.server)?;
     let reads: Vec<Pattern> = patterns(entry.as_ref());
-    let is_jailed = entry.as_ref().is_some_and(|entry| entry.get("jail").is_some());
     let is_reading = |call: &RecordedCall| {
         let says = seen.tools.get(&call.tool).is_some_and(|tool| tool.read_only);
         says || reads.iter().any(|pattern| pattern.matches(&call.tool))
     };
     let (reading, others): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_reading);
-    if is_jailed {
-        let mut server = DaemonTrial {
-            connection: context.connect()?,
-            id: &seen.server,
-        };
-        let failures = repeat(&mut server, reading, others, yes, context)?;
-        return finish(failures, Vec::new(), context);
-    }
     if cfg!(target_os = "freebsd") {
-        return Err(CommandError::Data(format!(
-            "the entry of {} has no jail yet: write the proposal into external-mcp.json and jail-policy.json, then try it",
-            seen.server
-        )));
+        let mut connection = context.connect()?;
+        // A service's registry is root's to read; the daemon says to everybody which servers have a jail.
+        let (answer, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
+        let is_jailed = |server: &ServerFacts| server.id == seen.server && server.jail.is_some();
+        if !answer.servers.iter().any(is_jailed) {
+            return Err(CommandError::Data(format!(
+                "the daemon has no server {} in a jail yet: write the proposal into external-mcp.json and jail-policy.json, \
+                 then try it",
+                seen.server
+            )));
+        }
+        let id = &seen.server;
+        let failures = repeat(&mut DaemonTrial { connection, id }, reading, others, yes, context)?;
+        return finish(failures, Vec::new(), context);
     }
     context.tell(
         "Nothing confines a server on Linux. It is started once more as it is, below strace: what it does is not prevented, \
