@@ -8,8 +8,8 @@
 # Needs root and the base system alone, and uses /usr/local/bin/git if there is one; changes /usr/local/etc/colibri, the
 # installed binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check
 # with what it saw.
-# A SECTION is a number from 1 to 15, limits, linux, or mounts; all of them run if none is named. A part of one has its name, too:
-# `run.sh BINDIR mounts_refused` calls section_mounts_refused. ROUNDS in the environment is how often section mounts moves
+# A SECTION is a number from 1 to 15, limits, linux, learn, or mounts; all of them run if none is named. A part of one has
+# its name, too: `run.sh BINDIR mounts_refused` calls section_mounts_refused. ROUNDS in the environment is how often section mounts moves
 # a directory in each kind of place; the default is 1000. With REQUIRE_ZFS=yes a host without ZFS fails.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
 # mdo mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
@@ -54,6 +54,7 @@ duid=7872
 . "$tree/tests/freebsd/mounts.sh"
 . "$tree/tests/freebsd/limits.sh"
 . "$tree/tests/freebsd/linux.sh"
+. "$tree/tests/freebsd/learn.sh"
 
 # The rc script, as the port makes it.
 install_service() {
@@ -1651,7 +1652,7 @@ clean "cost"
 
 # --- all --------------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 limits linux mounts
+[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 limits linux learn mounts
 for section; do
 	"section_$section"
 done
