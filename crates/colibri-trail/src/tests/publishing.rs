@@ -339,3 +339,68 @@ fn a_witness_signs_what_continues_and_nothing_else() {
         assert!(report.cosigned_by.is_empty() && report.promised_records == 0);
     }
 }
+
+/// Root on one of three hosts has its key and writes its trail anew below a head that the others signed, each time in
+/// another record: whoever has what they signed names it, and neither signs what follows.
+#[test]
+fn each_of_500_rewrites_below_what_others_signed_is_named() {
+    const CALLS: u64 = 40;
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let write = |state: &Path, calls: u64, forged: Option<u64>| {
+        let (trail, _) = open(state, SegmentLimits::default());
+        for i in 0..calls {
+            let tool = if Some(i) == forged { "forged" } else { "tool" };
+            let first = trail.append([enter(i, 1001, tool)]).unwrap().first;
+            trail.append([exit(i, first, tool, true, i)]).unwrap();
+        }
+        trail.close().unwrap();
+    };
+    let honest = path("honest");
+    fs::create_dir(&honest).unwrap();
+    write(&honest, CALLS, None);
+    let log = key(&honest);
+    let request = prove_growth(&directory(&honest), 0).unwrap().to_string();
+    let witnesses = [path("b"), path("c")];
+    let notes = witnesses
+        .each_ref()
+        .map(|dir| cosign(dir, &log, &request, time(0)).unwrap());
+    let keys = witnesses.each_ref().map(|dir| {
+        let text = fs::read_to_string(dir.join("witness.pub")).unwrap();
+        text.parse::<WitnessKey>().unwrap()
+    });
+    let (signed, _) = log.open(&notes[0]).unwrap();
+    let heads = WitnessedHeads {
+        cosigned: notes
+            .iter()
+            .map(|note| CosignedCheckpoint::open(note, &log, &keys).unwrap())
+            .collect(),
+        ..WitnessedHeads::default()
+    };
+    let verified = |state: &Path| verify(&directory(state), Extent::Whole, Some(&log), &heads).unwrap();
+    let report = verified(&honest);
+    assert!(report.is_sound() && report.promised_records == signed, "{report:#?}");
+    assert_eq!(report.cosigned_by.len(), 2);
+    let rewritten = path("rewritten");
+    for round in 0..500 {
+        let _ = fs::remove_dir_all(&rewritten);
+        fs::create_dir(&rewritten).unwrap();
+        fs::copy(key_path(&honest), key_path(&rewritten)).unwrap();
+        // Sometimes longer than what was signed, sometimes as long.
+        write(&rewritten, CALLS + round % 3, Some(round % CALLS));
+        let report = verified(&rewritten);
+        assert!(
+            kinds(&report).contains(&TrailFaultKind::Rewritten),
+            "{round}: {report:#?}"
+        );
+        assert!(report.cosigned_by.is_empty() && report.promised_records == 0, "{round}");
+        let next = prove_growth(&directory(&rewritten), signed).unwrap().to_string();
+        for witness in &witnesses {
+            let refused = cosign(witness, &log, &next, time(1));
+            assert!(
+                matches!(refused, Err(CosignError::Inconsistent { .. })),
+                "{round}: {refused:?}"
+            );
+        }
+    }
+}
