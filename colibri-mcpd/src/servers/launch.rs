@@ -248,7 +248,8 @@ impl Launch {
         let arguments = match &command.ssh {
             None => command.args.clone(),
             Some(target) => {
-                let owner = ssh::key_owner(target, self.person).map_err(|why| self.unstartable(why))?;
+                let owner =
+                    ssh::key_owner(target, self.person).map_err(|error| self.unstartable(format!("{error:#}")))?;
                 target.arguments(owner.as_deref())
             }
         };

@@ -1,5 +1,6 @@
 //! Servers of other hosts: whose key is shown, and what to do when ssh(1) fails.
 
+use anyhow::bail;
 use nix::unistd::{Uid, User};
 
 use crate::confine::ServerExit;
@@ -25,29 +26,25 @@ pub(super) struct SshAdvice {
 ///
 /// # Errors
 /// There is none for this user; the sentence says what to do.
-pub(super) fn key_owner(target: &SshTarget, uid: Option<u32>) -> Result<Option<String>, String> {
+pub(super) fn key_owner(target: &SshTarget, uid: Option<u32>) -> anyhow::Result<Option<String>> {
     let Some(keys) = &target.keys else {
         return Ok(None);
     };
     let shown = keys.display();
     let Some(uid) = uid else {
-        return Err(format!(
-            "the keys in {shown} are each one user's, and this process would be everybody's"
-        ));
+        bail!("the keys in {shown} are each one user's, and this process would be everybody's");
     };
     let name = User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
     let Some(name) = name.filter(|name| is_user_name(name)) else {
-        return Err(format!(
-            "the keys in {shown} go by user names, and uid {uid} has none that could be a file"
-        ));
+        bail!("the keys in {shown} go by user names, and uid {uid} has none that could be a file");
     };
     match keys.join(&name).metadata() {
         Ok(file) if file.is_file() => Ok(Some(name)),
-        _ => Err(format!(
+        _ => bail!(
             "{name} has no key for {}: have the operator put a private key of {name}'s into {shown}/{name}, mode 0600, \
              owned by this daemon's user",
             target.host
-        )),
+        ),
     }
 }
 
@@ -163,11 +160,16 @@ mod tests {
         let target = target(directory.path().to_str());
         let user = User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
         let own = || key_owner(&target, Some(user.uid.as_raw()));
-        assert!(own().unwrap_err().contains("mode 0600"));
+        assert!(own().unwrap_err().to_string().contains("mode 0600"));
         std::fs::write(directory.path().join(&user.name), "").unwrap();
-        assert_eq!(own(), Ok(Some(user.name.clone())));
-        assert!(key_owner(&target, None).unwrap_err().contains("everybody's"));
+        assert_eq!(own().unwrap(), Some(user.name.clone()));
+        assert!(
+            key_owner(&target, None)
+                .unwrap_err()
+                .to_string()
+                .contains("everybody's")
+        );
         assert!(key_owner(&target, Some(3_999_999_999)).is_err());
-        assert_eq!(key_owner(&self::target(None), None), Ok(None));
+        assert_eq!(key_owner(&self::target(None), None).unwrap(), None);
     }
 }
