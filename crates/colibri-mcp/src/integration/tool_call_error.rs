@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// The reason for which a call has no other result.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ToolCallError {
     pub(super) code: &'static str,
     pub(super) message: String,

@@ -81,12 +81,28 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
         ("git_diff", json!({ "slug": "p0.3.2", "against": "origin/main" })),
         ("git_log", json!({ "slug": "p0.3.2", "count": 5 })),
         ("git_log", json!({})),
+        ("git_log", json!({ "slug": "p0.3.2", "paths": ["tab\there"] })),
+        ("git_diff", json!({ "slug": "p0.3.2", "paths": ["new"] })),
+        ("git_show", json!({ "commit": committed["sha"] })),
+        ("git_blame", json!({ "slug": "p0.3.2", "path": "a.txt" })),
+        ("git_worktrees", json!({})),
+        ("git_update", json!({ "slug": "p0.3.2", "action": "rebase" })),
     ] {
         done(&mut client, tool, arguments);
     }
-    for (event, said) in [("vcs_branch", &made), ("vcs_commit", &committed)] {
+    let updates = told(&place, "vcs_update");
+    assert_eq!(
+        (updates.len(), &updates[0]["update"]),
+        (1, &json!("current")),
+        "{updates:?}"
+    );
+    done(&mut client, "git_worktree_add", json!({ "slug": "other" }));
+    let removed = done(&mut client, "git_worktree_remove", json!({ "slug": "other" }));
+    let details = told(&place, "vcs_branch_removed");
+    assert_eq!((details.len(), &details[0]["sha"]), (1, &removed["sha"]), "{details:?}");
+    for (event, count, said) in [("vcs_branch", 2, &made), ("vcs_commit", 1, &committed)] {
         let details = told(&place, event);
-        assert_eq!(details.len(), 1, "{details:?}");
+        assert_eq!(details.len(), count, "{details:?}");
         assert_eq!(
             (&details[0]["branch"], &details[0]["sha"]),
             (&json!("feature/p0.3.2"), &said["sha"])
@@ -151,6 +167,15 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
         ("git_worktree_add", json!({ "slug": "y", "force": true })),
         ("git_fetch", json!({ "remote": "x" })),
         ("git_log", json!({ "count": 201 })),
+        ("git_log", json!({ "paths": ["../x"] })),
+        ("git_show", json!({ "commit": "--all" })),
+        ("git_blame", json!({ "slug": "p0.3.2", "path": "/etc/passwd" })),
+        ("git_worktree_remove", json!({ "slug": "p0.3.2", "discard": "yes" })),
+        (
+            "git_update",
+            json!({ "slug": "p0.3.2", "action": "merge", "onto": "main" }),
+        ),
+        ("git_update", json!({ "slug": "p0.3.2", "action": "reset" })),
         ("git_diff", json!({ "slug": "p0.3.2", "against": "--output=x" })),
     ] {
         let answer = call(&mut client, tool, arguments);

@@ -367,7 +367,9 @@ const TRAPS: &[Trap] = &[
 ];
 
 /// Every operation once, in the worktree `x` and in a new one.
-fn all(number: usize) -> [(&'static str, Value); 8] {
+fn all(stage: &Stage, number: usize) -> [(&'static str, Value); 13] {
+    let first = stage.git("origin.git", &["rev-parse", "main"]);
+    let more = format!("more{number}");
     [
         ("git_fetch", json!({})),
         ("git_status", json!({ "slug": "x" })),
@@ -379,7 +381,12 @@ fn all(number: usize) -> [(&'static str, Value); 8] {
         ("git_diff", json!({ "slug": "x", "against": "origin/main" })),
         ("git_log", json!({ "slug": "x" })),
         ("git_log", json!({})),
-        ("git_worktree_add", json!({ "slug": format!("more{number}") })),
+        ("git_update", json!({ "slug": "x", "action": "rebase" })),
+        ("git_show", json!({ "commit": first })),
+        ("git_blame", json!({ "slug": "x", "path": "a.txt" })),
+        ("git_worktree_add", json!({ "slug": more })),
+        ("git_worktrees", json!({})),
+        ("git_worktree_remove", json!({ "slug": more })),
     ]
 }
 
@@ -406,7 +413,7 @@ fn no_trap_in_a_repository_is_sprung() {
         stage.write(&format!("{tree}/a.txt"), "changed again\n");
         stage.write(&format!("{tree}/new{number}"), "");
         fs::remove_file(stage.mark()).unwrap();
-        for (tool, arguments) in all(number) {
+        for (tool, arguments) in all(&stage, number) {
             match trap.refused {
                 None => {
                     let result = adapter.call(tool, arguments);

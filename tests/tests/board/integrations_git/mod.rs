@@ -5,4 +5,5 @@ mod chain;
 mod hostile;
 mod remote;
 mod stage;
+mod update;
 mod work;

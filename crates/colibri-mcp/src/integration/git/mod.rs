@@ -1,9 +1,14 @@
 //! A git repository: an agent's worktrees in it, what they have that is not committed, commits on their branches, and
-//! what origin has.
+//! what origin has and how it is taken in.
 
 mod child;
+mod definitions;
+mod history;
 mod names;
+mod pending;
+mod placing;
 mod session;
+mod update;
 mod work;
 mod worktree;
 
@@ -18,23 +23,20 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::child::{ChildBounds, GRACE};
-use self::names::{
-    CommitMessage, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, RemoteUrl, SLUG_PATTERN, Slug, WorktreePath, person,
-};
+use self::history::{Against, LineRange};
+use self::names::{CommitMessage, CommitName, MAX_COUNT, MAX_LINES, MAX_PATHS, RemoteUrl, Slug, WorktreePath, person};
 use self::session::{Credential, GIT, GitSession, Repository, machine, unconnected};
-use self::work::Against;
+use self::update::UpdateAction;
 use super::serve::ToolServer;
-use super::tool_call_error::{ToolCallError, output_schema, result};
+use super::tool_call_error::{ToolCallError, result};
 use crate::failure::CommandError;
 use colibri_text::brief;
 
 /// The variable with the secret for origin.
 const SECRET: &str = "GIT_ORIGIN_TOKEN";
-/// The longest time for a call, and for one that reaches origin.
+/// The longest time for a call, and for one that reaches origin or takes it in.
 const PATIENCE: Duration = Duration::from_secs(60);
-const PATIENCE_REMOTE: Duration = Duration::from_secs(120);
-/// The most commits of a log.
-const MAX_COUNT: u8 = 200;
+const PATIENCE_LONG: Duration = Duration::from_secs(120);
 
 /// The repository, and the author of commits.
 #[derive(Debug, clap::Args)]
@@ -65,10 +67,15 @@ pub(super) struct Git {
 enum GitCall {
     Fetch,
     WorktreeAdd(Slug),
+    WorktreeRemove(WorktreeRemoval),
+    Worktrees,
     Commit(Commit),
+    Update(Update),
     Status(Slug),
     Diff(Diff),
     Log(LogArguments),
+    Show(ShowArguments),
+    Blame(BlameArguments),
 }
 
 #[derive(serde::Deserialize)]
@@ -95,6 +102,8 @@ struct Diff {
     slug: Slug,
     #[serde(default)]
     against: Against,
+    #[serde(default)]
+    paths: Vec<WorktreePath>,
 }
 
 #[derive(serde::Deserialize)]
@@ -102,6 +111,40 @@ struct Diff {
 struct LogArguments {
     slug: Option<Slug>,
     count: Option<u8>,
+    #[serde(default)]
+    paths: Vec<WorktreePath>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShowArguments {
+    commit: CommitName,
+    #[serde(default)]
+    paths: Vec<WorktreePath>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlameArguments {
+    slug: Slug,
+    path: WorktreePath,
+    from: Option<u32>,
+    count: Option<u32>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorktreeRemoval {
+    slug: Slug,
+    #[serde(default)]
+    discard: bool,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Update {
+    slug: Slug,
+    action: UpdateAction,
 }
 
 impl Git {
@@ -153,10 +196,9 @@ impl Git {
         let Some(repository) = self.repository.clone() else {
             return Err(unconnected("the entry's command names no --repository"));
         };
-        let patience = if matches!(asked, GitCall::Fetch) {
-            PATIENCE_REMOTE
-        } else {
-            PATIENCE
+        let patience = match asked {
+            GitCall::Fetch | GitCall::Update(_) => PATIENCE_LONG,
+            _ => PATIENCE,
         };
         let (bounds, want) = ChildBounds::new(patience).map_err(|error| machine("a pipe", &error))?;
         let work = tokio::task::spawn_blocking(move || asked.answer(&repository, bounds));
@@ -173,15 +215,26 @@ impl GitCall {
         Some(match name {
             "git_fetch" => read(arguments).map(|NoGitArguments {}| GitCall::Fetch),
             "git_worktree_add" => read(arguments).map(|WorktreeName { slug }| GitCall::WorktreeAdd(slug)),
+            "git_worktree_remove" => read(arguments).map(GitCall::WorktreeRemove),
+            "git_worktrees" => read(arguments).map(|NoGitArguments {}| GitCall::Worktrees),
+            "git_update" => read(arguments).map(GitCall::Update),
             "git_commit" => read(arguments).and_then(|commit: Commit| match commit.paths.len() {
                 1..=MAX_PATHS => Ok(GitCall::Commit(commit)),
                 _ => Err(invalid(&format!("paths must name 1 to {MAX_PATHS}"))),
             }),
             "git_status" => read(arguments).map(|WorktreeName { slug }| GitCall::Status(slug)),
-            "git_diff" => read(arguments).map(GitCall::Diff),
+            "git_diff" => read(arguments).and_then(|diff: Diff| bounded(&diff.paths).map(|()| GitCall::Diff(diff))),
             "git_log" => read(arguments).and_then(|log: LogArguments| match log.count.unwrap_or(1) {
-                1..=MAX_COUNT => Ok(GitCall::Log(log)),
+                1..=MAX_COUNT => bounded(&log.paths).map(|()| GitCall::Log(log)),
                 _ => Err(invalid(&format!("count must be 1 to {MAX_COUNT}"))),
+            }),
+            "git_show" => {
+                read(arguments).and_then(|show: ShowArguments| bounded(&show.paths).map(|()| GitCall::Show(show)))
+            }
+            "git_blame" => read(arguments).and_then(|blame: BlameArguments| match (blame.from, blame.count) {
+                (Some(0), _) => Err(invalid("from must be 1 or more")),
+                (_, None | Some(1..=MAX_LINES)) => Ok(GitCall::Blame(blame)),
+                _ => Err(invalid(&format!("count must be 1 to {MAX_LINES}"))),
             }),
             "git_push" => {
                 let why = "pushing is for people: say what is ready, and on which branch";
@@ -194,8 +247,11 @@ impl GitCall {
     /// Does it, on a thread that may wait.
     fn answer(self, repository: &Repository, bounds: ChildBounds) -> Result<Value, ToolCallError> {
         let slug = match &self {
-            GitCall::Fetch => None,
+            GitCall::Fetch | GitCall::Worktrees | GitCall::Show(_) => None,
             GitCall::WorktreeAdd(slug) | GitCall::Status(slug) => Some(slug),
+            GitCall::WorktreeRemove(removal) => Some(&removal.slug),
+            GitCall::Update(update) => Some(&update.slug),
+            GitCall::Blame(blame) => Some(&blame.slug),
             GitCall::Commit(commit) => Some(&commit.slug),
             GitCall::Diff(diff) => Some(&diff.slug),
             GitCall::Log(log) => log.slug.as_ref(),
@@ -206,10 +262,25 @@ impl GitCall {
         match self {
             GitCall::Fetch => work::fetch(&session),
             GitCall::WorktreeAdd(slug) => work::worktree_add(&session, &slug),
+            GitCall::WorktreeRemove(WorktreeRemoval { slug, discard }) => worktree::remove(&session, &slug, discard),
+            GitCall::Worktrees => worktree::list(&session),
+            GitCall::Update(Update { slug, action }) => update::update(&session, &slug, action),
             GitCall::Commit(Commit { slug, message, paths }) => work::commit(&session, &slug, &message, &paths),
             GitCall::Status(slug) => work::status(&session, &slug),
-            GitCall::Diff(Diff { slug, against }) => work::diff(&session, &slug, against),
-            GitCall::Log(LogArguments { slug, count }) => work::log(&session, slug.as_ref(), count.unwrap_or(20)),
+            GitCall::Diff(Diff { slug, against, paths }) => history::diff(&session, &slug, against, &paths),
+            GitCall::Log(LogArguments { slug, count, paths }) => {
+                history::log(&session, slug.as_ref(), count.unwrap_or(20), &paths)
+            }
+            GitCall::Show(ShowArguments { commit, paths }) => history::show(&session, &commit, &paths),
+            GitCall::Blame(BlameArguments {
+                slug,
+                path,
+                from,
+                count,
+            }) => {
+                let (from, count) = (from.unwrap_or(1), count.unwrap_or(200));
+                history::blame(&session, &slug, &path, LineRange { from, count })
+            }
         }
     }
 }
@@ -224,6 +295,14 @@ fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, ToolCallError> {
     serde_json::from_value(arguments).map_err(|error| invalid(&error.to_string()))
 }
 
+/// Refuses more paths than a command line is given.
+fn bounded(paths: &[WorktreePath]) -> Result<(), ToolCallError> {
+    match paths.len() {
+        0..=MAX_PATHS => Ok(()),
+        _ => Err(invalid(&format!("paths must name at most {MAX_PATHS}"))),
+    }
+}
+
 fn invalid(why: &str) -> ToolCallError {
     ToolCallError::permanent("ARGUMENTS_INVALID", brief(why, 300))
 }
@@ -233,100 +312,19 @@ impl ToolServer for Git {
     const GRACE: Duration = GRACE.saturating_mul(2);
 
     fn list(&self) -> Value {
-        let text = |about: &str| json!({ "type": "string", "description": about });
-        let slug = json!({ "type": "string", "pattern": SLUG_PATTERN, "maxLength": MAX_SLUG,
-            "description": "The worktree's name: .worktrees/claude/SLUG, on the branch feature/SLUG" });
-        let sha = text("The commit that the branch is at");
-        let branch = text("The branch");
-        let truncated = json!({ "type": "boolean", "description": "Whether there is more" });
-        let tool = |name: &str, about: &str, input: Value, required: &[&str], output: Value, hints: [bool; 3]| {
-            let all: Vec<&str> = output
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(key, _)| &**key)
-                .collect();
-            let [reads, again, open] = hints;
-            json!({
-                "name": name,
-                "description": about,
-                "inputSchema": { "type": "object", "properties": input, "required": required, "additionalProperties": false },
-                "outputSchema": output_schema(output.clone(), &all),
-                "annotations": { "readOnlyHint": reads, "destructiveHint": false, "idempotentHint": again, "openWorldHint": open },
-            })
-        };
-        let one =
-            |about: &str| json!({ "type": "string", "minLength": 1, "maxLength": MAX_MESSAGE, "description": about });
-        let objects = |about: &str| json!({ "type": "array", "items": { "type": "object" }, "description": about });
-        json!([
-            tool(
-                "git_fetch",
-                "Fetches origin's branches. Nothing in worktrees changes.",
-                json!({}),
-                &[],
-                json!({ "branch": branch, "sha": sha }),
-                [false, true, true]
-            ),
-            tool(
-                "git_worktree_add",
-                "Makes the worktree .worktrees/claude/SLUG on a new branch feature/SLUG at origin/main.",
-                json!({ "slug": slug }),
-                &["slug"],
-                json!({ "slug": slug, "branch": branch, "sha": sha, "worktree": text("Where it is, in the repository") }),
-                [false, false, false]
-            ),
-            tool(
-                "git_commit",
-                "Commits files of a worktree on its branch: as they are there now, new and removed ones too.",
-                json!({ "slug": slug, "message": one("What the commit says"), "paths": {
-                    "type": "array", "minItems": 1, "maxItems": MAX_PATHS,
-                    "items": { "type": "string", "minLength": 1, "maxLength": MAX_PATH },
-                    "description": "Files and directories, by their paths in the worktree; \".\" is all of it" } }),
-                &["slug", "message", "paths"],
-                json!({ "slug": slug, "branch": branch, "sha": sha, "parent": text("The commit before"),
-                    "files": { "type": "integer", "minimum": 1, "description": "How many files changed" } }),
-                [false, false, false]
-            ),
-            tool(
-                "git_status",
-                "Which files of a worktree are not as its branch has them.",
-                json!({ "slug": slug }),
-                &["slug"],
-                json!({ "slug": slug, "branch": branch, "sha": sha, "truncated": truncated,
-                    "changes": objects("Each with path, and state: two letters as git-status(1) has them") }),
-                [true, true, false]
-            ),
-            tool(
-                "git_diff",
-                "What changed in a worktree since its last commit, or on its branch since it left origin/main.",
-                json!({ "slug": slug, "against": { "enum": ["branch", "origin/main"], "default": "branch",
-                    "description": "The worktree against its branch, or the branch against origin/main" } }),
-                &["slug"],
-                json!({ "slug": slug, "branch": branch, "sha": sha, "diff": text("A patch"), "truncated": truncated }),
-                [true, true, false]
-            ),
-            tool(
-                "git_log",
-                "The last commits of a worktree's branch, or of origin/main if no slug is given.",
-                json!({ "slug": slug, "count": { "type": "integer", "minimum": 1, "maximum": MAX_COUNT, "default": 20 } }),
-                &[],
-                json!({ "branch": branch, "sha": sha, "commits": objects("Each with sha, author, date and subject") }),
-                [true, true, false]
-            ),
-            tool(
-                "git_push",
-                "Asks for a branch to be pushed, which people do: it is refused, and becomes a task for a person.",
-                json!({ "branch": text("What to push, as feature/SLUG"), "sha": text("The commit that is ready") }),
-                &["branch"],
-                json!({ "branch": branch, "sha": sha }),
-                [false, true, false]
-            ),
-        ])
+        definitions::list()
     }
 
     async fn call(&self, name: &str, arguments: &Value) -> Option<Value> {
         let asked = GitCall::read(name, arguments)?;
-        let told = |said: &Value| said["diff"].as_str().map_or_else(|| said.to_string(), str::to_owned);
+        let told = |said: &Value| match (said["message"].as_str(), &said["diff"], &said["blame"]) {
+            (Some(message), Value::String(diff), _) => {
+                let (sha, author, date) = (&said["sha"], &said["author"], &said["date"]);
+                format!("{sha} {author} {date}\n\n{message}\n\n{diff}")
+            }
+            (_, Value::String(text), _) | (_, _, Value::String(text)) => text.clone(),
+            _ => said.to_string(),
+        };
         Some(result(self.answer(asked).await, told))
     }
 }

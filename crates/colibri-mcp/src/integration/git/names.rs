@@ -10,8 +10,14 @@ pub(super) const MAX_SLUG: usize = 64;
 pub(super) const MAX_MESSAGE: usize = 10_000;
 pub(super) const MAX_PATH: usize = 1_000;
 pub(super) const MAX_PATHS: usize = 500;
+/// The most commits of a log, and lines that are blamed.
+pub(super) const MAX_COUNT: u8 = 200;
+pub(super) const MAX_LINES: u32 = 1_000;
 /// The pattern of a slug, without the further refusals of [`Slug`].
 pub(super) const SLUG_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
+
+/// The pattern of a commit's name.
+pub(super) const COMMIT_PATTERN: &str = "^[0-9a-f]{7,40}$";
 
 /// The name of a worktree, and of its branch behind `feature/`. It is one component of a path and of a reference's name,
 /// as git-check-ref-format(1) has it, and no option.
@@ -74,12 +80,37 @@ impl TryFrom<String> for WorktreePath {
         let is_part =
             |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
         let is_inside = text.len() <= MAX_PATH
-            && !text.contains(|c: char| c.is_control())
+            && !text.contains('\0')
             && (text == "." || text.strip_suffix('/').unwrap_or(&text).split('/').all(is_part));
         match is_inside {
             true => Ok(WorktreePath(text)),
             false => Err(anyhow!(
-                "paths must be inside the worktree, at most {MAX_PATH} bytes, without '..', '.git' and control characters"
+                "paths must be inside the worktree, at most {MAX_PATH} bytes, without '..' and '.git'"
+            )),
+        }
+    }
+}
+
+/// A commit by the first of its digits, at least seven.
+#[derive(Debug, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct CommitName(String);
+
+impl CommitName {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for CommitName {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> anyhow::Result<CommitName> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        match (7..=40).contains(&text.len()) && text.bytes().all(is_digit) {
+            true => Ok(CommitName(text)),
+            false => Err(anyhow!(
+                "commit must be 7 to 40 of its hexadecimal digits, as git_log has them"
             )),
         }
     }
@@ -252,6 +283,9 @@ mod tests {
             "...",
             "\u{e4}",
             ".github/x",
+            "a\tb",
+            "a\nb",
+            "a\"b'",
         ] {
             assert!(WorktreePath::try_from(good.to_owned()).is_ok(), "{good:?}");
         }
@@ -269,7 +303,6 @@ mod tests {
             ".git",
             ".git/config",
             "a/.GIT/hooks",
-            "a\n",
             "a\0",
             "./",
             &"x".repeat(1_001),

@@ -191,21 +191,30 @@ impl<'a> GitSession<'a> {
         })
     }
 
-    /// The output of git, which must be a success and no more than is read whole.
+    /// The output of git, which must be a success and at most 1 MiB.
     pub(super) fn say(&self, command: &mut Command) -> Result<Vec<u8>, ToolCallError> {
-        self.succeed(command).map(|ended| ended.out)
+        self.succeed(command, MAX_OUT).map(|ended| ended.out)
     }
 
-    /// The same, with what git complains of beside.
-    pub(super) fn succeed(&self, command: &mut Command) -> Result<ChildOutcome, ToolCallError> {
-        let ended = self.run(command, MAX_OUT)?;
+    /// The same with another bound, and what git complains of beside.
+    pub(super) fn succeed(&self, command: &mut Command, most: usize) -> Result<ChildOutcome, ToolCallError> {
+        let ended = self.run(command, most)?;
         if ended.is_cut {
             return Err(refused(format!(
-                "{} says more than {MAX_OUT} bytes: ask for less",
+                "{} says more than {most} bytes: ask for less",
                 told(command)
             )));
         }
         match ended.status.success() {
+            true => Ok(ended),
+            false => Err(self.failed(command, &ended)),
+        }
+    }
+
+    /// The text of git, which may be cut.
+    pub(super) fn text(&self, command: &mut Command, most: usize) -> Result<ChildOutcome, ToolCallError> {
+        let ended = self.run(command, most)?;
+        match ended.is_cut || ended.status.success() {
             true => Ok(ended),
             false => Err(self.failed(command, &ended)),
         }

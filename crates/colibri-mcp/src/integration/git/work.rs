@@ -3,27 +3,17 @@
 use serde_json::{Value, json};
 
 use super::names::{CommitMessage, Slug, WorktreePath};
+use super::pending::PendingUpdate;
 use super::session::{Credential, GitSession, MAX_OUT, input, machine, refused, unconnected};
-use super::worktree::{self, BASE, BASE_NAME, IndexLock};
+use super::worktree::{self, BASE, BASE_NAME, IndexLock, Worktree, tip_of};
 use crate::integration::tool_call_error::ToolCallError;
 
-/// The most bytes of a diff, and changes of a status, that are told.
-const MAX_DIFF: usize = 512 * 1024;
+/// The most changes of a status that are told.
 const MAX_CHANGES: usize = 1_000;
 /// A commit of another repository in a tree.
 const SUBMODULE: &str = "160000";
-
-/// The two sides of a diff.
-#[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
-pub(super) enum Against {
-    /// The files of the worktree with the branch.
-    #[default]
-    #[serde(rename = "branch")]
-    Branch,
-    /// The branch with where it left origin/main.
-    #[serde(rename = "origin/main")]
-    Base,
-}
+/// The mode of what is not there.
+const NOTHING: &str = "000000";
 
 /// Has what origin has.
 pub(super) fn fetch(session: &GitSession<'_>) -> Result<Value, ToolCallError> {
@@ -66,20 +56,60 @@ pub(super) fn commit(
     }
     let worktree = worktree::find(session, slug)?;
     let mut lock = IndexLock::take(&worktree)?;
+    if PendingUpdate::read(&worktree)?.is_some() {
+        return Err(refused(format!(
+            "an update of {} is going on: call git_update with continue or abort first",
+            slug.branch()
+        )));
+    }
     let parent = tip_of(session, slug)?;
-    session.say(&mut session.git(["read-tree", &parent]))?;
-    let mut command = session.git([
-        "ls-files",
-        "-z",
-        "--modified",
-        "--deleted",
-        "--others",
-        "--exclude-standard",
-    ]);
-    command
-        .args(["--deduplicate", "--"])
-        .args(paths.iter().map(WorktreePath::as_str));
-    let listed = session.succeed(worktree.of(&mut command))?;
+    let listing = ["--modified", "--deleted", "--others", "--exclude-standard"];
+    let paths: Vec<&str> = paths.iter().map(WorktreePath::as_str).collect();
+    let tree = tree_with(session, &worktree, &parent, &listing, &paths)?;
+    let raw = session.say(&mut session.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", &parent, &tree]))?;
+    let changes = changes(&raw);
+    if changes.is_empty() {
+        return Err(refused("there is nothing to commit at these paths"));
+    }
+    refuse_submodules(&changes)?;
+    worktree.copy_index(&session.own("theirs"))?;
+    let entries: Vec<u8> = changes.iter().flat_map(PathChange::entry).collect();
+    let mut command = session.git(["update-index", "-z", "--index-info"]);
+    command.env("GIT_INDEX_FILE", session.own("theirs"));
+    session.say(worktree.of(command.stdin(file(session, "entries", &entries)?)))?;
+    lock.write(&session.own("theirs"))?;
+    let mut command = session.git(["commit-tree", &tree, "-p", &parent]);
+    let sha = session.line(command.stdin(file(session, "message", message.text().as_bytes())?))?;
+    session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &sha, &parent]))?;
+    lock.put()?;
+    match worktree::tip(session, &slug.reference())? {
+        Some(at) if at == sha => {}
+        _ => {
+            return Err(refused(format!(
+                "{} has moved since {sha} was committed to it",
+                slug.branch()
+            )));
+        }
+    }
+    let (slug, branch) = (slug.as_str(), slug.branch());
+    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "parent": parent, "files": changes.len() }))
+}
+
+/// The tree of a commit or tree with what a worktree has at these paths now, as far as `git ls-files` lists it.
+///
+/// # Errors
+/// Something there cannot be read, or is a repository of its own.
+pub(super) fn tree_with(
+    session: &GitSession<'_>,
+    worktree: &Worktree,
+    base: &str,
+    listing: &[&str],
+    paths: &[&str],
+) -> Result<String, ToolCallError> {
+    session.say(&mut session.git(["read-tree", base]))?;
+    let mut command = session.git(["ls-files", "-z"]);
+    command.args(listing).args(["--deduplicate", "--"]).args(paths);
+    let listed = session.succeed(worktree.of(&mut command), MAX_OUT)?;
     if let Some(place) = unread(&listed.err) {
         return Err(unreadable(&place));
     }
@@ -104,39 +134,7 @@ pub(super) fn commit(
         command.stdin(file(session, flag, &list.concat())?);
         session.say(worktree.of(&mut command))?;
     }
-    let tree = session.line(&mut session.git(["write-tree"]))?;
-    let raw = session.say(&mut session.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", &parent, &tree]))?;
-    let changes = changes(&raw);
-    if changes.is_empty() {
-        return Err(refused("there is nothing to commit at these paths"));
-    }
-    if let Some(change) = changes.iter().find(|change| change.is_submodule()) {
-        let path = colibri_text::brief(&String::from_utf8_lossy(change.path), 200);
-        return Err(refused(format!(
-            "{path} is a submodule, which is for people: name other paths"
-        )));
-    }
-    worktree.copy_index(&session.own("theirs"))?;
-    let entries: Vec<u8> = changes.iter().flat_map(PathChange::entry).collect();
-    let mut command = session.git(["update-index", "-z", "--index-info"]);
-    command.env("GIT_INDEX_FILE", session.own("theirs"));
-    session.say(worktree.of(command.stdin(file(session, "entries", &entries)?)))?;
-    lock.write(&session.own("theirs"))?;
-    let mut command = session.git(["commit-tree", &tree, "-p", &parent]);
-    let sha = session.line(command.stdin(file(session, "message", message.text().as_bytes())?))?;
-    session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &sha, &parent]))?;
-    lock.put()?;
-    match worktree::tip(session, &slug.reference())? {
-        Some(at) if at == sha => {}
-        _ => {
-            return Err(refused(format!(
-                "{} has moved since {sha} was committed to it",
-                slug.branch()
-            )));
-        }
-    }
-    let (slug, branch) = (slug.as_str(), slug.branch());
-    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "parent": parent, "files": changes.len() }))
+    session.line(&mut session.git(["write-tree"]))
 }
 
 /// The uncommitted changes of a worktree.
@@ -146,10 +144,7 @@ pub(super) fn status(session: &GitSession<'_>, slug: &Slug) -> Result<Value, Too
     let sha = tip_of(session, slug)?;
     let mut command = session.git(["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames"]);
     command.args(["--ignore-submodules=all", "--no-ahead-behind"]);
-    let ended = session.run(worktree.of(&mut command), MAX_OUT)?;
-    if !ended.is_cut && !ended.status.success() {
-        return Err(session.failed(&command, &ended));
-    }
+    let ended = session.text(worktree.of(&mut command), MAX_OUT)?;
     // The last of what was cut is not whole.
     let whole = ended.out.iter().rposition(|byte| *byte == 0).unwrap_or_default();
     let mut lines = ended.out[..whole]
@@ -161,68 +156,13 @@ pub(super) fn status(session: &GitSession<'_>, slug: &Slug) -> Result<Value, Too
     };
     let changes: Vec<Value> = lines.by_ref().take(MAX_CHANGES).map(change).collect();
     let is_cut = ended.is_cut || lines.next().is_some();
+    let pending = PendingUpdate::read(&worktree)?;
+    let (update, conflicts) = pending.map_or(("none", Vec::new()), |pending| pending.told(&worktree));
     let (slug, branch) = (slug.as_str(), slug.branch());
-    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "changes": changes, "truncated": is_cut }))
-}
-
-/// A difference, as text.
-pub(super) fn diff(session: &GitSession<'_>, slug: &Slug, against: Against) -> Result<Value, ToolCallError> {
-    let worktree = worktree::find(session, slug)?;
-    worktree.copy_index(&session.own("index"))?;
-    let sha = tip_of(session, slug)?;
-    let mut command = session.git([
-        "diff",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--ignore-submodules=all",
-        "--no-color",
-    ]);
-    command.arg("--no-renames");
-    match against {
-        Against::Branch => worktree.of(&mut command).args([&*sha, "--"]),
-        Against::Base => command.args([&*format!("{BASE}...{sha}"), "--"]),
-    };
-    let ended = session.run(&mut command, MAX_DIFF)?;
-    if !ended.is_cut && !ended.status.success() {
-        return Err(session.failed(&command, &ended));
-    }
-    let text = String::from_utf8_lossy(&ended.out);
-    let (slug, branch) = (slug.as_str(), slug.branch());
-    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "diff": text, "truncated": ended.is_cut }))
-}
-
-/// The last commits of a branch, or of origin/main.
-pub(super) fn log(session: &GitSession<'_>, slug: Option<&Slug>, count: u8) -> Result<Value, ToolCallError> {
-    let (branch, sha) = match slug {
-        Some(slug) => (slug.branch(), Some(tip_of(session, slug)?)),
-        None => (BASE_NAME.to_owned(), worktree::tip(session, BASE)?),
-    };
-    let Some(sha) = sha else {
-        return Err(refused(format!(
-            "{BASE_NAME} is not known here yet: call git_fetch first"
-        )));
-    };
-    let format = "--format=%H%x00%an <%ae>%x00%aI%x00%s";
-    let mut command = session.git(["log", "-z", "--no-color", "--no-show-signature", "--no-notes", format]);
-    let said = session.say(command.args([&*format!("--max-count={count}"), &sha, "--"]))?;
-    let said = String::from_utf8_lossy(&said);
-    let parts: Vec<&str> = said.split('\0').collect();
-    let commits = parts.chunks_exact(4).map(|commit| {
-        let [sha, author, date, subject] = [commit[0], commit[1], commit[2], commit[3]];
-        json!({ "sha": sha, "author": author, "date": date, "subject": subject })
-    });
-    Ok(json!({ "branch": branch, "sha": sha, "commits": commits.collect::<Vec<_>>() }))
-}
-
-/// The commit that the branch of a worktree is at.
-fn tip_of(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolCallError> {
-    let tip = worktree::tip(session, &slug.reference())?;
-    tip.ok_or_else(|| {
-        refused(format!(
-            "there is no branch {}: make it with git_worktree_add",
-            slug.branch()
-        ))
-    })
+    Ok(
+        json!({ "slug": slug, "branch": branch, "sha": sha, "changes": changes, "truncated": is_cut,
+        "update": update, "conflicts": conflicts }),
+    )
 }
 
 /// The paths that git could not list, which it reports beside a success.
@@ -238,20 +178,44 @@ fn unreadable(place: &str) -> ToolCallError {
     refused(format!("{place} cannot be read: make it readable, or name other paths"))
 }
 
-fn file(session: &GitSession<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, ToolCallError> {
+pub(super) fn file(session: &GitSession<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, ToolCallError> {
     input(&session.own(name), contents).map_err(|error| machine("a file of its own", &error))
 }
 
+/// Refuses what would commit another repository.
+pub(super) fn refuse_submodules(changes: &[PathChange<'_>]) -> Result<(), ToolCallError> {
+    if let Some(change) = changes.iter().find(|change| change.is_submodule()) {
+        let path = colibri_text::brief(&String::from_utf8_lossy(change.path), 200);
+        return Err(refused(format!(
+            "{path} is a submodule, which is for people: name other paths"
+        )));
+    }
+    Ok(())
+}
+
 /// The difference between two trees at a path.
-struct PathChange<'a> {
+pub(super) struct PathChange<'a> {
     /// Modes before and after, object before and after, and a letter.
     facts: Vec<&'a str>,
-    path: &'a [u8],
+    pub(super) path: &'a [u8],
 }
 
 impl PathChange<'_> {
     fn is_submodule(&self) -> bool {
         self.facts[..2].contains(&SUBMODULE)
+    }
+
+    /// True if another repository stands there before and after.
+    pub(super) fn stays_submodule(&self) -> bool {
+        self.facts[..2] == [SUBMODULE; 2]
+    }
+
+    pub(super) fn is_new(&self) -> bool {
+        self.facts[0] == NOTHING
+    }
+
+    pub(super) fn is_removal(&self) -> bool {
+        self.facts[1] == NOTHING
     }
 
     /// The same as an index is told; a mode of zeros takes it out.
@@ -263,7 +227,7 @@ impl PathChange<'_> {
 }
 
 /// Reads the output of `git diff-tree --raw -z`.
-fn changes(raw: &[u8]) -> Vec<PathChange<'_>> {
+pub(super) fn changes(raw: &[u8]) -> Vec<PathChange<'_>> {
     let mut parts = raw.split(|byte| *byte == 0);
     let mut changes = Vec::new();
     while let (Some(facts), Some(path)) = (parts.next(), parts.next()) {

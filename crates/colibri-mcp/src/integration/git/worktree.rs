@@ -1,5 +1,6 @@
 //! A worktree of an agent's: where it is, that it is what it should be, and how it is made.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat, renameat};
+use nix::fcntl::{AT_FDCWD, OFlag, renameat};
 use nix::sys::stat::{Mode, mkdirat};
+use serde_json::{Value, json};
 
 use super::names::Slug;
-use super::session::{GitSession, is_directory, machine, refused};
+use super::placing::{descend, open};
+use super::session::{GitSession, MAX_OUT, input, is_directory, machine, refused};
 use crate::integration::tool_call_error::ToolCallError;
 
 /// The directory of worktrees in the repository.
@@ -22,6 +25,9 @@ const PLACE: [&str; 2] = [".worktrees", "claude"];
 /// The base of new branches, and its name for people.
 pub(super) const BASE: &str = "refs/remotes/origin/main";
 pub(super) const BASE_NAME: &str = "origin/main";
+
+/// The most worktrees of a list.
+const MAX_LISTED: usize = 1_000;
 
 /// A worktree that is there.
 pub(super) struct Worktree {
@@ -53,6 +59,38 @@ impl Worktree {
             }
         }
         Ok(!is_directory)
+    }
+
+    /// The place of a path in it.
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.path.join(path)
+    }
+
+    /// A file or directory of git's own about it.
+    pub(super) fn known(&self, name: &str) -> PathBuf {
+        self.index.with_file_name(name)
+    }
+
+    /// Its directory, to which no link has led.
+    pub(super) fn root(session: &GitSession<'_>, slug: &Slug) -> Result<OwnedFd, Errno> {
+        let mut at = open(AT_FDCWD, &session.repository.path)?;
+        for part in PLACE.into_iter().chain([slug.as_str()]) {
+            at = open(&at, Path::new(part))?;
+        }
+        Ok(at)
+    }
+
+    /// True if nothing differs from its branch; new files count if `untracked`.
+    ///
+    /// # Errors
+    /// git cannot say.
+    pub(super) fn is_clean(&self, session: &GitSession<'_>, untracked: bool) -> Result<bool, ToolCallError> {
+        self.copy_index(&session.own("looked"))?;
+        let files = if untracked { "all" } else { "no" };
+        let mut command = session.git(["status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all"]);
+        command.arg(format!("--untracked-files={files}"));
+        let ended = session.text(self.of(command.env("GIT_INDEX_FILE", session.own("looked"))), MAX_OUT)?;
+        Ok(ended.out.is_empty())
     }
 
     /// Copies its index, which is then read and written without a lock.
@@ -177,17 +215,33 @@ pub(super) fn tip(session: &GitSession<'_>, reference: &str) -> Result<Option<St
     Ok(None)
 }
 
+/// The commit that origin/main is at.
+///
+/// # Errors
+/// It was never fetched.
+pub(super) fn base_of(session: &GitSession<'_>) -> Result<String, ToolCallError> {
+    let base = tip(session, BASE)?;
+    base.ok_or_else(|| refused(format!("{BASE_NAME} is not known here yet: call git_fetch first")))
+}
+
+/// The commit that the branch of a worktree is at.
+pub(super) fn tip_of(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolCallError> {
+    let tip = tip(session, &slug.reference())?;
+    tip.ok_or_else(|| {
+        refused(format!(
+            "there is no branch {}: make it with git_worktree_add",
+            slug.branch()
+        ))
+    })
+}
+
 /// Makes a worktree on a new branch at origin/main, as `git worktree add` would, without ever writing where an agent can:
 /// files are checked out inside `.git`, and the whole is moved to its place at the end. Returns the commit.
 ///
 /// # Errors
 /// There is such a branch, or something at the place, or a link on the way to it.
 pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolCallError> {
-    let Some(base) = tip(session, BASE)? else {
-        return Err(refused(format!(
-            "{BASE_NAME} is not known here yet: call git_fetch first"
-        )));
-    };
+    let base = base_of(session)?;
     if tip(session, &slug.reference())?.is_some() {
         return Err(refused(format!(
             "the branch {} is there already: take another slug",
@@ -202,17 +256,17 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
     let top = open(AT_FDCWD, root).map_err(odd)?;
     let mut shelf = top;
     for part in PLACE {
-        shelf = descend(&shelf, part).map_err(odd)?;
+        shelf = descend(&shelf, part, 0o755).map_err(odd)?;
     }
     let theirs = open(AT_FDCWD, &root.join(".git")).map_err(odd)?;
-    let all = descend(&theirs, "worktrees").map_err(odd)?;
+    let all = descend(&theirs, "worktrees", 0o755).map_err(odd)?;
     let made = mkdirat(&all, slug.as_str(), Mode::from_bits_truncate(0o755));
     made.map_err(|errno| refused(format!("git cannot know the worktree {}: {errno}", slug.as_str())))?;
     let known = GitDirectoryGuard(Some(root.join(".git/worktrees").join(slug.as_str())));
     known.fill(session, slug, &base)?;
     let nothing = "0".repeat(base.len());
     session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &base, &nothing]))?;
-    let own = descend(&all, slug.as_str()).map_err(odd)?;
+    let own = descend(&all, slug.as_str(), 0o755).map_err(odd)?;
     renameat(&own, "tree", &shelf, slug.as_str()).map_err(|errno| {
         let why = format!(
             "the branch {} is made, but its worktree cannot stand at {}: {errno}",
@@ -226,6 +280,117 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
         Some(at) if at == base => Ok(base),
         _ => Err(refused(format!("{} has moved while it was made", slug.branch()))),
     }
+}
+
+/// Removes a worktree and its branch, after which the slug is free. Commits that origin does not have, and files that are
+/// not committed, are lost from sight only if they are to be discarded; such commits stay below `refs/removed`.
+///
+/// # Errors
+/// There is none, something of it would be lost, or it is not what [`find`] takes for one.
+pub(super) fn remove(session: &GitSession<'_>, slug: &Slug, discard: bool) -> Result<Value, ToolCallError> {
+    let root = &session.repository.path;
+    let (path, known) = (root.join(place(slug)), root.join(".git/worktrees").join(slug.as_str()));
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    let tip = tip(session, &slug.reference())?;
+    if tip.is_none() && !is_there(&path) && !is_there(&known) {
+        return Err(refused(format!("there is no worktree {}", place(slug))));
+    }
+    if is_there(&known.join("locked")) {
+        return Err(refused(format!("the worktree {} is locked by a person", place(slug))));
+    }
+    let worktree = is_there(&path).then(|| find(session, slug)).transpose()?;
+    let _lock = worktree.as_ref().map(IndexLock::take).transpose()?;
+    let again = "or repeat this with discard";
+    if let Some(worktree) = worktree.as_ref().filter(|_| !discard)
+        && !worktree.is_clean(session, true)?
+    {
+        return Err(refused(format!(
+            "{} has changes that are not committed: commit them, {again}",
+            place(slug)
+        )));
+    }
+    let mut orders = String::new();
+    if let Some(tip) = &tip {
+        let contains = [
+            "for-each-ref",
+            "--count=1",
+            "--contains",
+            &**tip,
+            "refs/remotes/origin/",
+        ];
+        if session.line(&mut session.git(contains))?.is_empty() {
+            if !discard {
+                let why = format!(
+                    "{} has commits that origin does not have: have them pushed, {again}",
+                    slug.branch()
+                );
+                return Err(refused(why));
+            }
+            orders = format!("update refs/removed/{}/{tip} {tip}\n", slug.as_str());
+        }
+        orders += &format!("option no-deref\ndelete {} {tip}\n", slug.reference());
+    }
+    let odd = |errno: Errno| refused(format!("{} cannot be removed: {errno}", place(slug)));
+    let mut left = String::new();
+    if worktree.is_some() {
+        let mut shelf = open(AT_FDCWD, root).map_err(odd)?;
+        for part in PLACE {
+            shelf = open(&shelf, Path::new(part)).map_err(odd)?;
+        }
+        // A name that is no slug, and that nobody can know before.
+        let own = session.own("").file_name().map(OsStr::to_owned).unwrap_or_default();
+        left = format!(".removed-{}-{}", slug.as_str(), own.to_string_lossy());
+        renameat(&shelf, slug.as_str(), &shelf, &*left).map_err(odd)?;
+        left = format!("{}/{left}", PLACE.join("/"));
+    }
+    let file =
+        input(&session.own("orders"), orders.as_bytes()).map_err(|error| machine("a file of its own", &error))?;
+    let moved = session.say(session.git(["update-ref", "--stdin"]).stdin(file));
+    if let Err(failed) = moved {
+        if worktree.is_some() {
+            let _ = fs::rename(root.join(&left), &path);
+        }
+        return Err(failed);
+    }
+    let removed = match is_directory(&root.join(".git/worktrees")) && is_there(&known) {
+        true => fs::remove_dir_all(&known),
+        false => Ok(()),
+    };
+    removed.map_err(|error| machine("git's own directory of the worktree", &error))?;
+    if worktree.is_some() && fs::remove_dir_all(root.join(&left)).is_ok() {
+        left.clear();
+    }
+    let (slug, branch) = (slug.as_str(), slug.branch());
+    Ok(json!({ "slug": slug, "branch": branch, "sha": tip.unwrap_or_default(), "left": left }))
+}
+
+/// All worktrees, and branches that are left of some.
+///
+/// # Errors
+/// git cannot say.
+pub(super) fn list(session: &GitSession<'_>) -> Result<Value, ToolCallError> {
+    let said =
+        session.line(&mut session.git(["for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/feature/"]))?;
+    let known = fs::read_dir(session.repository.path.join(".git/worktrees"));
+    let known = known
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let slugs: BTreeSet<String> = said.lines().map(str::to_owned).chain(known).collect();
+    let slugs = slugs.into_iter().filter_map(|slug| Slug::try_from(slug).ok());
+    let mut slugs: Vec<Slug> = slugs.take(MAX_LISTED + 1).collect();
+    let is_cut = slugs.len() > MAX_LISTED;
+    slugs.truncate(MAX_LISTED);
+    let mut worktrees = Vec::new();
+    for slug in slugs {
+        let tip = tip(session, &slug.reference());
+        let problem = find(session, &slug).err().or_else(|| tip.as_ref().err().cloned());
+        let problem = problem.map(|problem| problem.message).unwrap_or_default();
+        let sha = tip.ok().flatten().unwrap_or_default();
+        worktrees.push(json!({ "slug": slug.as_str(), "branch": slug.branch(), "sha": sha, "problem": problem }));
+    }
+    Ok(json!({ "worktrees": worktrees, "truncated": is_cut }))
 }
 
 /// git's own directory of a worktree that is being made; it goes again unless it is kept.
@@ -268,23 +433,6 @@ impl Drop for GitDirectoryGuard {
     }
 }
 
-const DIRECTORY: OFlag = OFlag::O_RDONLY
-    .union(OFlag::O_DIRECTORY)
-    .union(OFlag::O_NOFOLLOW)
-    .union(OFlag::O_CLOEXEC);
-
-fn open(from: impl std::os::fd::AsFd, path: &Path) -> Result<OwnedFd, Errno> {
-    openat(from, path, DIRECTORY, Mode::empty())
-}
-
-/// Opens a directory in another, made if it is not there; never through a link.
-fn descend(from: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
-    match mkdirat(from, name, Mode::from_bits_truncate(0o755)) {
-        Ok(()) | Err(Errno::EEXIST) => openat(from, name, DIRECTORY, Mode::empty()),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// Writes a new file of git's own, which no agent of the group may change.
 fn note(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
@@ -298,7 +446,7 @@ fn copy(mut from: File, to: &mut File) -> io::Result<()> {
 }
 
 /// Opens a regular file, and no link.
-fn open_file(path: &Path) -> io::Result<File> {
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     match file.metadata()?.is_file() {
