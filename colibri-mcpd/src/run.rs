@@ -385,6 +385,7 @@ pub async fn run(
         () = daemon.keep_spending_always() => {}
         () = keep_costs(&daemon) => {}
         () = daemon.notice_always() => {}
+        () = daemon.wake_always() => {}
         () = daemon.chain.results.clone().sweep() => {}
         () = daemon.told_to_end.notified() => info!("told to end by its user"),
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),

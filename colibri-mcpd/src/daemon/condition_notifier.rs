@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::Daemon;
 use crate::board::TaskChange;
 use crate::notices::name;
+use crate::policy::ApprovalChange;
 use crate::relay::Recorder;
 use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;
@@ -48,6 +49,7 @@ impl Daemon {
 
     async fn look_always(self: &Arc<Daemon>) {
         let mut tasks = self.board.watch();
+        let mut approvals = self.chain.approvals.watch();
         let mut seen = self.seen_at_first();
         let mut next = pin!(sleep(Duration::ZERO));
         loop {
@@ -56,6 +58,11 @@ impl Daemon {
                     Ok(change) => self.notice_task(&change),
                     // Which they were the trail says.
                     Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
+                change = approvals.recv() => match change {
+                    Ok(ApprovalChange::Waiting) | Err(RecvError::Lagged(_)) => self.look(&mut seen),
+                    Ok(ApprovalChange::Decided { .. }) => {}
                     Err(RecvError::Closed) => return,
                 },
                 () = &mut next => {

@@ -11,11 +11,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use super::wake::Wake;
 use crate::catalog::{ChangedFeatures, Changes};
 use crate::peer::ByteBudget;
 use crate::policy::{Clients, Gate};
 use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
 use colibri_protocol::answer::subscription_closed;
+use colibri_protocol::logging::{Level, message};
 use colibri_protocol::subscription::list_changed;
 use colibri_protocol::{AnswerBody, Feature, Features, Method};
 
@@ -33,6 +35,9 @@ const DRAIN: Duration = Duration::from_secs(5);
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The longest time in which clients must go.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Bytes queued for a client over which it is not woken: it must not be let go for what it did not ask for.
+const MAX_QUEUED: usize = 1 << 20;
 
 /// The reason for which clients are closed when the daemon ends.
 const ENDING: &str = "the daemon is ending";
@@ -355,6 +360,33 @@ impl Connections {
             if before.rights(caller).list != now && connection.client.session.only().is_none() {
                 connection.tell_changed(Feature::Tool);
             }
+        }
+    }
+
+    /// Tells clients what has happened to their user or agent: each event as a log message, and all of them as one change
+    /// of the list of tools, for clients that look at nothing else. Those that see one server alone have no task tools.
+    pub(super) fn wake(&self, wakes: &[Wake]) {
+        for connection in self.all() {
+            let client = &connection.client;
+            let has_room = client.outbox.queued() < MAX_QUEUED && client.session.only().is_none();
+            let mut concerning = wakes.iter().filter(|wake| has_room && wake.concerns(client)).peekable();
+            if concerning.peek().is_none() {
+                continue;
+            }
+            let least = client.session.log_level();
+            let is_told =
+                connection.initialized.load(Ordering::Acquire) && least.is_none_or(|least| Level::NOTICE >= least);
+            let listening = client.logged_to(Level::NOTICE);
+            for wake in concerning {
+                let data = wake.data.to_string();
+                if is_told {
+                    client.outbox.push(&message(Level::NOTICE, &data, None));
+                }
+                for subscription in &listening {
+                    client.outbox.push(&message(Level::NOTICE, &data, Some(subscription)));
+                }
+            }
+            connection.tell_changed(Feature::Tool);
         }
     }
 

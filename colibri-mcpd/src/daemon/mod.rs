@@ -7,6 +7,8 @@ pub mod idle;
 mod lists;
 pub mod sources;
 pub mod usage;
+mod wake;
+mod waker;
 
 use std::borrow::Cow;
 use std::path::Path;

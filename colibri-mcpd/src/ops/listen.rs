@@ -12,6 +12,7 @@ use crate::relay::validate::validate;
 use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
 use crate::servers::{HostedServer, ServerSession, Subscriber};
 use colibri_protocol::Feature;
+use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::{SubscriptionFilter, acknowledged};
 use colibri_protocol::tasks::is_declared;
 use colibri_protocol::uri;
@@ -53,7 +54,7 @@ pub(super) fn start(
 fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &RequestId, filter: &SubscriptionFilter) {
     let asked = resources(daemon, chain, &mut call, filter);
     let tasks = tasks(daemon, &call, filter);
-    let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
+    let (client, text, log_level) = (call.client.clone(), Box::<str>::from(call.id_text()), call.log_level());
     let lists = SubscriptionFilter {
         uris: Vec::new(),
         tasks_told: Vec::new(),
@@ -65,6 +66,7 @@ fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Req
         client,
         id: id.clone(),
         text,
+        log_level,
         held,
     };
     if asked.is_empty() && tasks.is_empty() {
@@ -80,6 +82,8 @@ struct Listen {
     id: RequestId,
     /// The id as it is written.
     text: Box<str>,
+    /// The least level of the log messages that it wants.
+    log_level: Option<Level>,
     held: Arc<SuspendedCall>,
 }
 
@@ -88,7 +92,8 @@ impl Listen {
     fn take_place(self, honoured: SubscriptionFilter, lasting: Vec<SubscriptionGuard>) -> bool {
         self.held.while_held(|| {
             self.client.outbox.push(&acknowledged(&self.text, &honoured));
-            self.client.listens(self.id, self.text, honoured, lasting);
+            self.client
+                .listens(self.id, self.text, (honoured, self.log_level), lasting);
         })
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::Approval;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 
 use colibri_protocol::{Code, Failure};
@@ -24,6 +24,8 @@ pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);
 const MAX_OF_ONE: usize = 16;
 /// The most calls that wait at once.
 const MAX_WAITING: usize = 256;
+/// Changes of the queue that are kept for who watches slowly.
+const KEPT_CHANGES: usize = 256;
 /// The most bytes of a summary.
 const MAX_SUMMARY: usize = 32 << 10;
 /// The most characters of one value of it: a long one hides none that stands behind it.
@@ -87,10 +89,25 @@ struct ApprovalEntry {
     answer: oneshot::Sender<Decision>,
 }
 
+/// A change of the queue.
+#[derive(Debug, Clone)]
+pub(crate) enum ApprovalChange {
+    /// A call waits.
+    Waiting,
+    /// A person has decided.
+    Decided {
+        /// The call, without its arguments.
+        approval: Approval,
+        /// True if it may be made.
+        approved: bool,
+    },
+}
+
 /// The queue.
 pub struct ApprovalQueue {
     waiting: Arc<Mutex<BTreeMap<String, ApprovalEntry>>>,
     expiry: Duration,
+    changes: broadcast::Sender<ApprovalChange>,
 }
 
 /// A call in the queue; dropping it takes the call out.
@@ -112,7 +129,13 @@ impl ApprovalQueue {
         ApprovalQueue {
             waiting: Arc::default(),
             expiry,
+            changes: broadcast::Sender::new(KEPT_CHANGES),
         }
+    }
+
+    /// The changes from now on.
+    pub(crate) fn watch(&self) -> broadcast::Receiver<ApprovalChange> {
+        self.changes.subscribe()
     }
 
     /// Puts a call into the queue. `arguments` is what approvers get to see: a [`summary`], after the daemon's own
@@ -174,6 +197,9 @@ impl ApprovalQueue {
             answer: sender,
         };
         waiting.insert(id.clone(), entry);
+        drop(waiting);
+        // Nobody has to watch.
+        let _ = self.changes.send(ApprovalChange::Waiting);
         Ok(PendingApproval {
             id,
             answer,
@@ -210,6 +236,14 @@ impl ApprovalQueue {
         };
         // The call may just have been cancelled or have expired: then nothing was decided.
         entry.answer.send(decision).map_err(|_| gone())?;
+        let approval = Approval {
+            arguments: String::new(),
+            ..entry.shown.clone()
+        };
+        let _ = self.changes.send(ApprovalChange::Decided {
+            approval,
+            approved: approve,
+        });
         Ok(entry.shown)
     }
 }

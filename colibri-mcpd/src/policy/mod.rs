@@ -35,8 +35,8 @@ mod user_slots;
 
 pub use agent_tools::AgentTools;
 pub use answer_contract::{AnswerContract, FieldFact, Redact, ResultFacts};
-pub(crate) use approvals::sounds_secret;
 pub use approvals::{ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, summary};
+pub(crate) use approvals::{ApprovalChange, sounds_secret};
 pub use check::{SchemaCheck, ToolCheck};
 pub use clients::{Clients, Rights};
 pub use confusables::{LookAlike, look_alikes};

@@ -16,6 +16,7 @@ use crate::peer::Outbox;
 use crate::policy::{ApprovalCaller, Caller, Gate, Gates, Rights, UserUsage};
 use crate::results::ResultOwner;
 use colibri_protocol::Feature;
+use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_wire::RequestId;
 
@@ -71,6 +72,8 @@ struct ListenHandle {
     id: Box<str>,
     /// The notifications that it subscribes to.
     filter: SubscriptionFilter,
+    /// The least level of the log messages that it wants, if any.
+    log_level: Option<Level>,
     /// Its subscriptions at servers.
     _lasting: Vec<SubscriptionGuard>,
 }
@@ -231,12 +234,13 @@ impl Client {
         &self,
         id: RequestId,
         id_text: Box<str>,
-        filter: SubscriptionFilter,
+        (filter, log_level): (SubscriptionFilter, Option<Level>),
         lasting: Vec<SubscriptionGuard>,
     ) {
         let listening = ListenHandle {
             id: id_text,
             filter,
+            log_level,
             _lasting: lasting,
         };
         self.subscriptions.lock().insert(id, listening);
@@ -252,6 +256,15 @@ impl Client {
     pub(crate) fn told_of(&self, feature: Feature) -> Vec<Box<str>> {
         let subscriptions = self.subscriptions.lock();
         let wanting = subscriptions.values().filter(|of| of.filter.wants(feature));
+        wanting.map(|of| of.id.clone()).collect()
+    }
+
+    /// The ids, as they are written, of the subscriptions that are told log messages of a level.
+    pub(crate) fn logged_to(&self, level: Level) -> Vec<Box<str>> {
+        let subscriptions = self.subscriptions.lock();
+        let wanting = subscriptions
+            .values()
+            .filter(|of| of.log_level.is_some_and(|least| level >= least));
         wanting.map(|of| of.id.clone()).collect()
     }
 

@@ -1,5 +1,6 @@
-//! Log messages of servers: their levels, and the level that a client selects.
+//! Log messages: their levels, the level that a client selects, and messages of the daemon's own.
 
+use super::answer::META_SUBSCRIPTION_ID;
 use super::rpc_error::RpcError;
 use colibri_wire::Json;
 
@@ -20,6 +21,9 @@ const NAMES: [&str; 8] = [
 ];
 
 impl Level {
+    /// `notice`.
+    pub const NOTICE: Level = Level(2);
+
     /// The level that a value names.
     pub fn read(value: Json<'_>) -> Option<Level> {
         let index = NAMES.iter().position(|name| value.is_string(name))?;
@@ -35,6 +39,20 @@ impl Level {
     pub(crate) fn names() -> String {
         NAMES.join(", ")
     }
+}
+
+/// A log message of the daemon's own, whose data is JSON. `subscription` is the id of the `subscriptions/listen` on whose
+/// stream a modern client gets it, as written; `None` in a legacy session.
+pub fn message(level: Level, data: &str, subscription: Option<&str>) -> Vec<u8> {
+    let meta = subscription
+        .map(|id| format!(",\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}"))
+        .unwrap_or_default();
+    let level = level.as_str();
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\
+         \"params\":{{\"level\":\"{level}\",\"logger\":\"colibri\",\"data\":{data}{meta}}}}}"
+    )
+    .into_bytes()
 }
 
 /// Reads the params of `logging/setLevel`.
@@ -60,7 +78,11 @@ mod tests {
         let level = |name: &str| Level::read(Json::parse(format!("\"{name}\"").as_bytes()).unwrap()).unwrap();
         assert!(level("debug") < level("info") && level("warning") < level("emergency"));
         assert_eq!(read(r#"{"level":"w\u0061rning"}"#), Some(level("warning")));
-        assert_eq!(level("notice").as_str(), "notice");
+        assert_eq!((level("notice"), Level::NOTICE.as_str()), (Level::NOTICE, "notice"));
+        assert_eq!(
+            message(Level::NOTICE, "{\"a\":1}", Some("\"s\"")),
+            br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"notice","logger":"colibri","data":{"a":1},"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
+        );
         for other in [
             "{}",
             "[]",

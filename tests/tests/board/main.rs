@@ -12,3 +12,4 @@ mod model;
 mod notes;
 mod postgres;
 mod tasks;
+mod waking;
