@@ -124,7 +124,7 @@ pub fn run(data: &[u8]) {
                         assert!(exposed.len() <= MAX_LENGTH && exposed.bytes().all(legal), "{exposed:?}");
                         assert_eq!(exposed.split_once("__").map(|(id, _)| id), Some(&**server));
                     }
-                    (true, Feature::Resource | Feature::Template) => {
+                    (true, Feature::Resource | Feature::Template | Feature::Skill) => {
                         let back = uri::original(exposed);
                         assert_eq!(back.as_ref().map(|(id, own)| (*id, &**own)), Some((&**server, &**name)));
                     }

@@ -15,6 +15,7 @@ mod tools;
 pub use arguments::ArgumentError;
 pub use context::{AdvertisedTools, BuiltinContext, DaemonView, ExternalTool};
 pub use skills::SkillDirectories;
+pub(crate) use skills::skill_front_matter;
 pub use summary::ToolOutcome;
 pub(crate) use tool::{AnswerBound, ToolSlots};
 pub use tool::{BuiltinDefinition, BuiltinRoute};

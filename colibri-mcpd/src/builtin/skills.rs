@@ -5,29 +5,48 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::{Skill, SkillProblem, Skills as SkillCatalogue};
-use colibri_text::visible;
+use colibri_protocol::skills::{self, FILE};
+use colibri_registry::sha256_hex;
+use colibri_text::{brief, visible};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use serde_json::{Map, Value, json};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use tracing::warn;
 
-/// The file that makes a directory a skill.
-const FILE: &str = "SKILL.md";
 /// The most bytes of a `SKILL.md`.
 const MAX_FILE: u64 = 256 * 1024;
 /// The most bytes of its front matter, fences included.
 const MAX_FRONT_MATTER: usize = 16 * 1024;
-/// The most characters of a name.
-const MAX_NAME: usize = 64;
 /// The most characters of a description.
 const MAX_DESCRIPTION: usize = 1024;
 /// The most entries read of one configured directory.
 const MAX_ENTRIES: usize = 256;
+/// The most directories of a skill within each other.
+const MAX_DEPTH: usize = 16;
+
+/// A skill with its files, as the skills extension has it.
+#[derive(Debug)]
+pub struct OwnSkill {
+    /// Its name.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+    /// Its entry in `skills/list`, as JSON.
+    pub entry: String,
+    /// The URIs of its files.
+    pub files: Vec<String>,
+}
+
+/// Is called with each usable skill, its front matter and its opened directory.
+type SkillReader<'v> = &'v mut dyn FnMut(&Skill, &Map<String, Value>, &mut Dir);
 
 /// The configured skill directories.
 #[derive(Debug, Clone, Default)]
@@ -41,11 +60,57 @@ impl SkillDirectories {
         Self { directories }
     }
 
+    /// True if there is a directory to look in.
+    pub(crate) fn is_configured(&self) -> bool {
+        !self.directories.is_empty()
+    }
+
     /// Reads the directories. Never fails as a whole: what is wrong is among the problems.
     pub fn scan(&self) -> SkillCatalogue {
+        self.scan_with(&mut |_, _, _| {})
+    }
+
+    /// The skills with all their files. One that cannot be offered whole is left out, and the log says why.
+    pub fn entries(&self) -> Vec<OwnSkill> {
+        let mut found = Vec::new();
+        self.scan_with(
+            &mut |skill, frontmatter, directory| match entry(directory, &skill.name, frontmatter) {
+                Ok((entry, files)) => found.push(OwnSkill {
+                    name: skill.name.clone(),
+                    description: skill.description.clone(),
+                    entry,
+                    files,
+                }),
+                Err(why) => warn!(skill = skill.path, "the skill is not offered to clients: {why:#}"),
+            },
+        );
+        found
+    }
+
+    /// The content of the file with this URI.
+    pub fn read(&self, uri: &str) -> Option<Vec<u8>> {
+        let (name, path) = uri.strip_prefix(skills::OWN)?.split_once('/')?;
+        let mut content = None;
+        self.scan_with(&mut |skill, _, directory| {
+            if skill.name == name {
+                let read = each_file(directory, "", 0, &mut |found, file| {
+                    if found == path {
+                        content = Some(read_bounded(file, skills::MAX_BYTES)?);
+                    }
+                    Ok(())
+                });
+                if let Err(why) = read {
+                    warn!(skill = skill.path, "not all of the skill can be read: {why:#}");
+                }
+            }
+        });
+        content
+    }
+
+    fn scan_with(&self, each: SkillReader<'_>) -> SkillCatalogue {
         let mut found = SkillCatalogue::default();
         for directory in &self.directories {
-            if let Err(why) = scan_directory(directory, &mut found) {
+            if let Err(why) = scan_directory(directory, &mut found, each) {
                 found.problems.push(SkillProblem {
                     path: shown(directory),
                     why: format!("{why:#}"),
@@ -63,25 +128,29 @@ fn shown(path: &Path) -> String {
     visible(&path.to_string_lossy()).into_owned()
 }
 
-fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> anyhow::Result<()> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory = Dir::open(path, flags, Mode::empty()).map_err(|e| anyhow!("cannot open: {}", e.desc()))?;
+/// The names in a directory, sorted. Dot files are other programs' (`.git`), and `.` and `..`.
+fn names_in(directory: &mut Dir, most: usize) -> anyhow::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in directory.iter() {
         let entry = entry.map_err(|e| anyhow!("cannot read: {}", e.desc()))?;
-        // Dot files are other programs' (`.git`), and `.` and `..`.
         if !entry.file_name().to_bytes().starts_with(b".") {
             names.push(entry.file_name().to_owned());
         }
-        if names.len() > MAX_ENTRIES {
-            bail!("has more than {MAX_ENTRIES} entries, none of which is read: split it");
+        if names.len() > most {
+            bail!("has more than {most} entries, none of which is read: split it");
         }
     }
     names.sort();
-    for name in names {
+    Ok(names)
+}
+
+fn scan_directory(path: &Path, found: &mut SkillCatalogue, each: SkillReader<'_>) -> anyhow::Result<()> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut directory = Dir::open(path, flags, Mode::empty()).map_err(|e| anyhow!("cannot open: {}", e.desc()))?;
+    for name in names_in(&mut directory, MAX_ENTRIES)? {
         let skill_directory = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-        let skill = match openat(&directory, name.as_c_str(), flags | OFlag::O_NOFOLLOW, Mode::empty()) {
-            Ok(opened) => read_skill(&opened, &skill_directory),
+        let opened = match Dir::openat(&directory, name.as_c_str(), flags | OFlag::O_NOFOLLOW, Mode::empty()) {
+            Ok(opened) => Ok(opened),
             // A file that is no directory: a README, say. A link answers the same way on Linux, ELOOP or EMLINK
             // elsewhere (open(2)).
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) if !skill_directory.is_symlink() => {
@@ -90,14 +159,18 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> anyhow::Result<()>
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => Err(anyhow!("is a symbolic link, not followed")),
             Err(e) => Err(anyhow!("cannot open: {}", e.desc())),
         };
-        let skill = skill.and_then(
-            |skill| match found.skills.iter().find(|earlier| earlier.name == skill.name) {
+        let read = opened.and_then(|opened| {
+            let (skill, frontmatter) = read_skill(&opened, &skill_directory)?;
+            match found.skills.iter().find(|earlier| earlier.name == skill.name) {
                 Some(earlier) => Err(anyhow!("has the same name as {}: {}", earlier.path, skill.name)),
-                None => Ok(skill),
-            },
-        );
-        match skill {
-            Ok(skill) => found.skills.push(skill),
+                None => Ok((skill, frontmatter, opened)),
+            }
+        });
+        match read {
+            Ok((skill, frontmatter, mut opened)) => {
+                each(&skill, &frontmatter, &mut opened);
+                found.skills.push(skill);
+            }
             Err(why) => found.problems.push(SkillProblem {
                 path: shown(&skill_directory),
                 why: format!("{why:#}"),
@@ -108,7 +181,7 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> anyhow::Result<()>
 }
 
 /// Reads the `SKILL.md` of an opened directory.
-fn read_skill(directory: impl AsFd, path: &Path) -> anyhow::Result<Skill> {
+fn read_skill(directory: impl AsFd, path: &Path) -> anyhow::Result<(Skill, Map<String, Value>)> {
     // Without O_NONBLOCK the open of a FIFO would wait for a writer.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = openat(directory, FILE, flags, Mode::empty()).map_err(|e| match e {
@@ -134,68 +207,52 @@ fn read_skill(directory: impl AsFd, path: &Path) -> anyhow::Result<Skill> {
             e.valid_up_to()
         )
     })?;
-    let (name, description) = front_matter(text).context(FILE)?;
-    Ok(Skill {
+    let (frontmatter, name, description) = front_matter(text).context(FILE)?;
+    let skill = Skill {
         name,
         description,
         path: shown(&path.join(FILE)),
-    })
+    };
+    Ok((skill, frontmatter))
 }
 
-/// The name and description of a `SKILL.md`, checked and made visible.
-fn front_matter(text: &str) -> anyhow::Result<(String, String)> {
-    let lines = fenced(text)?;
-    let mut name = None;
-    let mut description = None;
-    let mut seen = Vec::new();
-    // Line 1 is the fence.
-    let mut at = 0;
-    while let Some(line) = lines.get(at) {
-        let number = at + 2;
-        at += 1;
-        if line.trim().is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let (key, rest) = key_and_value(line).with_context(|| {
-            format!(
-                "line {number}: expected `key: value`, found {}",
-                super::arguments::quoted(line)
-            )
-        })?;
-        if seen.contains(&key) {
-            bail!("line {number}: {key} is given twice");
-        }
-        seen.push(key);
-        let wanted = match key {
-            "name" => Some(&mut name),
-            "description" => Some(&mut description),
-            _ => None,
-        };
-        // What belongs to this key. A list under another program's key may stand unindented.
-        let inside = |line: &&str| {
-            line.trim().is_empty() || line.starts_with([' ', '\t']) || (wanted.is_none() && line.starts_with('-'))
-        };
-        let length = lines.iter().skip(at).take_while(|line| inside(line)).count();
-        let block = lines.get(at..at + length).unwrap_or_default();
-        at += length;
-        if let Some(place) = wanted {
-            *place = Some(scalar(rest, block).map_err(|why| anyhow!("line {number}: {key} {why:#}"))?);
-        }
-    }
-    let name = name.context("the front matter has no name")?;
-    let description = description.context("the front matter has no description")?;
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(legal) {
+/// The front matter of a `SKILL.md` with its name and its description, checked and made visible.
+fn front_matter(text: &str) -> anyhow::Result<(Map<String, Value>, String, String)> {
+    let all = skill_front_matter(text)?;
+    let field = |key: &str| match all.get(key) {
+        Some(Value::String(text)) => Ok(text.trim_end()),
+        Some(_) => Err(anyhow!("the {key} is no text: quote it")),
+        None => Err(anyhow!("the front matter has no {key}")),
+    };
+    let (name, description) = (field("name")?, field("description")?);
+    if !skills::is_name(name) {
         bail!(
-            "the name {} must be 1 to {MAX_NAME} of a-z, 0-9 and -",
-            super::arguments::quoted(&name)
+            "the name {} must be 1 to 64 of a-z, 0-9 and single -",
+            super::arguments::quoted(name)
         );
     }
     let length = description.chars().count();
     if !(1..=MAX_DESCRIPTION).contains(&length) {
         bail!("the description has {length} characters, 1 to {MAX_DESCRIPTION} are allowed");
     }
-    Ok((name, visible(&description.replace(['\n', '\t'], " ")).into_owned()))
+    let description = visible(&description.replace(['\n', '\t'], " ")).into_owned();
+    let name = name.to_owned();
+    Ok((all, name, description))
+}
+
+/// The front matter of a `SKILL.md`.
+///
+/// # Errors
+/// There is none, or it is no YAML mapping.
+pub(crate) fn skill_front_matter(text: &str) -> anyhow::Result<Map<String, Value>> {
+    let yaml = fenced(text)?.join("\n");
+    serde_saphyr::from_str(&yaml).map_err(|why| {
+        let why = why.to_string();
+        anyhow!(
+            "the front matter is no YAML mapping: {}",
+            brief(why.lines().next().unwrap_or_default(), 200)
+        )
+    })
 }
 
 /// The lines between the fences.
@@ -219,117 +276,75 @@ fn fenced(text: &str) -> anyhow::Result<Vec<&str>> {
     Err(anyhow!("the front matter does not end: no second --- line"))
 }
 
-/// Splits `key: value` or `key:`.
-fn key_and_value(line: &str) -> Option<(&str, &str)> {
-    let (key, rest) = line.split_once(':')?;
-    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let separated = rest.is_empty() || rest.starts_with([' ', '\t']);
-    (!key.is_empty() && key.chars().all(legal) && separated).then(|| (key, rest.trim()))
+/// Calls `each` with every regular file of an opened skill and its path as a URI has it, in order. Links are no files of
+/// it, and dot files are other programs'.
+fn each_file(
+    directory: &mut Dir,
+    above: &str,
+    depth: usize,
+    each: &mut dyn FnMut(&str, File) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if depth > MAX_DEPTH {
+        bail!("its directories are more than {MAX_DEPTH} deep");
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    for name in names_in(directory, skills::MAX_FILES)? {
+        let shown = name.to_str().map_err(|_| anyhow!("the name of a file is not UTF-8"))?;
+        let path = format!("{above}{}", encoded(shown));
+        let file = match openat(&*directory, name.as_c_str(), flags, Mode::empty()) {
+            Ok(opened) => File::from(opened),
+            // Links and sockets (open(2)).
+            Err(Errno::ELOOP | Errno::EMLINK | Errno::ENXIO | Errno::EOPNOTSUPP) => continue,
+            Err(e) => bail!("{} cannot be opened: {}", visible(shown), e.desc()),
+        };
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            each_file(&mut Dir::from_fd(file.into())?, &format!("{path}/"), depth + 1, each)?;
+        } else if kind.is_file() {
+            each(&path, file)?;
+        }
+    }
+    Ok(())
 }
 
-/// A string as YAML 1.2 writes it, in its simple forms: plain or quoted on one line, or a block after `|` or `>`.
-/// Everything else is refused rather than guessed at. `Err` continues the sentence that the key begins.
-fn scalar(value: &str, block: &[&str]) -> anyhow::Result<String> {
-    if value.starts_with(['|', '>']) {
-        return block_scalar(value, block);
-    }
-    if block.iter().any(|line| !line.trim().is_empty()) {
-        bail!("goes on in the next line: write it on one line, or as a block after > or |");
-    }
-    match value.chars().next() {
-        None => Err(anyhow!("is empty")),
-        Some('"') => {
-            // YAML's double-quoted strings are JSON's, as far as they are simple.
-            let mut strings = serde_json::Deserializer::from_str(value).into_iter::<String>();
-            match strings.next() {
-                Some(Ok(text)) => ended(text, value.get(strings.byte_offset()..).unwrap_or_default()),
-                _ => Err(anyhow!(
-                    "has a quoted string that does not end, or an escape that is not known"
-                )),
-            }
+/// The entry of an opened skill in `skills/list`, and the paths of its files.
+fn entry(directory: &mut Dir, name: &str, frontmatter: &Map<String, Value>) -> anyhow::Result<(String, Vec<String>)> {
+    let base = format!("{}{name}", skills::OWN);
+    let (mut resources, mut paths, mut left) = (Vec::new(), Vec::new(), skills::MAX_BYTES);
+    each_file(directory, "", 0, &mut |path, file| {
+        let content = read_bounded(file, left)?;
+        left -= content.len() as u64;
+        if resources.len() == skills::MAX_FILES {
+            bail!("it has more than {} files", skills::MAX_FILES);
         }
-        Some('\'') => {
-            let mut text = String::new();
-            let mut rest = value.get(1..).unwrap_or_default();
-            loop {
-                let (part, after) = rest.split_once('\'').context("has a quoted string that does not end")?;
-                text.push_str(part);
-                let Some(after_pair) = after.strip_prefix('\'') else {
-                    return ended(text, after);
-                };
-                text.push('\'');
-                rest = after_pair;
-            }
-        }
-        Some(first) if "[]{},&*!%@`#".contains(first) => Err(anyhow!("begins with {first}: quote it")),
-        Some(_) if value == "-" || value.starts_with("- ") || value.starts_with("? ") => {
-            Err(anyhow!("is a list or a mapping, not a string"))
-        }
-        Some(_) => {
-            let text = value.split_once(" #").map_or(value, |(text, _comment)| text).trim_end();
-            if text.contains(": ") || text.ends_with(':') {
-                bail!("contains a colon: quote it");
-            }
-            Ok(text.to_owned())
-        }
-    }
+        let digest = format!("sha256:{}", sha256_hex(&content));
+        resources.push(json!({ "uri": format!("{base}/{path}"), "digest": digest, "size": content.len() }));
+        paths.push(format!("{base}/{path}"));
+        Ok(())
+    })?;
+    let entry = json!({ "uri": format!("{base}/{FILE}"), "frontmatter": frontmatter, "resources": resources });
+    Ok((entry.to_string(), paths))
 }
 
-/// A quoted string after whose end only a comment may stand.
-fn ended(text: String, rest: &str) -> anyhow::Result<String> {
-    if rest.is_empty() || (rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#')) {
-        Ok(text)
-    } else {
-        Err(anyhow!("has something after the quoted string"))
+fn read_bounded(file: File, most: u64) -> anyhow::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    file.take(most + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        bail!("it has more than {} bytes", skills::MAX_BYTES);
     }
+    Ok(content)
 }
 
-/// The fault of a block whose lines cannot be told from its margin.
-const UNEVEN: &str = "has a block whose lines are not indented alike, with spaces";
-
-/// A block: `|` keeps its lines, `>` joins them; blanks and line ends around it do not count here.
-fn block_scalar(header: &str, block: &[&str]) -> anyhow::Result<String> {
-    let folded = match header {
-        "|" | "|-" | "|+" => false,
-        ">" | ">-" | ">+" => true,
-        _ => {
-            bail!(
-                "begins with {}: only |, |-, |+, >, >- and >+ are known",
-                super::arguments::quoted(header)
-            );
+/// A name as a segment of a URI (RFC 3986, section 2.3).
+fn encoded(name: &str) -> String {
+    let mut out = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
         }
-    };
-    let first = block.iter().find(|line| !line.trim().is_empty()).context("is empty")?;
-    let margin = first
-        .get(..first.len() - first.trim_start_matches(' ').len())
-        .unwrap_or_default();
-    if margin.is_empty() {
-        bail!(UNEVEN);
     }
-    let mut text = String::new();
-    // How many line ends stand before the next line with something in it.
-    let mut ends = 0;
-    for line in block {
-        if line.trim().is_empty() {
-            ends += 1;
-            continue;
-        }
-        let content = line
-            .strip_prefix(margin)
-            .filter(|content| !folded || !content.starts_with([' ', '\t']))
-            .context(UNEVEN)?;
-        if !text.is_empty() {
-            // Folding: one line end becomes a space, n + 1 of them n.
-            match (folded, ends) {
-                (true, 0) => text.push(' '),
-                (true, blank) => text.extend(std::iter::repeat_n('\n', blank)),
-                (false, blank) => text.extend(std::iter::repeat_n('\n', blank + 1)),
-            }
-        }
-        ends = 0;
-        text.push_str(content.trim_end());
-    }
-    Ok(text)
+    out
 }
 
 #[cfg(test)]
@@ -340,7 +355,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn read(front: &str) -> anyhow::Result<(String, String)> {
-        front_matter(&format!("---\n{front}\n---\nbody\n"))
+        let (_, name, description) = front_matter(&format!("---\n{front}\n---\nbody\n"))?;
+        Ok((name, description))
     }
 
     fn description(value: &str) -> String {
@@ -357,7 +373,11 @@ mod tests {
         assert_eq!(description("|\n  one\n    two\nlicense: MIT"), "one   two");
         assert_eq!(
             front_matter("---\r\nname: x\r\ndescription: y\r\n---\r\n").unwrap(),
-            ("x".to_owned(), "y".to_owned())
+            (
+                json!({ "name": "x", "description": "y" }).as_object().unwrap().clone(),
+                "x".to_owned(),
+                "y".to_owned()
+            )
         );
     }
 
@@ -371,25 +391,15 @@ mod tests {
     #[test]
     fn refuses_what_it_does_not_understand() {
         for (value, why) in [
-            ("[a, b]", "begins with ["),
-            ("{a: b}", "begins with {"),
-            ("&anchor a", "begins with &"),
-            ("*alias", "begins with *"),
-            ("!!str a", "begins with !"),
-            ("use when: asked", "contains a colon"),
-            ("one\n  two", "goes on in the next line"),
-            ("\"open", "does not end"),
-            ("'open", "does not end"),
-            ("\"a\" b", "something after"),
-            ("'a'b", "something after"),
-            ("\"\\q\"", "not known"),
-            (">2\n  a", "begins with \">2\""),
-            (">\n  a\n b", "not indented alike"),
-            ("|\n\ta", "not indented alike"),
-            (">\n  a\n    b", "not indented alike"),
-            ("- a", "a list"),
-            ("", "is empty"),
-            ("|", "is empty"),
+            ("[a, b]", "is no text"),
+            ("{a: b}", "is no text"),
+            ("7", "is no text"),
+            ("*alias", "no YAML"),
+            ("use when: asked", "no YAML"),
+            ("\"open", "no YAML"),
+            ("'open", "no YAML"),
+            ("\"a\" b", "no YAML"),
+            ("\"\\q\"", "no YAML"),
             ("''", "1 to 1024 are allowed"),
         ] {
             let message = read(&format!("name: x\ndescription: {value}")).unwrap_err().to_string();
@@ -398,16 +408,23 @@ mod tests {
         for (front, why) in [
             ("description: y", "no name"),
             ("name: x", "no description"),
-            ("name: x\nname: y\ndescription: z", "line 3: name is given twice"),
+            ("name: x\nname: y\ndescription: z", "no YAML"),
             ("name: ../x\ndescription: z", "must be 1 to 64"),
             ("name: X\ndescription: z", "must be 1 to 64"),
-            (" name: x", "expected `key: value`"),
-            ("name:x", "expected `key: value`"),
-            ("? name", "expected `key: value`"),
+            ("name: a--b\ndescription: z", "must be 1 to 64"),
+            ("name:x", "no YAML"),
+            ("- name", "no YAML"),
+            ("a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: *c\n", "no name"),
         ] {
             let message = read(front).unwrap_err().to_string();
             assert!(message.contains(why), "{front}: {message}");
         }
+        // A front matter that would fill memory.
+        let bomb: String = (0..30)
+            .map(|n| format!("k{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(",")))
+            .collect();
+        let bomb = bomb.replacen("*a-1", "x", 9);
+        assert!(read(&format!("{bomb}name: x\ndescription: y")).is_err());
         assert!(
             front_matter("# Title\n")
                 .unwrap_err()
@@ -530,6 +547,51 @@ mod tests {
         let found = SkillDirectories::new(vec![root.path().to_owned()]).scan();
         assert_eq!(found.problems.len(), 1);
         assert!(found.problems[0].why.contains("more than"));
+    }
+
+    #[test]
+    fn every_file_of_a_skill_has_its_digest() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path().join("skills");
+        let skill = root.join("pdf");
+        fs::create_dir_all(skill.join("a b/c")).unwrap();
+        fs::create_dir(skill.join(".git")).unwrap();
+        fs::write(
+            skill.join(FILE),
+            "---\nname: pdf\ndescription: Reads\nmetadata:\n  v: 1\n---\n",
+        )
+        .unwrap();
+        fs::write(skill.join("a b/c/x.bin"), [0xff, 0]).unwrap();
+        fs::write(skill.join(".git/config"), "x").unwrap();
+        symlink("/etc/passwd", skill.join("link")).unwrap();
+        let own = SkillDirectories::new(vec![root.clone()]);
+        let found = own.entries();
+        assert_eq!(found.len(), 1);
+        let (file, binary) = ("skill://colibri/pdf/SKILL.md", "skill://colibri/pdf/a%20b/c/x.bin");
+        assert_eq!(found[0].files, [file, binary]);
+        let entry: Value = serde_json::from_str(&found[0].entry).unwrap();
+        assert_eq!(
+            entry["frontmatter"],
+            json!({ "name": "pdf", "description": "Reads", "metadata": { "v": 1 } })
+        );
+        assert_eq!(
+            entry["resources"][1],
+            json!({ "uri": binary, "size": 2, "digest": format!("sha256:{}", sha256_hex([0xff, 0])) })
+        );
+        assert_eq!(own.read(binary), Some(vec![0xff, 0]));
+        for none in [
+            "skill://colibri/pdf/link",
+            "skill://colibri/pdf/.git/config",
+            "skill://colibri/pdf/../pdf/SKILL.md",
+        ] {
+            assert_eq!(own.read(none), None, "{none}");
+        }
+        // More than a client must take.
+        fs::File::create(skill.join("big"))
+            .unwrap()
+            .set_len(skills::MAX_BYTES)
+            .unwrap();
+        assert!(own.entries().is_empty());
     }
 
     proptest! {

@@ -102,6 +102,10 @@ impl LookupKey {
             | LookupKey::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
                 RpcError::unknown(feature.noun(), name, why.or(near.as_deref()))
             }
+            // -32602 in every version (SEP-2640, "Error Handling").
+            LookupKey::Uri(Feature::Skill, uri) | LookupKey::Own(Feature::Skill, _, uri) => {
+                RpcError::unknown("skill", uri, why)
+            }
             LookupKey::Uri(_, uri) | LookupKey::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
             LookupKey::Origin(server, name) => {
                 let failure = builtin::no_such_tool(server, name, known);
@@ -185,7 +189,7 @@ impl ServerHost {
         )
     }
 
-    fn look(&self, wanted: &LookupKey, rights: &Rights) -> Look {
+    fn look(self: &Arc<Self>, wanted: &LookupKey, rights: &Rights) -> Look {
         let look = self.look_everywhere(wanted, rights);
         if !rights.is_agents() {
             return look;
@@ -202,7 +206,7 @@ impl ServerHost {
         if sees { look } else { Look::Missing(None) }
     }
 
-    fn look_everywhere(&self, wanted: &LookupKey, rights: &Rights) -> Look {
+    fn look_everywhere(self: &Arc<Self>, wanted: &LookupKey, rights: &Rights) -> Look {
         let here = |target: Option<Arc<dyn CallTarget>>| target.map(Look::Here);
         match wanted {
             LookupKey::Exposed(feature, name) => {
@@ -221,7 +225,7 @@ impl ServerHost {
                     return Look::Missing(None);
                 };
                 match feature {
-                    Feature::Resource | Feature::Template => self.look_at(server, *feature, own),
+                    Feature::Resource | Feature::Template | Feature::Skill => self.look_at(server, *feature, own),
                     Feature::Tool | Feature::Prompt if !server.offer.is_in_table() => {
                         Look::Seek(UnseenServers::At(server.clone(), own.clone()))
                     }

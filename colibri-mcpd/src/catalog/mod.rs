@@ -6,6 +6,7 @@ mod lookup;
 mod method;
 pub mod names;
 mod resource_target;
+mod skill_content;
 mod table;
 mod task;
 

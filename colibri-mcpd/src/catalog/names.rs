@@ -71,7 +71,7 @@ impl NameConflict {
         let (noun, name) = match feature {
             Feature::Tool => (String::new(), "name"),
             Feature::Prompt => ("prompt ".to_owned(), "name"),
-            Feature::Resource | Feature::Template => (format!("{} ", feature.noun()), "URI"),
+            Feature::Resource | Feature::Template | Feature::Skill => (format!("{} ", feature.noun()), "URI"),
         };
         let (exposed, server) = (brief(exposed, 100), &blocked.server);
         NameConflict {
@@ -173,7 +173,7 @@ impl NameForm {
         }
         match feature {
             Feature::Tool | Feature::Prompt => prefixed(offer.server, name),
-            Feature::Resource | Feature::Template => NameForm::Plain(uri::exposed(offer.server, name)),
+            Feature::Resource | Feature::Template | Feature::Skill => NameForm::Plain(uri::exposed(offer.server, name)),
         }
     }
 }
@@ -183,7 +183,7 @@ impl NameForm {
 fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) -> Option<&'s str> {
     let id = match feature {
         Feature::Tool | Feature::Prompt => exposed.split_once("__")?.0.to_ascii_lowercase(),
-        Feature::Resource | Feature::Template => uri::seems_of(exposed)?,
+        Feature::Resource | Feature::Template | Feature::Skill => uri::seems_of(exposed)?,
     };
     servers.get(&*id).copied()
 }
@@ -446,7 +446,7 @@ mod tests {
                 let table = ExposedNames::build(feature, &[], &offers);
                 let targets: BTreeSet<&NameTarget> = table.iter().map(|(_, target)| target).collect();
                 prop_assert_eq!(targets.len(), table.iter().count(), "two names for one thing");
-                let is_uri = matches!(feature, Feature::Resource | Feature::Template);
+                let is_uri = matches!(feature, Feature::Resource | Feature::Template | Feature::Skill);
                 for (exposed, target) in table.iter() {
                     prop_assert_eq!(table.exposed(&target.server, &target.name), Some(exposed));
                     // Whose it is by the form of the name alone, whatever the table says.

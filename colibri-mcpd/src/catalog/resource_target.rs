@@ -2,17 +2,21 @@
 //!
 //! What a server lists is not all that can be read of it: templates stand for any number of resources, and links lead
 //! to others. So a URI goes to the server that it names; one that names none goes to a server without a prefix.
+//!
+//! The files of a skill are resources too. What is read of them is checked against the entry that was approved.
 
 use std::sync::Arc;
 
 use super::ServerHost;
-use super::item::not_completed;
+use super::item::{Item, not_completed};
 use super::lookup::{Look, UnseenServers};
+use super::skill_content::SkillContent;
 use crate::policy::{PinCheck, PinStatus, Rights, RuleVerdict};
-use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
-use crate::servers::HostedServer;
-use colibri_protocol::{Failure, Feature, Method, uri};
+use crate::relay::{Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow};
+use crate::servers::{HostedServer, SkillAnswer};
+use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
+use colibri_wire::Json;
 
 /// The number of a server's templates that a URI is compared with, their longest length, and that of the URI, in bytes:
 /// both may be made to be slow to compare.
@@ -24,13 +28,21 @@ const MAX_COMPARED: usize = 4096;
 pub(super) struct ResourceTarget {
     description: TargetDescription,
     server: Arc<HostedServer>,
+    host: Arc<ServerHost>,
     verdict: RuleVerdict,
     standing: PinStatus,
+    /// The skills whose file or directory it is, the innermost first.
+    skills: Vec<Arc<Item>>,
 }
 
 impl ResourceTarget {
-    fn of(server: &Arc<HostedServer>, feature: Feature, own: &str) -> Arc<ResourceTarget> {
+    fn of(host: &Arc<ServerHost>, server: &Arc<HostedServer>, feature: Feature, own: &str) -> Arc<ResourceTarget> {
         Arc::new(ResourceTarget {
+            skills: match feature {
+                Feature::Resource => SkillContent::around(host, server, own),
+                _ => Vec::new(),
+            },
+            host: host.clone(),
             verdict: match server.label_fault() {
                 Some(fault) => RuleVerdict::Deny {
                     rule: fault.to_string(),
@@ -89,7 +101,7 @@ impl ServerHost {
     /// Finds the server of the resource, or the template, that a client knows by this URI: the server that it names, if
     /// the client may see it; else one of those whose URIs are exposed unchanged, which lists it, or has a template
     /// that it could be of, or is the only one with resources.
-    pub(super) fn look_for_uri(&self, feature: Feature, wanted: &str, rights: &Rights) -> Look {
+    pub(super) fn look_for_uri(self: &Arc<Self>, feature: Feature, wanted: &str, rights: &Rights) -> Look {
         let servers = self.servers();
         let visible = |server: &&Arc<HostedServer>| rights.sees_any(&server.spec.id);
         if let Some((id, own)) = uri::original(wanted)
@@ -104,7 +116,7 @@ impl ServerHost {
         let listed = [feature, Feature::Template, Feature::Resource].map(|feature| table.by_name(feature, wanted));
         let listed = listed.into_iter().flatten().map(|item| &item.server);
         if let Some(server) = listed.filter(|server| !server.spec.entry.prefix).find(visible) {
-            return Look::Here(ResourceTarget::of(server, feature, wanted));
+            return Look::Here(ResourceTarget::of(self, server, feature, wanted));
         }
         let bare: Vec<_> = servers
             .values()
@@ -117,7 +129,7 @@ impl ServerHost {
             templates.any(|template| may_be_of(&template.name, wanted))
         };
         if let Some(server) = bare.iter().find(has_one) {
-            return Look::Here(ResourceTarget::of(server, feature, wanted));
+            return Look::Here(ResourceTarget::of(self, server, feature, wanted));
         }
         let unseen = bare.iter().filter(|server| !server.offer.is_in_table());
         if let Some(place) = UnseenServers::among(unseen.map(|server| (*server).clone()).collect(), wanted) {
@@ -127,7 +139,7 @@ impl ServerHost {
             .iter()
             .filter(|server| server.offer.catalogue().can().resources.offered);
         match (with.next(), with.next()) {
-            (Some(server), None) => Look::Here(ResourceTarget::of(server, feature, wanted)),
+            (Some(server), None) => Look::Here(ResourceTarget::of(self, server, feature, wanted)),
             (Some(_), Some(_)) => Look::Missing(Some(
                 "several servers without a prefix have resources, and none lists it",
             )),
@@ -136,11 +148,11 @@ impl ServerHost {
     }
 
     /// The resource, or the template, that a server knows by this URI.
-    pub(super) fn look_at(&self, server: &Arc<HostedServer>, feature: Feature, own: &str) -> Look {
+    pub(super) fn look_at(self: &Arc<Self>, server: &Arc<HostedServer>, feature: Feature, own: &str) -> Look {
         if !server.offer.is_in_table() {
             Look::Seek(UnseenServers::At(server.clone(), own.to_owned()))
         } else if server.offer.catalogue().can().resources.offered {
-            Look::Here(ResourceTarget::of(server, feature, own))
+            Look::Here(ResourceTarget::of(self, server, feature, own))
         } else {
             Look::Missing(Some("its server declares no resources"))
         }
@@ -162,6 +174,13 @@ impl CallTarget for ResourceTarget {
         let denied = self.verdict.failure(server, *feature);
         denied
             .or_else(|| self.standing.failure(server, *feature, operation))
+            .or_else(|| match call.method {
+                Some(Method::ResourcesRead | Method::DirectoryRead) => {
+                    let is_read = call.method == Some(Method::ResourcesRead);
+                    SkillContent::of(server, operation, &self.skills).check(is_read).err()
+                }
+                _ => None,
+            })
             .map_or_else(|| not_completed(call, &self.server), Err)
     }
 
@@ -170,8 +189,74 @@ impl CallTarget for ResourceTarget {
         let is_asking = call.method != Some(Method::ResourcesUnsubscribe);
         match chain.hold_rule(&call, &self.verdict).filter(|_| is_asking) {
             Some(rule) => chain.hold_for_person(call, rule),
-            None => self.server.call(call),
+            None => match call.method {
+                Some(Method::SkillsGet) => drop(tokio::spawn(self.get_skill(chain.clone(), call))),
+                Some(Method::DirectoryRead) => self.read_directory(chain, call),
+                _ => self.server.call(call),
+            },
         }
+    }
+
+    fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
+        if self.skills.is_empty() {
+            return Ok(());
+        }
+        let TargetDescription { server, operation, .. } = &self.description;
+        SkillContent::of(server, operation, &self.skills).check_content(result)
+    }
+}
+
+impl ResourceTarget {
+    /// Answers `skills/get` with the entry that the server gives now, if it is as approved.
+    async fn get_skill(self: Arc<Self>, chain: Arc<Chain>, call: Box<Call>) {
+        let TargetDescription { server, operation, .. } = &self.description;
+        let (client, version) = (call.client.clone(), call.version);
+        let mut answered = None;
+        let ask = async { answered = Some(self.server.skill(&client, operation).await) };
+        let Some(call) = SuspendedCall::until(ask, &chain, call).await else {
+            return;
+        };
+        let outcome = match answered {
+            Some(Ok(SkillAnswer::Approved)) => {
+                let table = self.host.table();
+                let is_narrowed = chain.rules.rights(&client).is_narrowed();
+                let definition = |item: &Arc<Item>| match is_narrowed {
+                    true => item.own_definition(version),
+                    false => item.definition(version, client.caller.uid),
+                };
+                let item = table.by_own_name(Feature::Skill, server, operation).map(definition);
+                let entry = item.as_ref().and_then(|entry| std::str::from_utf8(entry).ok());
+                let ttl = self.server.offer.catalogue().ttl_ms(Feature::Skill);
+                match entry {
+                    Some(entry) => CallOutcome::result(skills::get_result(entry, ttl, version)),
+                    None => CallOutcome::error(RpcError::unknown("skill", operation, None)),
+                }
+            }
+            Some(Ok(SkillAnswer::None(error))) => CallOutcome::error(error),
+            Some(Err(failure)) => CallOutcome::Failed(failure),
+            None => CallOutcome::Cancelled,
+        };
+        chain.finish(vec![(call, outcome)]);
+    }
+
+    /// Answers `resources/directory/read` from the approved entries of skills, or has the server answer.
+    fn read_directory(&self, chain: &Arc<Chain>, call: Box<Call>) {
+        let TargetDescription { server, operation, .. } = &self.description;
+        let rights = chain.rules.rights(&call.client);
+        let files = SkillContent::files_below(&self.server, operation);
+        let files = files.iter().map(String::as_str);
+        let seen = files.filter(|uri| rights.sees(server, Feature::Resource, uri));
+        let has_prefix = self.server.spec.entry.prefix && !rights.is_narrowed();
+        let exposed = |own: &str| match has_prefix {
+            true => uri::exposed(server, own),
+            false => own.to_owned(),
+        };
+        let outcome = match skills::directory_result(operation, seen, exposed, call.version) {
+            Some(result) => CallOutcome::result(result),
+            None if self.server.offer.catalogue().can().directories => return self.server.call(call),
+            None => CallOutcome::error(RpcError::unknown("directory", operation, None)),
+        };
+        chain.finish(vec![(call, outcome)]);
     }
 }
 

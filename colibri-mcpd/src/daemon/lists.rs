@@ -44,6 +44,8 @@ pub(super) struct ListQuery {
     pub cursor: Option<ListCursor>,
     /// The status of each server, in the order of their ids: its state, its version, and the lifetime of its list.
     pub standing: Vec<(State, Option<Version>, Option<u64>)>,
+    /// The skills of the daemon's own that it lists, or the resources that they are.
+    pub skills: Vec<(String, Bytes)>,
 }
 
 impl ListQuery {
@@ -58,6 +60,11 @@ impl ListQuery {
             })
             .filter_map(|definition| Some((definition.name.to_owned(), self.own_definition(definition)?, None)));
         let mut listed: Vec<(String, Bytes, Option<&Arc<Item>>)> = own.collect();
+        listed.extend(
+            self.skills
+                .iter()
+                .map(|(uri, entry)| (uri.clone(), entry.clone(), None)),
+        );
         if self.external {
             let sees = |item: &&Arc<Item>| {
                 item.is_listed(self.rights.list) && self.rights.sees(&item.server.spec.id, self.feature, &item.own)
@@ -76,7 +83,9 @@ impl ListQuery {
                 }));
             }
         }
+        // Ours come first, and win.
         listed.sort_by(|a, b| a.0.cmp(&b.0));
+        listed.dedup_by(|later, first| later.0 == first.0);
         let lives = self
             .standing
             .iter()
@@ -152,6 +161,7 @@ struct CachedPage {
     version: Version,
     cursor: Option<ListCursor>,
     standing: Vec<(State, Option<Version>, Option<u64>)>,
+    skills: Vec<(String, Bytes)>,
     page: Arc<SharedPage>,
 }
 
@@ -163,6 +173,7 @@ impl CachedPage {
             && self.version == asked.version
             && self.cursor == asked.cursor
             && self.standing == asked.standing
+            && self.skills == asked.skills
     }
 }
 
@@ -206,6 +217,7 @@ impl Lists {
             version: asked.version,
             cursor: asked.cursor,
             standing: asked.standing,
+            skills: asked.skills,
             page: page.clone(),
         });
         let mut sum = 0;

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -38,7 +39,7 @@ use crate::summaries::SummaryTable;
 use client_infos::ClientInfos;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::lists::ListCursor;
-use colibri_protocol::{Capability, Failure, Feature, ServerIdentity};
+use colibri_protocol::{Capability, Failure, Feature, ServerIdentity, skills};
 use colibri_wire::Json;
 use connections::Connections;
 use lists::{ListQuery, Lists};
@@ -209,7 +210,8 @@ impl Daemon {
         for (id, server) in servers.iter().filter(|(id, _)| rights.sees_any(id)) {
             let (catalogue, judgement) = server.offer.definitions();
             if let Some(capabilities) = catalogue.capabilities.as_deref().and_then(|raw| Json::parse(raw).ok()) {
-                presented.add_extensions(capabilities);
+                let is_bare = rights.is_narrowed() || !server.spec.entry.prefix;
+                presented.add_capabilities(capabilities, is_bare);
             }
             if let Some(text) = catalogue
                 .instructions
@@ -268,11 +270,37 @@ impl Daemon {
         self.host.discover(&unseen, &Arc::new(client));
     }
 
-    /// The list of a feature for a caller.
+    /// True if the daemon's own skills are in the list of a feature for this client.
+    pub(crate) fn lists_own_skills(&self, client: &Client, feature: Feature) -> bool {
+        matches!(feature, Feature::Skill | Feature::Resource)
+            && self.skills.is_configured()
+            && client.session.only().is_none()
+    }
+
+    /// The daemon's own skills as entries of a list: of skills, or of the resources that their `SKILL.md` are. Takes a
+    /// while: not to be called on a thread that serves clients.
+    pub(crate) fn own_skills(&self, feature: Feature) -> Vec<(String, Bytes)> {
+        let entries = self.skills.entries().into_iter().map(|skill| {
+            let uri = format!("{}{}/{}", skills::OWN, skill.name, skills::FILE);
+            let entry = match feature {
+                Feature::Skill => skill.entry,
+                _ => skills::resource(&uri, &skill.name, Some(&skill.description), "text/markdown"),
+            };
+            (uri, Bytes::from(entry))
+        });
+        entries.collect()
+    }
+
+    /// The list of a feature for a caller, with these skills of the daemon's own.
     ///
     /// # Errors
     /// Where the daemon has no room for it.
-    pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&ListCursor>) -> Result<Arc<SharedPage>, Failure> {
+    pub fn list(
+        &self,
+        call: &Call,
+        (feature, cursor): (Feature, Option<&ListCursor>),
+        skills: Vec<(String, Bytes)>,
+    ) -> Result<Arc<SharedPage>, Failure> {
         let rules = &self.chain.rules;
         let gates = **rules.gates.load();
         let external = gates.is_open(Gate::External);
@@ -293,6 +321,7 @@ impl Daemon {
             version: call.version,
             cursor: cursor.cloned(),
             standing: standing.collect(),
+            skills,
         };
         self.lists.page(asked, &call.client.outbox)
     }

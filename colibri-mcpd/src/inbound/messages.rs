@@ -389,7 +389,7 @@ impl ClientMessages {
                 let cursor = protocol::lists::ListCursor::read(params)?;
                 Ok(Own::list(self.daemon.clone(), feature, cursor))
             }
-            Route::Named(_) | Route::Resource | Route::Reference => {
+            Route::Named(_) | Route::Resource | Route::Skill | Route::Directory | Route::Reference => {
                 route::find_target(&self.daemon, method, request, params, parts, &self.client)
             }
             Route::Task if !protocol::tasks::is_declared(params) => Err(protocol::tasks::undeclared()),
@@ -485,12 +485,13 @@ fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
 const META_TASK: &str = "org.colibri/task";
 
 /// The server capabilities that the daemon declares.
-const OFFERED: [protocol::Capability; 5] = [
+const OFFERED: [protocol::Capability; 6] = [
     protocol::Capability::Tools,
     protocol::Capability::Prompts,
     protocol::Capability::Resources,
     protocol::Capability::Completions,
     protocol::Capability::Logging,
+    protocol::Capability::Skills,
 ];
 
 /// The messages of a batch, and how many of them are answered.

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::listen;
@@ -9,14 +12,14 @@ use super::method::{MethodCall, MethodEntry, MethodWork};
 use super::script;
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
-use crate::builtin::{self, AnswerBound, BuiltinDefinition, BuiltinRoute, ToolSlots};
+use crate::builtin::{self, AnswerBound, BuiltinDefinition, BuiltinRoute, SkillDirectories, ToolSlots};
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
 use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription};
 use crate::results::ResultOwner;
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
-use colibri_protocol::{AnswerBody, Failure, Feature, Method};
+use colibri_protocol::{AnswerBody, Failure, Feature, Method, RpcError, Version, skills};
 use colibri_wire::RequestId;
 
 /// A request that the daemon answers itself.
@@ -30,6 +33,8 @@ enum OwnWork {
     List(Arc<Daemon>, Feature, Option<ListCursor>),
     Listen(Arc<Daemon>, RequestId, SubscriptionFilter),
     Tool(Arc<Daemon>, &'static BuiltinDefinition),
+    /// A request about a skill of the daemon's own.
+    Skill(Arc<Daemon>, Method, String),
     /// A method of the daemon's own, until it is answered.
     Method(Arc<Daemon>, &'static MethodEntry, Mutex<Option<MethodWork>>),
 }
@@ -88,6 +93,11 @@ impl Own {
         Own::target(method, Gate::None, OwnWork::List(daemon, feature, cursor))
     }
 
+    /// A request about a file, a directory or the entry of a skill of ours, by its URI.
+    pub(crate) fn skill(daemon: Arc<Daemon>, method: Method, uri: String) -> Arc<dyn CallTarget> {
+        Own::target(method.as_str(), Gate::None, OwnWork::Skill(daemon, method, uri))
+    }
+
     /// `subscriptions/listen`.
     pub(crate) fn listen(daemon: Arc<Daemon>, id: RequestId, listen: SubscriptionFilter) -> Arc<dyn CallTarget> {
         Own::target("subscriptions/listen", Gate::None, OwnWork::Listen(daemon, id, listen))
@@ -132,13 +142,24 @@ impl CallTarget for Own {
             }
             OwnWork::List(daemon, feature, cursor) => {
                 let (feature, awaited) = (*feature, daemon.discover(&call));
-                if awaited.is_empty() {
-                    return answer_list(daemon, chain, call, (feature, cursor.as_ref()));
+                let with_skills = daemon.lists_own_skills(&call.client, feature);
+                if awaited.is_empty() && !with_skills {
+                    return answer_list(daemon, chain, call, (feature, cursor.as_ref()), Vec::new());
                 }
                 let (cursor, daemon, chain) = (cursor.clone(), daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     daemon.host.discovered(awaited).await;
-                    answer_list(&daemon, &chain, call, (feature, cursor.as_ref()));
+                    let skills = match with_skills {
+                        true => {
+                            let ResultOwner { uid, session } = call.client.owner();
+                            let _slot = daemon.tools.of(uid, session).await;
+                            let read = daemon.clone();
+                            let read = tokio::task::spawn_blocking(move || read.own_skills(feature));
+                            read.await.unwrap_or_default()
+                        }
+                        false => Vec::new(),
+                    };
+                    answer_list(&daemon, &chain, call, (feature, cursor.as_ref()), skills);
                 });
             }
             OwnWork::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
@@ -150,6 +171,20 @@ impl CallTarget for Own {
                     daemon: daemon.clone(),
                     chain: chain.clone(),
                     call,
+                });
+            }
+            OwnWork::Skill(daemon, method, uri) => {
+                let (daemon, chain, method, uri) = (daemon.clone(), chain.clone(), *method, uri.clone());
+                tokio::spawn(async move {
+                    let ResultOwner { uid, session } = call.client.owner();
+                    let slot = daemon.tools.of(uid, session).await;
+                    // Files may be slow: not on a thread that serves clients.
+                    tokio::task::spawn_blocking(move || {
+                        let outcome = own_skill(&daemon.skills, method, &uri, call.version);
+                        let outcome = relay::exit::fit(outcome, &call);
+                        chain.finish(vec![(call, outcome)]);
+                        drop(slot);
+                    });
                 });
             }
             OwnWork::Tool(daemon, tool) => {
@@ -231,11 +266,40 @@ fn answer_list(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
     call: Box<Call>,
-    (feature, cursor): (Feature, Option<&ListCursor>),
+    page: (Feature, Option<&ListCursor>),
+    skills: Vec<(String, Bytes)>,
 ) {
-    let outcome = match daemon.list(&call, feature, cursor) {
+    let outcome = match daemon.list(&call, page, skills) {
         Ok(page) => CallOutcome::Page(page),
         Err(failure) => CallOutcome::Failed(failure),
     };
     chain.finish(vec![(call, outcome)]);
+}
+
+/// The answer to a request about a skill of ours.
+fn own_skill(own: &SkillDirectories, method: Method, uri: &str, version: Version) -> CallOutcome {
+    let result = match method {
+        Method::SkillsGet => {
+            let name = skills::directory(uri).and_then(|directory| directory.strip_prefix(skills::OWN));
+            let entries = own.entries().into_iter();
+            let mut entries = entries.filter(|skill| Some(&*skill.name) == name);
+            let entry = entries.next().map(|skill| skill.entry);
+            entry.map(|entry| skills::get_result(&entry, None, version))
+        }
+        Method::DirectoryRead => {
+            let entries = own.entries();
+            let files = entries.iter().flat_map(|skill| &skill.files).map(String::as_str);
+            skills::directory_result(uri, files, str::to_owned, version)
+        }
+        _ => own.read(uri).map(|content| match String::from_utf8(content) {
+            Ok(text) => skills::read_result(uri, Ok(&text), version),
+            Err(binary) => skills::read_result(uri, Err(&BASE64.encode(binary.as_bytes())), version),
+        }),
+    };
+    match (result, method) {
+        (Some(result), _) => CallOutcome::result(result),
+        (None, Method::ResourcesRead) => CallOutcome::error(RpcError::unknown_resource(uri, None, version)),
+        (None, Method::SkillsGet) => CallOutcome::error(RpcError::unknown("skill", uri, None)),
+        (None, _) => CallOutcome::error(RpcError::unknown("directory", uri, None)),
+    }
 }

@@ -9,7 +9,7 @@ use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{CallArguments, CallOutcome, CallTarget, Client, RequestParts, no_such_tool};
-use colibri_protocol::{Feature, Method, Request, Route, RpcError, Version};
+use colibri_protocol::{Feature, Method, Request, Route, RpcError, Version, skills};
 use colibri_wire::Json;
 
 /// The target of a request about one tool, prompt or resource.
@@ -27,13 +27,26 @@ pub(crate) fn find_target(
     let params = params.ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
     let (wanted, version) = (RouteQuery { daemon, client }, request.version);
     match method.route() {
-        Route::Resource => {
+        Route::Resource | Route::Skill | Route::Directory => {
             let uri = text(params.get("uri"), "params.uri", parts)?;
+            let is_own = uri.starts_with(skills::OWN) && client.session.only().is_none();
+            if is_own
+                && matches!(
+                    method,
+                    Method::ResourcesRead | Method::SkillsGet | Method::DirectoryRead
+                )
+            {
+                return Ok(Own::skill(daemon.clone(), method, uri.into_owned()));
+            }
             if method == Method::ResourcesUnsubscribe {
                 // Whatever became of its server, and of the right to ask it.
                 client.session.unsubscribe(&uri);
             }
-            Ok(wanted.find(method, wanted.uri(Feature::Resource, uri.into_owned()), version))
+            let feature = match method.route() {
+                Route::Skill => Feature::Skill,
+                _ => Feature::Resource,
+            };
+            Ok(wanted.find(method, wanted.uri(feature, uri.into_owned()), version))
         }
         Route::Reference => {
             parts.arguments = CallArguments::At(params.span());

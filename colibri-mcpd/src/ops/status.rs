@@ -5,8 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use colibri_jail_helper::names::MARK_PREFIX;
-use colibri_protocol::{Code, Failure, Feature, Version};
+use colibri_protocol::{Code, Failure, Feature, Version, extensions};
 use colibri_registry::{Jail, Network};
+use colibri_text::brief;
+use colibri_wire::Json;
 
 use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
 use crate::catalog::{CatalogTable, Item, NameConflict};
@@ -22,6 +24,9 @@ use colibri_api::{
     CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerElsewhere,
     ServerFacts, ServerJail, ServerProcess, ServerTransport, UnseenServer, first_sentence,
 };
+
+/// The most capabilities of one server that are named as not passed on.
+const MAX_LEFT_OUT: usize = 10;
 
 /// The facts as one client may see them.
 pub(super) struct CallerFacts {
@@ -383,10 +388,23 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
     }
 }
 
-/// The tools of a server that are not advertised although it runs, with the reasons.
+/// The tools, skills and capabilities of a server that are not advertised although it runs, with the reasons.
 fn left_out(catalogue: &Catalogue) -> Option<String> {
-    let left_out = &catalogue.lists[Feature::Tool.index()].left_out;
-    (!left_out.is_empty()).then(|| format!("tools that are not offered: {}", left_out.join("; ")))
+    let of = |feature: Feature| catalogue.lists[feature.index()].left_out.clone();
+    let capabilities = catalogue.capabilities.as_ref();
+    let capabilities = capabilities.and_then(|raw| Json::part(raw, 0..raw.len()));
+    let unknown = capabilities.map(extensions::left_out).unwrap_or_default();
+    let unknown = unknown.iter().take(MAX_LEFT_OUT).map(|name| brief(name, 100));
+    let all = [
+        ("tools that are not offered", of(Feature::Tool)),
+        ("skills that are not offered", of(Feature::Skill)),
+        ("capabilities that Colibri does not pass on", unknown.collect()),
+    ];
+    let said = all.into_iter().filter(|(_, names)| !names.is_empty());
+    let said: Vec<String> = said
+        .map(|(what, names)| format!("{what}: {}", names.join("; ")))
+        .collect();
+    (!said.is_empty()).then(|| said.join(". "))
 }
 
 fn jail_facts(jail: &Jail) -> ServerJail {

@@ -126,7 +126,7 @@ impl RuleScope {
         let patterns = match feature {
             Feature::Tool => &self.tools,
             Feature::Prompt => &self.prompts,
-            Feature::Resource | Feature::Template => &self.resources,
+            Feature::Resource | Feature::Template | Feature::Skill => &self.resources,
         };
         patterns.iter().find(|pattern| pattern.matches(name))
     }

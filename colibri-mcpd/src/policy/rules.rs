@@ -68,7 +68,7 @@ impl ServerRules {
         let (key, rules) = match feature {
             Feature::Tool => ("tools", &self.tools),
             Feature::Prompt => ("prompts", &self.prompts),
-            Feature::Resource | Feature::Template => ("resources", &self.resources),
+            Feature::Resource | Feature::Template | Feature::Skill => ("resources", &self.resources),
         };
         let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |rule: &str| format!("{}.{key}.{rule}", self.place);

@@ -296,6 +296,14 @@ pub trait CallTarget: Send + Sync {
     /// What stands against it.
     fn check(&self, call: &mut Call) -> Result<(), Failure>;
 
+    /// Checks the content of a resource that a server answered with.
+    ///
+    /// # Errors
+    /// It is not what was approved.
+    fn check_content(&self, _result: Json<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in [`Chain::finish`], once.
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
 }

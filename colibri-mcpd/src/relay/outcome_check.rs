@@ -9,7 +9,7 @@ use super::deferred_call::DeferredCall;
 use super::exit;
 use crate::policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
-use colibri_protocol::{Code, DeferredTask};
+use colibri_protocol::{Code, DeferredTask, Method};
 use colibri_wire::{Edits, Json};
 
 /// The end of a call: a result that is not as its contract requires, or one within a question, is replaced whole.
@@ -24,9 +24,18 @@ pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     else {
         return outcome;
     };
-    let (Some(answers), Some(result)) = (call.target.description().answers(), Json::part(frame, span.clone())) else {
+    let answers = call.target.description().answers();
+    let is_read = call.method == Some(Method::ResourcesRead);
+    if answers.is_none() && !is_read {
+        return outcome;
+    }
+    let Some(result) = Json::part(frame, span.clone()) else {
         return outcome;
     };
+    if is_read && let Err(failure) = call.target.check_content(result) {
+        return CallOutcome::Failed(failure);
+    }
+    let Some(answers) = answers else { return outcome };
     let checked = match is_interim {
         true => answers.check_question(result),
         false => answers.check(result, *says_error, call.arguments()),

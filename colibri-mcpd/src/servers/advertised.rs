@@ -335,7 +335,13 @@ mod tests {
             left_out: Vec::new(),
         };
         Catalogue {
-            lists: [Arc::new(tools), Arc::default(), Arc::default(), Arc::default()],
+            lists: std::array::from_fn(|at| {
+                if at == 0 {
+                    Arc::new(tools.clone())
+                } else {
+                    Arc::default()
+                }
+            }),
             instructions: Some(instructions.to_owned()),
             ..Catalogue::default()
         }

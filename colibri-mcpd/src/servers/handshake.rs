@@ -218,11 +218,12 @@ async fn read_first(session: &ServerSession, known: &Catalogue, limit: Duration)
             None
         }
     };
-    let (tools, prompts, resources, templates) = tokio::join!(
+    let (tools, prompts, resources, templates, skills) = tokio::join!(
         walk(session, Feature::Tool, limit),
         others(Feature::Prompt),
         others(Feature::Resource),
         others(Feature::Template),
+        others(Feature::Skill),
     );
     let or_known = |feature: Feature, read: Option<ServerList>| match read {
         Some(list) => Arc::new(list),
@@ -233,6 +234,7 @@ async fn read_first(session: &ServerSession, known: &Catalogue, limit: Duration)
         or_known(Feature::Prompt, prompts),
         or_known(Feature::Resource, resources),
         or_known(Feature::Template, templates),
+        or_known(Feature::Skill, skills),
     ];
     Ok(introduced(session, lists))
 }

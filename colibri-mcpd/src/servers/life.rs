@@ -19,7 +19,7 @@ use crate::outbound::SendError;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, CallOutcome};
 use colibri_protocol::upstream::{self, ServerNotification};
-use colibri_protocol::{Code, Feature, Features};
+use colibri_protocol::{Code, Feature, Features, extensions};
 use colibri_wire::{Envelope, EnvelopeKind, Json, Tape};
 
 /// The time for which the output of an ended server is read to its end.
@@ -333,7 +333,7 @@ impl ServerSession {
                     Some(ServerNotification::ListChanged(feature)) => {
                         let mut changed = Features::from(feature);
                         if feature == Feature::Resource {
-                            changed |= Feature::Template.into();
+                            changed |= Features::from(Feature::Template) | Feature::Skill.into();
                         }
                         self.notify(SessionEvent::ListsChanged(changed));
                     }
@@ -366,6 +366,7 @@ impl ServerSession {
                             self.task_told(number, &frame, params);
                         }
                     }
+                    None if method == extensions::CHANNEL => self.notify(SessionEvent::ChannelMessage(&frame)),
                     None if self.notify_of_extension(&frame) => {}
                     None => debug!(
                         server = &*self.spec.id,

@@ -39,7 +39,7 @@ pub struct ServerList {
     pub left_out: Vec<String>,
 }
 
-/// A tool, a prompt, a resource or a template as its server defines it.
+/// A tool, a prompt, a resource, a template or a skill as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerDefinition {
     /// The item's identity at its server: its name, its URI, or the template.
@@ -144,6 +144,7 @@ impl Catalogue {
                     list(Feature::Prompt)?,
                     list(Feature::Resource)?,
                     list(Feature::Template)?,
+                    list(Feature::Skill)?,
                 ],
                 asks: entry.asks,
                 version: Some(Version::parse(&entry.protocol_version)?),
@@ -189,6 +190,10 @@ mod tests {
                 list(&[("p", r#"{"name":"\u0070"}"#)]),
                 list(&[("file:///a", r#"{"uri":"file:///a","name":"a"}"#)]),
                 list(&[("file:///{a}", r#"{"uriTemplate":"file:///{a}","name":"a"}"#)]),
+                list(&[(
+                    "skill://a/SKILL.md",
+                    r#"{"uri":"skill://a/SKILL.md","resources":"dynamic"}"#,
+                )]),
             ],
             capabilities: Some(Bytes::from_static(br#"{"resources":{"subscribe":true},"logging":{}}"#)),
             server_info: Some(Bytes::from_static(br#"{"name":"s"}"#)),

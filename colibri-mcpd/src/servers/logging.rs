@@ -1,4 +1,5 @@
-//! Log messages of servers: who gets them, and how grave they have to be.
+//! Log messages of servers: who gets them, and how grave they have to be. And the messages of the experimental capability
+//! `claude/channel`, which a server sends whenever it likes.
 //!
 //! A legacy server has one level for all its messages, so it is the least that a client of the process wants; what a
 //! client does not want of that it does not get. Nothing in a message says whose call it is about: it goes to those who
@@ -20,6 +21,11 @@ const MAX_QUEUED: usize = 1 << 20;
 impl ServerSession {
     /// Has a legacy server send what this call's client wants, before the call.
     pub(super) fn level_for(&self, state: &mut ServerSessionState, call: &Call) {
+        if state.says.can.channel && (call.client.session.only().is_some() || !self.spec.entry.prefix) {
+            let session = &call.client.session;
+            let outbox = session.stream().unwrap_or_else(|| call.client.outbox.clone());
+            state.watching.channels.insert(session.number, outbox);
+        }
         if let Some(level) = call.log_level() {
             let session = &call.client.session;
             let stream = || session.stream().unwrap_or_else(|| call.client.outbox.clone());
@@ -68,8 +74,18 @@ impl ServerSession {
     /// A client is gone.
     fn forget_level(&self, session: u64) {
         let mut state = self.state();
+        state.watching.channels.remove(&session);
         if state.watching.levels.remove(&session).is_some() {
             self.set_level(&mut state);
+        }
+    }
+
+    /// Passes a message of a channel on, as it is, to the clients that called something here and see it without a prefix.
+    pub(super) fn channel_message(&self, frame: &Bytes) {
+        let state = self.state();
+        let outboxes = state.watching.channels.values();
+        for outbox in outboxes.filter(|outbox| outbox.queued() < MAX_QUEUED) {
+            outbox.push(frame);
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct ProcessSubscriptions {
     pub(super) acknowledged: Option<oneshot::Sender<Result<SubscriptionFilter, RpcError>>>,
     /// The level of log messages that each client's session wants, and where a legacy one gets those of no call.
     pub(super) levels: BTreeMap<u64, (Level, Option<Arc<Outbox>>)>,
+    /// The sessions that see the server without a prefix, and where each gets what it sends of `claude/channel`.
+    pub(super) channels: BTreeMap<u64, Arc<Outbox>>,
     /// The one that a legacy server was told last.
     pub(super) level: Option<Level>,
     /// The `subscriptions/listen` about tasks, each for a client.

@@ -53,6 +53,8 @@ pub(super) enum SessionEvent<'e> {
     },
     /// The server wrote a log message of this level.
     LogMessage { frame: &'e Bytes, level: Level },
+    /// The server sent a message of its channel.
+    ChannelMessage(&'e Bytes),
     /// The server requests something that it may request of people.
     ElicitationRequest,
     /// The server ended a subscription by itself.

@@ -90,7 +90,9 @@ impl Supervision {
             SessionEvent::ResourceUpdated { frame, params, uri } => self.server.updated(self.key, frame, params, uri),
             // Nobody knows about whose calls a process of several users writes.
             SessionEvent::LogMessage { frame, level } if self.key.uid().is_some() => session.log_message(frame, level),
-            SessionEvent::LogMessage { .. } => {}
+            // A process of several users: nothing says whose it is.
+            SessionEvent::ChannelMessage(frame) if self.key.uid().is_some() => session.channel_message(frame),
+            SessionEvent::LogMessage { .. } | SessionEvent::ChannelMessage(_) => {}
             SessionEvent::ElicitationRequest => self.server.offer.seen_to_ask(),
             SessionEvent::SubscriptionEnded => self.server.listen_again(self.key, session),
             SessionEvent::Answered { given_up } => self.answered(given_up),

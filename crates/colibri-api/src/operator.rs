@@ -109,7 +109,7 @@ named! {
     }
 }
 
-/// The subject of a pin: a member `tool`, `prompt`, `resource`, `template` or `instructions`.
+/// The subject of a pin: a member `tool`, `prompt`, `resource`, `template`, `skill` or `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "SubjectMembers", into = "SubjectMembers")]
 pub enum PinSubject {
@@ -123,6 +123,8 @@ pub enum PinSubject {
     Resource(String),
     /// A template of resources' URIs, as the server wrote it.
     Template(String),
+    /// A skill, by the server's own URI of its `SKILL.md`.
+    Skill(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -135,6 +137,8 @@ struct SubjectMembers {
     resource: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     template: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skill: Option<String>,
     #[serde(default)]
     instructions: bool,
 }
@@ -148,12 +152,13 @@ impl TryFrom<SubjectMembers> for PinSubject {
             members.prompt.map(Self::Prompt),
             members.resource.map(Self::Resource),
             members.template.map(Self::Template),
+            members.skill.map(Self::Skill),
             members.instructions.then_some(Self::Instructions),
         ];
         let mut named = named.into_iter().flatten();
         match (named.next(), named.next()) {
             (Some(subject), None) => Ok(subject),
-            _ => Err("one of tool, prompt, resource and template must be a name, or instructions true"),
+            _ => Err("one of tool, prompt, resource, template and skill must be a name, or instructions true"),
         }
     }
 }
@@ -165,6 +170,7 @@ impl From<PinSubject> for SubjectMembers {
             prompt: None,
             resource: None,
             template: None,
+            skill: None,
             instructions: subject == PinSubject::Instructions,
         };
         match subject {
@@ -173,6 +179,7 @@ impl From<PinSubject> for SubjectMembers {
             PinSubject::Prompt(name) => members.prompt = Some(name),
             PinSubject::Resource(uri) => members.resource = Some(uri),
             PinSubject::Template(template) => members.template = Some(template),
+            PinSubject::Skill(uri) => members.skill = Some(uri),
         }
         members
     }
@@ -183,7 +190,9 @@ impl PinSubject {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Instructions => None,
-            Self::Tool(name) | Self::Prompt(name) | Self::Resource(name) | Self::Template(name) => Some(name),
+            Self::Tool(name) | Self::Prompt(name) | Self::Resource(name) | Self::Template(name) | Self::Skill(name) => {
+                Some(name)
+            }
         }
     }
 
@@ -202,6 +211,7 @@ impl fmt::Display for PinSubject {
             Self::Prompt(name) => write!(f, "prompt {}", brief(name, 100)),
             Self::Resource(uri) => write!(f, "resource {}", brief(uri, 100)),
             Self::Template(template) => write!(f, "template {}", brief(template, 100)),
+            Self::Skill(uri) => write!(f, "skill {}", brief(uri, 100)),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::prefix;
 use super::rpc_error::RpcError;
 use super::version::Version;
-use colibri_wire::Json;
 use colibri_wire::json::string;
 
 /// The daemon's name, for clients and for servers.
@@ -25,10 +24,8 @@ pub(crate) const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscript
 /// The most bytes of all servers' `instructions` together that are passed on, headings included.
 pub(crate) const INSTRUCTIONS_LIMIT: usize = 8 * 1024;
 
-/// The most extensions of servers that are listed to a client.
-const MAX_EXTENSIONS: usize = 100;
-/// The most bytes of one server's `extensions` that are read.
-const EXTENSIONS_LIMIT: usize = 16 * 1024;
+/// The name of the skills extension in `capabilities.extensions`.
+pub(crate) const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
 
 /// The time for which a client may cache `server/discover` and the daemon's own lists, in milliseconds. The list of a
 /// legacy server, which gives no such time, counts as fresh for as long.
@@ -86,6 +83,8 @@ pub enum Capability {
     Completions,
     /// Log messages.
     Logging,
+    /// Skills, an extension: those of the daemon and of servers.
+    Skills,
 }
 
 impl Capability {
@@ -97,14 +96,16 @@ impl Capability {
         }
     }
 
-    fn as_member(self) -> &'static str {
-        match self {
+    /// The member of `capabilities`; `None` for an extension.
+    fn as_member(self) -> Option<&'static str> {
+        Some(match self {
             Capability::Tools => r#""tools":{"listChanged":true}"#,
             Capability::Prompts => r#""prompts":{"listChanged":true}"#,
             Capability::Resources => r#""resources":{"subscribe":true,"listChanged":true}"#,
             Capability::Completions => r#""completions":{}"#,
             Capability::Logging => r#""logging":{}"#,
-        }
+            Capability::Skills => return None,
+        })
     }
 }
 
@@ -113,43 +114,32 @@ impl Capability {
 pub struct ServerIdentity {
     /// The daemon's own capabilities.
     pub offered: &'static [Capability],
-    /// The extensions that servers declare, with their settings as JSON.
+    /// The extensions that servers declare and that work through the daemon, with their settings as JSON.
     pub extensions: BTreeMap<String, String>,
+    /// The experimental capabilities of the same kind.
+    pub experimental: BTreeMap<String, String>,
     /// The daemon's instructions, joined with the servers'.
     pub instructions: String,
 }
 
 impl ServerIdentity {
-    /// Adds the extensions that a server declares in its `capabilities`. If two servers declare the same extension with
-    /// different settings, it is left out: the client could not tell the settings apart.
-    pub fn add_extensions(&mut self, capabilities: Json<'_>) {
-        let declared = capabilities
-            .get("extensions")
-            .filter(|extensions| extensions.is_object() && extensions.text().len() <= EXTENSIONS_LIMIT);
-        for member in declared.iter().flat_map(|extensions| extensions.members()) {
-            let Some(name) = member.key.as_str().filter(|_| member.value.is_object()) else {
-                continue;
-            };
-            if self.extensions.len() >= MAX_EXTENSIONS && !self.extensions.contains_key(&*name) {
-                continue;
-            }
-            let known = self.extensions.entry(name.into_owned());
-            let settings = known.or_insert_with(|| member.value.text().to_owned());
-            if settings != member.value.text() {
-                *settings = "{}".to_owned();
-            }
-        }
-    }
-
     /// `ServerCapabilities` in the shape of a version. The schema has `extensions` since 2026-07-28; hosts of apps read
     /// it with 2025-11-25 too.
     fn capabilities(&self, version: Version) -> String {
         let offered = self.offered.iter().filter(|offer| offer.since() <= version);
-        let mut members: Vec<String> = offered.map(|offer| offer.as_member().to_owned()).collect();
-        if version >= Version::V2025_11_25 && !self.extensions.is_empty() {
-            let each = |(name, settings): (&String, &String)| format!("{}:{settings}", string(name));
-            let extensions: Vec<_> = self.extensions.iter().map(each).collect();
+        let offered = offered.filter_map(|offer| offer.as_member());
+        let mut members: Vec<String> = offered.map(str::to_owned).collect();
+        let each = |(name, settings): (&String, &String)| format!("{}:{settings}", string(name));
+        let mut extensions: Vec<String> = self.extensions.iter().map(each).collect();
+        if self.offered.contains(&Capability::Skills) {
+            extensions.push(format!("\"{}\":{{\"directoryRead\":true}}", SKILLS_EXTENSION));
+        }
+        if version >= Version::V2025_11_25 && !extensions.is_empty() {
             members.push(format!("\"extensions\":{{{}}}", extensions.join(",")));
+        }
+        if !self.experimental.is_empty() {
+            let experimental: Vec<_> = self.experimental.iter().map(each).collect();
+            members.push(format!("\"experimental\":{{{}}}", experimental.join(",")));
         }
         format!("{{{}}}", members.join(","))
     }
@@ -289,6 +279,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::Version::*;
     use super::*;
+    use colibri_wire::Json;
     use serde_json::{Value, json};
 
     fn value(bytes: &[u8]) -> Value {
@@ -347,22 +338,34 @@ mod tests {
     fn extensions_of_servers_are_joined() {
         let mut presented = presented(&[], "");
         for capabilities in [
-            r#"{"extensions":{"a/x":{},"a/y":{"n":1e400}}}"#,
-            r#"{"extensions":{"a/y":{"n":2},"a/z":7}}"#,
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{"n":1e400},"io.modelcontextprotocol/ui":{},"a/x":{}}}"#,
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{"n":2}},"experimental":{"claude/channel":{},"x":{}}}"#,
+            r#"{"extensions":{"io.modelcontextprotocol/skills":{}}}"#,
             r#"{"extensions":[]}"#,
             "{}",
         ] {
-            presented.add_extensions(Json::parse(capabilities.as_bytes()).unwrap());
+            presented.add_capabilities(Json::parse(capabilities.as_bytes()).unwrap(), false);
         }
         assert_eq!(
             presented.capabilities(V2026_07_28),
-            r#"{"extensions":{"a/x":{},"a/y":{}}}"#
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{}}}"#
         );
         assert_eq!(presented.capabilities(V2025_06_18), "{}");
-        let many: Vec<String> = (0..500).map(|n| format!("\"e{n}\":{{}}")).collect();
-        let many = format!("{{\"extensions\":{{{}}}}}", many.join(","));
-        presented.add_extensions(Json::parse(many.as_bytes()).unwrap());
-        assert_eq!(presented.extensions.len(), MAX_EXTENSIONS);
+        let channel = Json::parse(br#"{"experimental":{"claude/channel":{},"x":{}}}"#).unwrap();
+        presented.add_capabilities(channel, true);
+        assert_eq!(
+            presented.capabilities(V2025_06_18),
+            r#"{"experimental":{"claude/channel":{}}}"#
+        );
+    }
+
+    #[test]
+    fn the_daemons_own_skills_are_an_extension() {
+        assert_eq!(
+            presented(&[Capability::Skills], "").capabilities(V2025_11_25),
+            r#"{"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}"#
+        );
+        assert_eq!(presented(&[Capability::Skills], "").capabilities(V2025_06_18), "{}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The four kinds of things that servers list: tools, prompts, resources and templates.
+//! The five kinds of things that servers list: tools, prompts, resources, templates and skills.
 
 /// A kind of things that a server lists. Each kind has a list of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,14 +11,22 @@ pub enum Feature {
     Resource,
     /// Templates of resources' URIs.
     Template,
+    /// Skills, by the URI of their `SKILL.md` ([`super::skills`]).
+    Skill,
 }
 
 impl Feature {
     /// The number of kinds.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
 
     /// All kinds.
-    pub const ALL: [Feature; Feature::COUNT] = [Feature::Tool, Feature::Prompt, Feature::Resource, Feature::Template];
+    pub const ALL: [Feature; Feature::COUNT] = [
+        Feature::Tool,
+        Feature::Prompt,
+        Feature::Resource,
+        Feature::Template,
+        Feature::Skill,
+    ];
 
     /// The index in [`Feature::ALL`].
     pub fn index(self) -> usize {
@@ -32,6 +40,7 @@ impl Feature {
             Feature::Prompt => "prompts",
             Feature::Resource => "resources",
             Feature::Template => "resourceTemplates",
+            Feature::Skill => "skills",
         }
     }
 
@@ -39,7 +48,7 @@ impl Feature {
     pub fn identifier(self) -> &'static str {
         match self {
             Feature::Tool | Feature::Prompt => "name",
-            Feature::Resource => "uri",
+            Feature::Resource | Feature::Skill => "uri",
             Feature::Template => "uriTemplate",
         }
     }
@@ -51,6 +60,7 @@ impl Feature {
             Feature::Prompt => "prompt",
             Feature::Resource => "resource",
             Feature::Template => "template",
+            Feature::Skill => "skill",
         }
     }
 }
@@ -123,6 +133,7 @@ mod tests {
                 "resourceTemplates",
                 "uriTemplate",
             ),
+            (Feature::Skill, "skills/list", "skills", "uri"),
         ] {
             let list = Method::list_of(feature);
             assert_eq!((list.as_str(), list.route()), (method, Route::List(feature)));

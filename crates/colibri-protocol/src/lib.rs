@@ -14,7 +14,8 @@
 //! - [`lists`]: definitions as clients see them, and pages of them.
 //! - [`links`]: the URIs in servers' answers.
 //! - [`FailureClass`]: if another attempt can help.
-//! - [`extensions`]: extensions that both peers declare and the daemon does not know.
+//! - [`extensions`]: extensions that are served or passed, and those that the daemon does not know.
+//! - [`skills`]: the skills extension.
 //! - [`tasks`]: the tasks extension.
 //! - [`uri`]: server URIs behind the server's prefix.
 
@@ -39,6 +40,7 @@ mod mirrored_argument;
 pub mod request;
 pub mod rewrites;
 pub mod rpc_error;
+pub mod skills;
 pub mod subscription;
 pub mod tasks;
 mod towards;

@@ -80,6 +80,8 @@ impl<'s> Links<'s> {
             }
         } else if method == Some(Method::ResourcesRead) && member.key.is_string("contents") {
             member.value.elements().for_each(|content| self.uris(edits, content));
+        } else if method == Some(Method::DirectoryRead) && member.key.is_string("resources") {
+            member.value.elements().for_each(|child| self.uris(edits, child));
         } else {
             each_block(method, member, &mut |block| self.block(edits, block, 0));
         }

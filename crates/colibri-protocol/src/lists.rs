@@ -1,4 +1,4 @@
-//! Definitions of tools, prompts, resources and templates as a client sees them, and the pages of their lists.
+//! Definitions of tools, prompts, resources, templates and skills as a client sees them, and the pages of their lists.
 
 use std::ops::Range;
 
@@ -63,7 +63,7 @@ pub fn definition_edits(
         let (key, value) = (member.key, member.value);
         if let Some(exposure) = exposure {
             if key.is_string(feature.identifier()) {
-                if matches!(feature, Feature::Resource | Feature::Template) {
+                if matches!(feature, Feature::Resource | Feature::Template | Feature::Skill) {
                     uri::expose(edits, exposure.server, value);
                     return Change::Keep;
                 }
@@ -72,6 +72,13 @@ pub fn definition_edits(
                 } else {
                     Change::Replace(string(exposure.name))
                 };
+            }
+            if feature == Feature::Skill && key.is_string("resources") {
+                let files = value.elements().flat_map(|file| file.members());
+                for uri in files.filter(|member| member.key.is_string("uri")) {
+                    uri::expose(edits, exposure.server, uri.value);
+                }
+                return Change::Keep;
             }
             if key.is_string("_meta") {
                 if !value.is_object() {

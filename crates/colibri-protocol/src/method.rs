@@ -46,6 +46,12 @@ pub enum Method {
     TasksUpdate,
     /// `tasks/cancel` of the tasks extension.
     TasksCancel,
+    /// `skills/list` of the skills extension.
+    SkillsList,
+    /// `skills/get` of the skills extension.
+    SkillsGet,
+    /// `resources/directory/read` of the skills extension.
+    DirectoryRead,
 }
 
 /// The facts about one method.
@@ -81,6 +87,10 @@ pub enum Route {
     Named(Feature),
     /// The resource whose URI is `params.uri`.
     Resource,
+    /// The skill the URI of whose `SKILL.md` is `params.uri`.
+    Skill,
+    /// The directory of resources whose URI is `params.uri`.
+    Directory,
     /// The prompt or the template that `params.ref` names.
     Reference,
     /// The task whose id is `params.taskId`: the process that runs it answers, even if that process gets no new calls any
@@ -122,7 +132,7 @@ impl MethodFacts {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Method; 18] = [
+    pub const ALL: [Method; 21] = [
         Method::Initialize,
         Method::Discover,
         Method::Ping,
@@ -141,13 +151,16 @@ impl Method {
         Method::TasksGet,
         Method::TasksUpdate,
         Method::TasksCancel,
+        Method::SkillsList,
+        Method::SkillsGet,
+        Method::DirectoryRead,
     ];
 
     /// The table of methods: a method that is passed through to servers is one row here.
     const fn facts(self) -> MethodFacts {
-        use Capability::{Completions, Logging, Prompts, Resources, Tools};
+        use Capability::{Completions, Logging, Prompts, Resources, Skills, Tools};
         use MethodVersions::{All, Legacy, Modern};
-        use Route::{List, Named, Own, Reference, Resource, Task};
+        use Route::{Directory, List, Named, Own, Reference, Resource, Skill, Task};
         match self {
             Method::Initialize => facts("initialize", Legacy, None, Own),
             Method::Discover => facts("server/discover", Modern, None, Own).cacheable(),
@@ -175,6 +188,9 @@ impl Method {
             Method::TasksGet => facts("tasks/get", Modern, Some(Tools), Task),
             Method::TasksUpdate => facts("tasks/update", Modern, Some(Tools), Task),
             Method::TasksCancel => facts("tasks/cancel", Modern, Some(Tools), Task),
+            Method::SkillsList => facts("skills/list", All, Some(Skills), List(Feature::Skill)).cacheable(),
+            Method::SkillsGet => facts("skills/get", All, Some(Skills), Skill).cacheable(),
+            Method::DirectoryRead => facts("resources/directory/read", All, Some(Skills), Directory),
         }
     }
 
@@ -190,6 +206,7 @@ impl Method {
             Feature::Prompt => Method::PromptsList,
             Feature::Resource => Method::ResourcesList,
             Feature::Template => Method::ResourceTemplatesList,
+            Feature::Skill => Method::SkillsList,
         }
     }
 
@@ -220,7 +237,7 @@ impl Method {
             Route::Named(_) => Some("name"),
             Route::Resource => Some("uri"),
             Route::Task => Some("taskId"),
-            Route::Own | Route::List(_) | Route::Reference => None,
+            Route::Own | Route::List(_) | Route::Reference | Route::Skill | Route::Directory => None,
         }
     }
 
@@ -286,6 +303,9 @@ mod tests {
             ("tasks/get", false, true, false),
             ("tasks/update", false, true, false),
             ("tasks/cancel", false, true, false),
+            ("skills/list", true, true, true),
+            ("skills/get", true, true, true),
+            ("resources/directory/read", true, true, false),
         ] {
             let method = Method::parse(name).unwrap();
             for version in Version::ALL {

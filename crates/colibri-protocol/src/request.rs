@@ -328,12 +328,13 @@ mod tests {
     use super::*;
     use crate::read_in_tests::json;
 
-    const ALL: [Capability; 5] = [
+    const ALL: [Capability; 6] = [
         Capability::Tools,
         Capability::Prompts,
         Capability::Resources,
         Capability::Completions,
         Capability::Logging,
+        Capability::Skills,
     ];
 
     const MODERN: &str = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#;

@@ -67,7 +67,7 @@ impl SubscriptionFilter {
         match feature {
             Feature::Tool => self.tools,
             Feature::Prompt => self.prompts,
-            Feature::Resource | Feature::Template => self.resources,
+            Feature::Resource | Feature::Template | Feature::Skill => self.resources,
         }
     }
 
@@ -135,7 +135,8 @@ pub fn list_changed(feature: Feature, subscription: Option<&str>) -> Vec<u8> {
     let kind = match feature {
         Feature::Tool => "tools",
         Feature::Prompt => "prompts",
-        Feature::Resource | Feature::Template => "resources",
+        // A change of skills is one of the resources that they are made of.
+        Feature::Resource | Feature::Template | Feature::Skill => "resources",
     };
     let params = subscription
         .map(|id| format!(",\"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}}}"))
@@ -235,8 +236,8 @@ mod tests {
                 let written = format!("{{\"notifications\":{}}}", filter.to_json());
                 assert_eq!(read(&written).as_ref(), Some(&filter), "{written}");
                 for feature in Feature::ALL {
-                    let wanted = [filter.tools, filter.prompts, filter.resources, filter.resources];
-                    assert_eq!(filter.wants(feature), wanted[feature.index()]);
+                    let wanted = [filter.tools, filter.prompts, filter.resources];
+                    assert_eq!(filter.wants(feature), wanted[feature.index().min(2)]);
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Server URIs behind the server's prefix.
 //!
-//! `ui://REST` of server `s` becomes `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps. Every other URI
-//! or template `X` becomes `s+X`, which is still a URI (RFC 3986, section 3.1: a scheme may contain a plus sign).
+//! `ui://REST` of server `s` becomes `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps, and `skill://REST`
+//! becomes `skill://s/REST`: segments before a skill's name are free (SEP-2640, "Resource Mapping"). Every other URI or
+//! template `X` becomes `s+X`, which is still a URI (RFC 3986, section 3.1: a scheme may contain a plus sign).
 //! Server ids contain neither `+` nor `/`, so the first one ends the id, and the original can be found without a table.
 //! `docs/rewrites.md` gives the reasons.
 
@@ -11,25 +12,33 @@ use colibri_wire::{Edits, Json};
 
 /// The beginning of the URIs of apps' pages (ext-apps, "UI Resource Format").
 const UI: &str = "ui://";
+/// The beginning of the URIs of skills' files (SEP-2640, "Resource Mapping").
+pub(crate) const SKILL: &str = "skill://";
+
+/// The beginnings behind which the server's id stands.
+const WITHIN: [&str; 2] = [UI, SKILL];
 
 /// The URI or template that clients see for `uri` of `server`, a server with a prefix.
 pub fn exposed(server: &str, uri: &str) -> String {
-    match uri.strip_prefix(UI) {
-        Some(rest) => format!("{UI}{server}/{rest}"),
+    match WITHIN.iter().find_map(|start| Some((start, uri.strip_prefix(start)?))) {
+        Some((start, rest)) => format!("{start}{server}/{rest}"),
         None => format!("{server}+{uri}"),
     }
 }
 
 /// The server's id and its own URI for an exposed URI. `None` if [`exposed`] cannot have made it.
 pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
-    let (server, uri) = match exposed.strip_prefix(UI) {
-        Some(rest) => {
+    let within = WITHIN
+        .iter()
+        .find_map(|start| Some((start, exposed.strip_prefix(start)?)));
+    let (server, uri) = match within {
+        Some((start, rest)) => {
             let (server, rest) = rest.split_once('/')?;
-            (server, Cow::Owned(format!("{UI}{rest}")))
+            (server, Cow::Owned(format!("{start}{rest}")))
         }
         None => {
             let (server, uri) = exposed.split_once('+')?;
-            if uri.starts_with(UI) {
+            if WITHIN.iter().any(|start| uri.starts_with(start)) {
                 return None;
             }
             (server, Cow::Borrowed(uri))
@@ -41,9 +50,13 @@ pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
 
 /// The id of the server that an exposed URI seems to belong to, in lower case: some readers ignore case.
 pub fn seems_of(exposed: &str) -> Option<String> {
-    let (server, _) = match exposed.get(..UI.len()) {
-        Some(start) if start.eq_ignore_ascii_case(UI) => exposed[UI.len()..].split_once('/')?,
-        _ => exposed.split_once('+')?,
+    let begins = |start: &&&str| {
+        let begun = exposed.get(..start.len());
+        begun.is_some_and(|begun| begun.eq_ignore_ascii_case(start))
+    };
+    let (server, _) = match WITHIN.iter().find(begins) {
+        Some(start) => exposed[start.len()..].split_once('/')?,
+        None => exposed.split_once('+')?,
     };
     Some(server.to_ascii_lowercase())
 }
@@ -51,7 +64,7 @@ pub fn seems_of(exposed: &str) -> Option<String> {
 /// The edit that turns a string of `server`, its own URI or template, into the one that clients see. The edit is an
 /// insertion, so the server's own text stays as written. Values other than strings stay unchanged.
 pub fn expose(edits: &mut Edits, server: &str, uri: Json<'_>) {
-    if let Some(at) = uri.after(UI) {
+    if let Some(at) = WITHIN.iter().find_map(|start| uri.after(start)) {
         edits.insert(at, format!("{server}/"));
     } else if let Some(at) = uri.after("") {
         edits.insert(at, format!("{server}+"));
@@ -78,6 +91,8 @@ mod tests {
             ("ui://git/x", "ui://fs/git/x"),
             ("file:///{+path}{?a,b}", "fs+file:///{+path}{?a,b}"),
             ("ui://{page}", "ui://fs/{page}"),
+            ("skill://a/SKILL.md", "skill://fs/a/SKILL.md"),
+            ("skill:/x", "fs+skill:/x"),
         ] {
             assert_eq!(exposed("fs", own), shown);
             assert_eq!(original(shown), Some(("fs", Cow::Borrowed(own))));
@@ -93,6 +108,8 @@ mod tests {
             "ui://",
             "ui:///x",
             "fs+ui://x",
+            "fs+skill://x",
+            "skill://fs",
             "http://h/a+b",
         ] {
             assert_eq!(original(other), None, "{other}");
@@ -122,7 +139,7 @@ mod tests {
     }
 
     fn uri() -> impl Strategy<Value = String> {
-        ("(ui://|ui:/|[a-z]{1,2}[+]|)", "[a-z+/:{}]{0,8}|\\PC{0,4}").prop_map(|(start, rest)| start + &rest)
+        ("(ui://|skill://|ui:/|[a-z]{1,2}[+]|)", "[a-z+/:{}]{0,8}|\\PC{0,4}").prop_map(|(start, rest)| start + &rest)
     }
 
     proptest! {

@@ -87,6 +87,7 @@ fn feature_of(subject: &Subject) -> Option<Feature> {
         Subject::Prompt(_) => Some(Feature::Prompt),
         Subject::Resource(_) => Some(Feature::Resource),
         Subject::Template(_) => Some(Feature::Template),
+        Subject::Skill(_) => Some(Feature::Skill),
     }
 }
 

@@ -67,7 +67,7 @@ impl PinCheck {
     /// The number of tools that are not as approved, and of all other items.
     pub(crate) fn blocked_counts(&self) -> (u64, u64) {
         let count = |feature| self.blocked(feature).count() as u64;
-        let others = [Feature::Prompt, Feature::Resource, Feature::Template].map(count);
+        let others = [Feature::Prompt, Feature::Resource, Feature::Template, Feature::Skill].map(count);
         (count(Feature::Tool), others.iter().sum())
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct ServerPins {
     pub(super) resources: BTreeMap<String, SavedPin>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) templates: BTreeMap<String, SavedPin>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) skills: BTreeMap<String, SavedPin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +71,7 @@ impl ServerPins {
             Subject::Prompt(name) => self.prompts.get(name),
             Subject::Resource(uri) => self.resources.get(uri),
             Subject::Template(template) => self.templates.get(template),
+            Subject::Skill(uri) => self.skills.get(uri),
         }
     }
 
@@ -79,6 +82,7 @@ impl ServerPins {
             Feature::Prompt => &self.prompts,
             Feature::Resource => &self.resources,
             Feature::Template => &self.templates,
+            Feature::Skill => &self.skills,
         }
     }
 
@@ -89,6 +93,7 @@ impl ServerPins {
             Feature::Prompt => &mut self.prompts,
             Feature::Resource => &mut self.resources,
             Feature::Template => &mut self.templates,
+            Feature::Skill => &mut self.skills,
         }
     }
 
@@ -108,6 +113,7 @@ impl ServerPins {
             Subject::Prompt(name) => drop(self.prompts.insert(name, pin)),
             Subject::Resource(uri) => drop(self.resources.insert(uri, pin)),
             Subject::Template(template) => drop(self.templates.insert(template, pin)),
+            Subject::Skill(uri) => drop(self.skills.insert(uri, pin)),
         }
     }
 }
@@ -120,6 +126,7 @@ pub(super) fn subject(feature: Feature, name: &str) -> Subject {
         Feature::Prompt => Subject::Prompt(name),
         Feature::Resource => Subject::Resource(name),
         Feature::Template => Subject::Template(name),
+        Feature::Skill => Subject::Skill(name),
     }
 }
 

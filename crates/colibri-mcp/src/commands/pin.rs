@@ -75,6 +75,9 @@ struct PinTarget {
     /// This template of URIs alone, as the server wrote it
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
+    /// This skill alone, by the server's own URI of its SKILL.md
+    #[arg(long, value_name = "URI")]
+    skill: Option<String>,
     /// The instructions alone
     #[arg(long)]
     instructions: bool,
@@ -88,6 +91,7 @@ impl PinTarget {
             self.prompt.clone().map(PinSubject::Prompt),
             self.resource.clone().map(PinSubject::Resource),
             self.template.clone().map(PinSubject::Template),
+            self.skill.clone().map(PinSubject::Skill),
             self.instructions.then_some(PinSubject::Instructions),
         ];
         named.into_iter().flatten().next()
@@ -120,7 +124,8 @@ pub(crate) fn run(arguments: &PinArguments, context: &CommandContext) -> Result<
             let what = what.subject();
             if what.is_none() && !all {
                 return Err(CommandError::Usage(
-                    "name what to accept: a tool, --prompt, --resource, --template, --instructions or --all".to_owned(),
+                    "name what to accept: a tool, --prompt, --resource, --template, --skill, --instructions or --all"
+                        .to_owned(),
                 ));
             }
             return accept(server, what.as_ref(), sha256.as_deref(), context);
@@ -247,6 +252,7 @@ fn name(subject: &PinSubject) -> String {
         PinSubject::Prompt(name) => format!("prompt {}", visible(name)),
         PinSubject::Resource(uri) => format!("resource {}", visible(uri)),
         PinSubject::Template(template) => format!("template {}", visible(template)),
+        PinSubject::Skill(uri) => format!("skill {}", visible(uri)),
     }
 }
 
@@ -335,6 +341,7 @@ fn show_diff(pin: &PinRow) -> String {
         PinSubject::Prompt(name) => option("--prompt", name),
         PinSubject::Resource(uri) => option("--resource", uri),
         PinSubject::Template(template) => option("--template", template),
+        PinSubject::Skill(uri) => option("--skill", uri),
         PinSubject::Instructions => "--instructions".to_owned(),
     };
     let sha256 = pin.waiting.as_deref().unwrap_or_default();

@@ -53,6 +53,16 @@ pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) ->
     request(id, Method::list_of(feature).as_str(), server, &cursor)
 }
 
+/// `skills/get` for a skill, by the server's own URI of it.
+pub fn skill(id: u64, uri: &str, server: Version) -> Vec<u8> {
+    request(
+        id,
+        Method::SkillsGet.as_str(),
+        server,
+        &format!("\"uri\":{}", string(uri)),
+    )
+}
+
 /// `subscriptions/listen` for the notifications that a modern server sends only to subscribers.
 pub fn listen(id: u64, filter: &SubscriptionFilter) -> Vec<u8> {
     let filter = format!("\"notifications\":{}", filter.to_json());

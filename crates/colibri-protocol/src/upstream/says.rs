@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use super::super::answer::META_SERVER_INFO;
+use super::super::extensions::CHANNEL_CAPABILITY;
 use super::super::feature::Feature;
 use super::super::rpc_error::{HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION};
+use super::super::skills;
 use super::super::version::Version;
 use colibri_text::brief;
 use colibri_wire::Json;
@@ -40,6 +42,12 @@ pub struct Capabilities {
     pub prompts: FeatureSupport,
     /// Resources, and templates of them.
     pub resources: FeatureSupport,
+    /// Skills, as resources.
+    pub skills: FeatureSupport,
+    /// The server lists directories of resources.
+    pub directories: bool,
+    /// The server sends messages of the experimental `claude/channel`.
+    pub channel: bool,
     /// The server accepts subscriptions to resources.
     pub subscribe: bool,
     /// The server completes arguments.
@@ -67,7 +75,19 @@ impl Capabilities {
             offered: declared(name).is_some(),
             tells_changes: says(declared(name), "listChanged"),
         };
+        let skills = declared("extensions")
+            .filter(|_| declared("resources").is_some())
+            .and_then(|all| all.get(skills::EXTENSION))
+            .filter(Json::is_object);
         Capabilities {
+            skills: FeatureSupport {
+                offered: skills.is_some(),
+                tells_changes: false,
+            },
+            directories: says(skills, "directoryRead"),
+            channel: declared("experimental")
+                .and_then(|all| all.get(CHANNEL_CAPABILITY))
+                .is_some_and(|channel| channel.is_object()),
             tools: listed("tools"),
             prompts: listed("prompts"),
             resources: listed("resources"),
@@ -83,6 +103,7 @@ impl Capabilities {
             Feature::Tool => self.tools,
             Feature::Prompt => self.prompts,
             Feature::Resource | Feature::Template => self.resources,
+            Feature::Skill => self.skills,
         }
     }
 }

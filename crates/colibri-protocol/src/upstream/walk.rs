@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::super::feature::Feature;
 use super::super::method::Method;
+use super::super::skills;
 use super::says::{Unusable, invalid};
 use colibri_text::brief;
 use colibri_wire::Json;
@@ -94,6 +95,7 @@ impl Feature {
                 "annotations",
                 "_meta",
             ],
+            Feature::Skill => &["uri", "frontmatter", "resources", "_meta"],
         }
     }
 
@@ -103,6 +105,7 @@ impl Feature {
             Feature::Tool => Some(("inputSchema", JsonKind::Object)),
             Feature::Prompt => None,
             Feature::Resource | Feature::Template => Some(("name", JsonKind::String)),
+            Feature::Skill => Some(("frontmatter", JsonKind::Object)),
         }
     }
 }
@@ -197,6 +200,9 @@ impl ListWalk {
                 "a string"
             };
             return Err(format!("{}: it has no \"{member}\" that is {wanted}", shown()));
+        }
+        if self.feature == Feature::Skill {
+            skills::check_entry(&name, definition).map_err(|why| format!("{}: {why}", shown()))?;
         }
         let length = definition.text().len();
         if length > DEFINITION_LIMIT {

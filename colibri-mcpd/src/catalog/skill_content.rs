@@ -1,0 +1,159 @@
+//! The files of servers' skills: what is read of one has to be what its approved entry says.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value};
+
+use super::ServerHost;
+use super::item::Item;
+use crate::builtin::skill_front_matter;
+use crate::peer::aside;
+use crate::servers::HostedServer;
+use colibri_protocol::skills::{self, SkillFile};
+use colibri_protocol::{Code, Failure, Feature};
+use colibri_registry::sha256_hex;
+use colibri_text::brief;
+use colibri_wire::Json;
+
+/// A file or a directory of a server, with the skills that it belongs to.
+pub(super) struct SkillContent<'a> {
+    server: &'a str,
+    uri: &'a str,
+    skills: &'a [Arc<Item>],
+}
+
+impl<'a> SkillContent<'a> {
+    pub(super) fn of(server: &'a str, uri: &'a str, skills: &'a [Arc<Item>]) -> SkillContent<'a> {
+        SkillContent { server, uri, skills }
+    }
+
+    /// The skills of a server to which a URI of its own belongs, as a file or as a directory.
+    pub(super) fn around(host: &ServerHost, server: &HostedServer, uri: &str) -> Vec<Arc<Item>> {
+        if server.offer.catalogue().of(Feature::Skill).is_empty() {
+            return Vec::new();
+        }
+        let table = host.table();
+        let within = format!("{uri}/.");
+        let candidates = skills::enclosing(&within);
+        let found = candidates.filter_map(|skill| table.by_own_name(Feature::Skill, &server.spec.id, &skill).cloned());
+        found.collect()
+    }
+
+    /// The files of a server's approved skills that are in or below a directory.
+    pub(super) fn files_below(server: &HostedServer, directory: &str) -> Vec<String> {
+        let (catalogue, judgement) = server.offer.definitions();
+        let mut files = Vec::new();
+        for skill in catalogue.of(Feature::Skill) {
+            let is_near = skills::directory(&skill.name)
+                .is_some_and(|root| root.starts_with(directory) || directory.starts_with(root));
+            let denied = server.spec.rules.judge(Feature::Skill, &skill.name, b"");
+            let denied = denied.failure(&server.spec.id, Feature::Skill);
+            if !is_near || denied.is_some() || !judgement.of(Feature::Skill, &skill.name).is_approved() {
+                continue;
+            }
+            let entry = Json::part(&skill.raw, 0..skill.raw.len());
+            let own = entry.and_then(skills::files).into_iter().flatten();
+            files.extend(
+                own.map(|file| file.uri.into_owned())
+                    .filter(|uri| uri.starts_with(directory)),
+            );
+        }
+        files
+    }
+
+    /// Checks that nothing of it is held; of a file that is to be read also that each skill lists it.
+    pub(super) fn check(&self, is_read: bool) -> Result<(), Failure> {
+        for skill in self.skills {
+            if let Some(failure) = skill.standing.failure(self.server, Feature::Skill, &skill.own) {
+                return Err(failure);
+            }
+            if is_read {
+                self.file_of(skill)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file as a skill lists it; `None` for a skill that lists none.
+    fn file_of<'i>(&self, skill: &'i Item) -> Result<Option<SkillFile<'i>>, Failure> {
+        let entry = Json::part(&skill.raw, 0..skill.raw.len());
+        let Some(mut files) = entry.and_then(skills::files) else {
+            return Ok(None);
+        };
+        let file = files.find(|file| file.uri == self.uri);
+        file.map(Some)
+            .ok_or_else(|| self.refuse(skill, "it is not among the files of the skill"))
+    }
+
+    fn refuse(&self, skill: &Item, why: &str) -> Failure {
+        let message = format!(
+            "{} is not what was approved of skill {}: {why}",
+            brief(self.uri, 100),
+            brief(&skill.own, 100)
+        );
+        Failure::new(Code::PinChanged, message)
+            .of_server(self.server)
+            .advising("ask for the skill again with skills/get; if it changed, an operator has to accept it")
+    }
+
+    /// Checks the result of `resources/read`: size and SHA-256 of the file, and of a `SKILL.md` its front matter
+    /// (SEP-2640, "Integrity and Verification").
+    ///
+    /// # Errors
+    /// [`Code::PinChanged`] for content that is not the entry's.
+    pub(super) fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
+        aside(|| self.skills.iter().try_for_each(|skill| self.check_for(skill, result)))
+    }
+
+    fn check_for(&self, skill: &Item, result: Json<'_>) -> Result<(), Failure> {
+        let refuse = |why: &str| Err(self.refuse(skill, why));
+        let file = self.file_of(skill)?;
+        let is_main = skill.own == self.uri;
+        if file.is_none() && !is_main {
+            return Ok(());
+        }
+        if result.ambiguous(&["contents"]).is_some() {
+            return refuse("the result has two members that can be read as \"contents\"");
+        }
+        let mut contents = result
+            .get("contents")
+            .into_iter()
+            .flat_map(|contents| contents.elements());
+        let (Some(content), None) = (contents.next(), contents.next()) else {
+            return refuse("the server answered with other than one content");
+        };
+        if content.ambiguous(&["uri", "text", "blob"]).is_some()
+            || !content.get("uri").is_some_and(|uri| uri.is_string(self.uri))
+        {
+            return refuse("the server answered with another file");
+        }
+        let bytes = match (content.get("text"), content.get("blob")) {
+            (Some(text), None) => text.as_str().map(|text| text.into_owned().into_bytes()),
+            (None, Some(blob)) => blob.as_str().and_then(|blob| BASE64.decode(&*blob).ok()),
+            _ => None,
+        };
+        let Some(bytes) = bytes else {
+            return refuse("its content cannot be read");
+        };
+        if let Some(file) = file {
+            if bytes.len() as u64 != file.size {
+                return refuse(&format!("it has {} bytes, not {}", bytes.len(), file.size));
+            }
+            if format!("sha256:{}", sha256_hex(&bytes)) != file.digest {
+                return refuse("its SHA-256 is another");
+            }
+        }
+        if is_main {
+            let text = String::from_utf8(bytes).ok();
+            let found = text.and_then(|text| skill_front_matter(&text).ok());
+            let entry: Option<Map<String, Value>> = Json::part(&skill.raw, 0..skill.raw.len())
+                .and_then(|entry| serde_json::from_str(entry.get("frontmatter")?.text()).ok());
+            if found.is_none() || found != entry {
+                return refuse("its front matter is not that of the entry");
+            }
+        }
+        Ok(())
+    }
+}
