@@ -16,6 +16,10 @@
 //! declares these and lists them, read anew for each answer; a resource that it lists can be read and subscribed to,
 //! unless its URI ends with `!`. With `--logs` it declares logging.
 //!
+//! Where `DIR/NAME.skills` is there, a JSON array of entries, it declares the skills extension, and lists them; so it answers
+//! `skills/get` with those, and with the entries of `DIR/NAME.unlisted`. `DIR/NAME.files` is an object: the URI of each file
+//! that can be read, and its text. `DIR/NAME.experimental` are the experimental capabilities that it declares.
+//!
 //! With `--offer-all` it has a prompt `frame`, a template `frame:{case}` and completions too, which answer with what is
 //! in a file, as the tool of that name does. A request with `fixture/tells` in its `_meta` is told progress before its
 //! answer.
@@ -346,6 +350,13 @@ impl Fixture {
         if let Some(declared) = self.file("extensions") {
             capabilities["extensions"] = serde_json::from_str(&declared).unwrap_or_default();
         }
+        if self.file("skills").is_some() {
+            capabilities["resources"] = json!({ "listChanged": true });
+            capabilities["extensions"]["io.modelcontextprotocol/skills"] = json!({});
+        }
+        if let Some(declared) = self.file("experimental") {
+            capabilities["experimental"] = serde_json::from_str(&declared).unwrap_or_default();
+        }
         let instructions = self
             .file("instructions")
             .unwrap_or_else(|| format!("This is {}.", self.name));
@@ -374,6 +385,33 @@ impl Fixture {
             ("resources/templates/list", _) if self.file("templates").is_some() => {
                 self.listed(id, "templates", "resourceTemplates");
             }
+            ("skills/list", _) if self.file("skills").is_some() => self.listed(id, "skills", "skills"),
+            ("skills/get", _) if self.file("skills").is_some() => {
+                let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
+                let entries = ["skills", "unlisted"].map(|file| self.file(file).unwrap_or_else(|| "[]".to_owned()));
+                let mut entries = entries
+                    .iter()
+                    .flat_map(|file| serde_json::from_str::<Vec<Box<RawValue>>>(file).unwrap_or_default());
+                let is_it = |entry: &Box<RawValue>| {
+                    serde_json::from_str::<Value>(entry.get()).is_ok_and(|entry| entry["uri"] == uri.as_str())
+                };
+                let Some(entry) = entries.find(is_it) else {
+                    return self.error(id, -32602, "no such skill");
+                };
+                let modern = ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
+                let rest = if self.is_modern() { modern } else { "" };
+                self.result(id, &format!("{{\"skill\":{}{rest}}}", entry.get()));
+            }
+            ("resources/read", _) if self.file("files").is_some() => {
+                let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
+                let files = self.file("files").unwrap_or_default();
+                let files: BTreeMap<String, String> = serde_json::from_str(&files).unwrap_or_default();
+                match files.get(&uri) {
+                    Some(text) => self.entries(id, "contents", json!([{ "uri": uri, "text": text }])),
+                    None => self.error(id, -32602, "no such file"),
+                }
+            }
+            ("resources/list", _) if self.file("skills").is_some() => self.entries(id, "resources", json!([])),
             ("resources/subscribe" | "resources/unsubscribe", false) if self.file("resources").is_some() => {
                 let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
                 if uri.ends_with('!') {

@@ -26,6 +26,7 @@ mod script_flow;
 mod scripts;
 mod search;
 mod shares;
+mod skills;
 mod ssh;
 mod summaries;
 mod trail;

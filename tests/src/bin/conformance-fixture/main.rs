@@ -14,6 +14,7 @@ mod content;
 mod prompts;
 mod resources;
 mod server;
+mod skills;
 mod tasks;
 mod tools;
 

@@ -3,6 +3,7 @@
 use crate::asking::Ask;
 use crate::content::{PNG, Stop};
 use crate::server::{Caller, Server, cached};
+use crate::skills;
 use serde_json::{Value, json};
 
 pub(crate) const TEMPLATE: &str = "test://template/{id}/data";
@@ -32,6 +33,7 @@ impl Server {
             json!({ "uri": "test://example-resource", "name": "example-resource", "description": "For embedding" }),
             json!({ "uri": "test://wants-input", "name": "wants-input", "description": "Asks the person before it is read" }),
         ];
+        resources.push(skills::resource());
         let extra = |uri: String| json!({ "uri": uri, "name": "extra", "description": "Comes and goes" });
         resources.extend(self.extras("resources").into_iter().map(extra));
         let many = (0..self.many).map(|number| json!({ "uri": format!("test://many/{number:04}"), "name": "many" }));
@@ -59,7 +61,9 @@ impl Server {
         let id = uri
             .strip_prefix("test://template/")
             .and_then(|rest| rest.strip_suffix("/data"));
+        let of_skill = skills::FILES.into_iter().find(|(of, ..)| *of == uri);
         let contents = match uri {
+            _ if of_skill.is_some() => of_skill.map_or(Value::Null, |(_, kind, content)| text(kind, content.into())),
             "test://static-text" => text("text/plain", "This is the content of the static text resource.".into()),
             "test://static-binary" => json!({ "uri": uri, "mimeType": "image/png", "blob": PNG }),
             WATCHED => text("text/plain", "Watched".into()),

@@ -2,6 +2,7 @@
 
 use crate::asking::Secret;
 use crate::content::Stop;
+use crate::skills;
 use crate::tasks::Task;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -276,6 +277,9 @@ impl Server {
             ("resources/templates/list", _) => self.list("resourceTemplates", self.templates(), params)?,
             ("resources/read", _) => self.read(&caller, params)?,
             ("completion/complete", _) => complete(params)?,
+            ("skills/list", _) => self.list("skills", vec![skills::entry()], params)?,
+            ("skills/get", _) => skills::get(&caller, params)?,
+            ("resources/directory/read", _) => skills::directory(&caller, params)?,
             ("tasks/get" | "tasks/update" | "tasks/cancel", true) => self.task(&caller, method, params)?,
             _ => return Err(Stop::error(-32601, format!("Method not found: {method}"))),
         };
@@ -298,7 +302,7 @@ impl Server {
 
     fn discover(&self) -> Value {
         let mut capabilities = capabilities();
-        capabilities["extensions"] = json!({ TASKS: {} });
+        capabilities["extensions"][TASKS] = json!({});
         cached(json!({
             "supportedVersions": [MODERN],
             "capabilities": capabilities,
@@ -439,6 +443,7 @@ fn capabilities() -> Value {
         "resources": { "listChanged": true, "subscribe": true },
         "completions": {},
         "logging": {},
+        "extensions": { "io.modelcontextprotocol/skills": { "directoryRead": true } },
     })
 }
 
