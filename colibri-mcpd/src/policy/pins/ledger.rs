@@ -947,22 +947,22 @@ mod tests {
             "f:x",
             r#"{"uri":"f:x","name":"x","description":"x"}"#,
         );
-        assert_eq!(blocked(&full, &[one_more]), [0, 0, 1, 0]);
+        assert_eq!(blocked(&full, &[one_more]), [0, 0, 1, 0, 0]);
         let tool = (Feature::Tool, "t", FIRST);
-        assert_eq!(blocked(&full, &[tool]), [0, 0, 0, 0]);
-        assert_eq!(blocked(&many(MAX_PINS), &[one_more, tool]), [0, 0, 1, 0]);
+        assert_eq!(blocked(&full, &[tool]), [0, 0, 0, 0, 0]);
+        assert_eq!(blocked(&many(MAX_PINS), &[one_more, tool]), [0, 0, 1, 0, 0]);
         // What came before is forgotten, but for what an operator accepted.
         let subject = PinSubject::Resource("f:x".to_owned());
         let sha256 = pins.diff("s", &subject).unwrap().sha256;
         pins.accept("s", &[PinSeen { subject, sha256 }], 1).unwrap();
         let left = many(3 * MAX_PINS);
-        assert_eq!(blocked(&left[1..], &[]), [0, 0, 0, 0]);
+        assert_eq!(blocked(&left[1..], &[]), [0, 0, 0, 0, 0]);
         let changed = (
             Feature::Resource,
             "f:x",
             r#"{"uri":"f:x","name":"x","description":"y"}"#,
         );
-        assert_eq!(blocked(&[], &[changed]), [0, 0, 1, 0]);
+        assert_eq!(blocked(&[], &[changed]), [0, 0, 1, 0, 0]);
         assert!(pins.list().len() <= MAX_PINS + 2);
     }
 
