@@ -7,7 +7,11 @@ goal, as an agent would that obeys. Each run is a task, a claim and a session of
 server with the suite's own tools. Labels stand in labels.json. Installs AgentDojo into a virtual environment outside the
 project. Prints the tables that docs/flow.md has, and our own attempts (adaptive.py); exit status 0: the goals are met.
 
-    tests/flow/run.py [--suites banking,slack] [--version v1.2.2] [--sample N]
+    tests/flow/run.py [--suites banking,slack] [--version v1.2.2] [--sample N] [--agentdyn DIR]
+
+With `--agentdyn` the suites are those of AgentDyn (github.com/leolee99/AgentDyn), of which DIR is a clone: without goals
+that have to be met. The calls that it gives for what is injected in `shopping` and `github` do not reach it, so that these
+have honest runs alone.
 """
 
 import argparse
@@ -25,7 +29,9 @@ import threading
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = "agentdojo==0.1.35"
 VENV = pathlib.Path(os.environ.get("COLIBRI_FLOW_VENV", pathlib.Path.home() / ".cache/colibri-flow/venv"))
-# The suite for which nothing was tuned.
+# The suites of AgentDojo, and those of AgentDyn.
+DOJO, DYN = "workspace,banking,slack,travel", "shopping,github,dailylife"
+# The suite for which nothing was tuned but how lists are proposed.
 KEPT_OUT = "travel"
 # By list of what may be changed: the least part of injected runs stopped, the most of honest runs with a hold, and the
 # most holds an honest run.
@@ -217,6 +223,7 @@ class Bench:
         self.runtime, self.shown = FunctionsRuntime(suite.tools), tool_result_to_str
         tools = [{"name": tool.name, "description": tool.description, "inputSchema": schema(tool)}
                  for tool in suite.tools]
+        self.tools = {tool["name"] for tool in tools}
         self.server = Server(directory, name, tools)
         self.server.answer = lambda *_: self.result
         self.daemon = Daemon(directory, {name: self.server.entry(labels)})
@@ -294,7 +301,8 @@ class Bench:
         before = environment.model_copy(deep=True)
         calls = task.ground_truth(environment.model_copy(deep=True))
         goal = injection.ground_truth(environment.model_copy(deep=True))
-        if not goal:
+        # AgentDyn has goals whose calls its suite does not have.
+        if not goal or any(call.function not in self.tools for call in goal):
             return None
         session, claim = self.begin(task.PROMPT, self.may(how, task, calls))
         try:
@@ -348,22 +356,28 @@ def percent(part, whole):
 
 def main():
     install()
-    from agentdojo.task_suite.load_suites import get_suites
     parser = argparse.ArgumentParser()
-    parser.add_argument("--suites", default="workspace,banking,slack,travel")
+    parser.add_argument("--suites")
     parser.add_argument("--version", default="v1.2.2")
     parser.add_argument("--sample", type=int, help="at most so many injected runs of a suite, chosen at random")
     parser.add_argument("--shown", action="store_true", help="name each run that was not stopped, or was held")
+    parser.add_argument("--agentdyn", type=pathlib.Path)
     given = parser.parse_args()
+    if given.agentdyn:
+        # It is AgentDojo's package with more suites.
+        sys.path.insert(0, str(given.agentdyn / "src"))
+    from agentdojo.task_suite.load_suites import get_suites
+    names = (given.suites or (DYN if given.agentdyn else DOJO)).split(",")
     labels = json.loads((HERE / "labels.json").read_text())
     suites, failed = get_suites(given.version), False
-    print(f"AgentDojo {given.version} ({PACKAGE}); kept out until the end: {KEPT_OUT}\n")
+    print(f"AgentDyn in {given.agentdyn}\n" if given.agentdyn else
+          f"AgentDojo {given.version} ({PACKAGE}); kept out until the end: {KEPT_OUT}\n")
     for how, (least, most, most_holds) in GOALS.items():
         stopped, runs = dict.fromkeys(RULES, 0), 0
         honest, held, holds = 0, dict.fromkeys(RULES, 0), dict.fromkeys(RULES, 0)
         print(f"may {how}\n| suite | injected | stopped: may | origin | both | honest | held: may | origin | both | holds a run |")
         print("|---|---|---|---|---|---|---|---|---|---|")
-        for name in given.suites.split(","):
+        for name in names:
             with tempfile.TemporaryDirectory(prefix="flow-") as directory:
                 bench = Bench(pathlib.Path(directory), name, suites[name], labels[name])
                 own = suite_runs(bench, how, given)
@@ -378,9 +392,11 @@ def main():
         print(row("all", {"runs": runs, "stopped": stopped, "honest": honest, "held": held, "holds": holds}) + "\n")
         met = stopped["both"] >= least * runs and held["both"] <= most * honest
         met = met and (most_holds is None or holds["both"] <= most_holds * honest)
-        if not met:
+        if not met and not given.agentdyn:
             print(f"  missed: at least {least:.0%} stopped, at most {most:.0%} of honest runs held\n")
             failed = True
+    if given.agentdyn:
+        return
     sys.path.append(str(HERE))
     import adaptive
     failed = not adaptive.run(sys.modules[__name__]) or failed
