@@ -13,7 +13,7 @@ use super::status::CallerFacts;
 use crate::catalog::Item;
 use crate::policy::{MayList, PatternScope};
 use crate::relay::{CallOutcome, CallTarget};
-use crate::search::{first_word, word_forms};
+use crate::search::{first_word, object_words, word_forms};
 
 /// The most tools that are proposed, and those for one kind of action in a sentence.
 const MAX_PROPOSED: usize = 8;
@@ -22,14 +22,14 @@ const OF_ACTION: usize = 3;
 const MAX_SENTENCES: usize = 32;
 /// What tools do that change something, in the words of people and of tools; a line for each kind.
 const ACTIONS: [&str; 8] = [
-    "send pay refund transfer reimburse email mail message write tell notify inform reply forward answer",
+    "send pay payment refund transfer reimburse email mail message write tell notify inform reply forward answer",
     "create make add schedule book plan set write save put organize append insert",
-    "update change adjust modify edit correct rename move reschedule postpone append",
-    "delete remove cancel drop erase discard",
+    "update change adjust adjustment modify modification edit correct correction rename move reschedule postpone append",
+    "delete deletion remove removal cancel cancellation drop erase discard",
     "share send give",
-    "invite add",
+    "invite invitation add",
     "post publish send write",
-    "reserve book",
+    "reserve reservation book booking",
 ];
 
 /// `colibri/propose-may`.
@@ -134,14 +134,12 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
     Ok(may.patterns().to_vec())
 }
 
-/// The tools that change something and do what a text says, the best of each kind of action in each sentence.
+/// The tools that change something and do what a text says, the best of each kind of action in each sentence: of several
+/// that do it, those alone whose names say to what, if the sentence has that word.
 fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failure> {
     let changes = |item: &Arc<Item>| facts.is_usable(item) && !CallTarget::description(&**item).reads;
     let mut tools: Vec<Arc<Item>> = Vec::new();
-    let sentences = text
-        .split(['.', '!', '?', ';', '\n'])
-        .filter(|sentence| !sentence.trim().is_empty());
-    for sentence in sentences.take(MAX_SENTENCES) {
+    for sentence in sentences(text).take(MAX_SENTENCES) {
         let said = word_forms(sentence);
         for group in ACTIONS {
             if !group.split(' ').any(|word| said.contains(word)) {
@@ -152,7 +150,12 @@ fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failur
             let does = |item: &&Arc<Item>| {
                 first_word(&item.own).is_some_and(|first| group.split(' ').any(|word| word == first))
             };
-            for item in found.iter().filter(|item| changes(item)).filter(does).take(OF_ACTION) {
+            let mut able: Vec<_> = found.iter().filter(|item| changes(item)).filter(does).collect();
+            let is_named = |item: &&Arc<Item>| object_words(&item.own).iter().any(|word| said.contains(word));
+            if able.iter().any(is_named) {
+                able.retain(is_named);
+            }
+            for item in able.into_iter().take(OF_ACTION) {
                 if tools.len() < MAX_PROPOSED && !tools.iter().any(|known| Arc::ptr_eq(known, item)) {
                     tools.push(item.clone());
                 }
@@ -169,6 +172,40 @@ fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failur
     })
 }
 
+/// The sentences of a text. A mark within a name, a number or an address ends none.
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split_inclusive(char::is_whitespace);
+    let mut at = 0;
+    let mut ends: Vec<usize> = Vec::new();
+    for part in parts {
+        at += part.len();
+        if part.ends_with('\n') || part.trim_end().ends_with(['.', '!', '?', ';']) {
+            ends.push(at);
+        }
+    }
+    ends.push(text.len());
+    let mut start = 0;
+    ends.into_iter().filter_map(move |end| {
+        let sentence = &text[start..end];
+        start = end;
+        (!sentence.trim().is_empty()).then_some(sentence)
+    })
+}
+
 fn name(item: &Item) -> String {
     format!("{}/{}", item.server.spec.id, item.own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_within_a_word_ends_no_sentence() {
+        let text =
+            "Add it to the file 'list of 1.5.docx', then open www.a.example. Is it done? Tell bob@b.example\nnow";
+        let found: Vec<&str> = sentences(text).map(str::trim).collect();
+        let first = "Add it to the file 'list of 1.5.docx', then open www.a.example.";
+        assert_eq!(found, [first, "Is it done?", "Tell bob@b.example", "now"]);
+    }
 }

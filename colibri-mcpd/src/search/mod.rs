@@ -136,6 +136,12 @@ pub(crate) fn first_word(name: &str) -> Option<String> {
     words::words(name).into_iter().next()
 }
 
+/// The words of a tool's name after its first, in all their forms: to what it does something, as a rule.
+pub(crate) fn object_words(name: &str) -> HashSet<String> {
+    let objects: Vec<String> = words::words(name).into_iter().skip(1).collect();
+    words::all_forms(&words::asked(&objects.join(" ")).0)
+}
+
 /// The first `limit` of these, the best first, but that of each five places a server has no more than two while tools of
 /// others fit: one that offers a tool for everything keeps nobody else from being found.
 pub(crate) fn best_of_several<'i, T>(ranked: &[&'i T], limit: usize, server: impl Fn(&'i T) -> &'i str) -> Vec<&'i T> {
