@@ -59,7 +59,7 @@ impl Scheduler {
             let scheduler = self.clone();
             // The store waits for the disk: not on a thread that serves clients.
             let looked = tokio::task::spawn_blocking(move || {
-                // Who keeps the lease says that the database is away, and wakes this when it is back.
+                // The renewal of the lease says that the database is away, and wakes this when it is back.
                 if scheduler.board.store.is_away() {
                     return Ok(None);
                 }

@@ -31,7 +31,7 @@ impl TokenBudget {
     /// So much is not left, or the host's lease is over.
     pub(super) fn reserve(self: &Arc<Self>, tokens: TokenCounts) -> Result<TokenReservation, ModelRefusal> {
         let lease = self.door.lease.check();
-        lease.map_err(|why| ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
+        lease.map_err(|why| ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string()))?;
         let mut reserved = self.reserved.lock();
         let sum = reserved.saturating_add(tokens.sum());
         if let Some(most) = self.door.max_tokens

@@ -20,6 +20,7 @@ use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
 use super::limits::DaemonLimits;
 use super::list_mode::{LIST_MODES, ListMode};
+use super::persons;
 use super::usage::CostRule;
 use super::user_database::{SystemAccounts, UserDatabase};
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
@@ -43,8 +44,6 @@ const RULE_KEYS: &[&str] = &[
     "cost",
     "person",
 ];
-/// The most bytes of a person's name.
-const MAX_PERSON: usize = 64;
 /// The kinds of requests that servers may send to people.
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
@@ -246,21 +245,9 @@ impl Clients {
         let users = entries("users", &|name| accounts.uid(name))?;
         let groups = entries("groups", &|name| accounts.gid(name))?;
         let others = root.read("others", rule)?.map(Arc::new);
-        if let Some(rule) = groups.values().chain(&others).find(|rule| rule.person.is_some()) {
-            return Err(document
-                .root()
-                .error(format!("{}: person is for an entry of users alone", rule.place)));
-        }
-        let mut persons = BTreeMap::new();
-        for rule in users.values() {
-            if let Some(person) = &rule.person
-                && let Some(other) = persons.insert(person, &rule.place)
-            {
-                return Err(document
-                    .root()
-                    .error(format!("{}: {person} is the person of {other} already", rule.place)));
-            }
-        }
+        let places = |rule: &Arc<Rule>| (rule.person.clone(), rule.place.clone());
+        let elsewhere = groups.values().chain(&others).map(places);
+        persons::check(&document.root(), users.values().map(places), elsewhere)?;
         let rules = ClientRules { users, groups, others };
         let limits = root.read("limits", DaemonLimits::read)?.unwrap_or_default();
         let clients = Clients::new(file.to_owned(), Some(rules), notes, accounts);
@@ -571,24 +558,11 @@ fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
     rule.cost = keys.read("cost", CostRule::read)?.unwrap_or_default();
-    rule.person = keys.read("person", person)?;
+    rule.person = keys.read("person", persons::name)?;
     if rule.self_approve && !rule.operator {
         return Err(cursor.error("self_approve goes with operator, which this entry does not have"));
     }
     Ok(rule)
-}
-
-/// The name of a person: one with `@` or `:` would stand for an account or a group of some host.
-fn person(cursor: &ValueCursor<'_>) -> Result<String, colibri_json::DocumentError> {
-    let name = cursor.text()?;
-    let is_name = (1..=MAX_PERSON).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-    match is_name {
-        true => Ok(name.to_owned()),
-        false => Err(cursor.error("must be 1 to 64 letters, digits, dots, underscores or hyphens")),
-    }
 }
 
 fn scopes(cursor: &ValueCursor<'_>) -> Result<Vec<RuleScope>, colibri_json::DocumentError> {

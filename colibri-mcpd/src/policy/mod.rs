@@ -19,6 +19,7 @@ mod limits;
 mod list_mode;
 mod may;
 mod origin_values;
+mod persons;
 mod pins;
 pub mod quota;
 mod reported_failure;

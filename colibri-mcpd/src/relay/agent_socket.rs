@@ -46,15 +46,18 @@ impl AgentLease {
     ///
     /// # Errors
     /// It is over, and another host may have the instance's task.
-    pub fn check(&self) -> Result<(), &'static str> {
+    pub fn check(&self) -> Result<(), LeaseOver> {
         match &self.0 {
-            Some((lease, number)) if !lease.is_in_force(*number) => {
-                Err("this host's lease on the board is over: the agent's task is another's now, and the agent ends")
-            }
+            Some((lease, number)) if !lease.is_in_force(*number) => Err(LeaseOver),
             _ => Ok(()),
         }
     }
 }
+
+/// The lease under which an instance runs is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this host's lease on the board is over: the agent's task is another's now, and the agent ends")]
+pub struct LeaseOver;
 
 /// The usage of an agent's instance, and its current task.
 #[derive(Debug, Default)]

@@ -32,7 +32,7 @@ mod suspended_call;
 mod target;
 pub mod validate;
 
-pub use agent_socket::{AgentLease, AgentSocket, AgentUsage};
+pub use agent_socket::{AgentLease, AgentSocket, AgentUsage, LeaseOver};
 pub use call::{
     Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage, Trace, Waits,
     no_such_tool,

@@ -13,7 +13,7 @@ use colibri_protocol::{Code, Failure};
 pub fn validate(rules: &CallRules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
     if let Some(door) = &call.client.door {
         let lease = door.lease.check();
-        lease.map_err(|why| Failure::new(Code::StoreUnavailable, why))?;
+        lease.map_err(|why| Failure::new(Code::StoreUnavailable, why.to_string()))?;
     }
     let target = call.target.clone();
     let described = target.description();

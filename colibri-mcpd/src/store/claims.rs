@@ -5,8 +5,8 @@
 //! of others come between, as in PostgreSQL. What it says stays within what PostgreSQL takes too.
 
 use super::actor::Actor;
-use super::database::{Database, TransactionError};
-use super::error::{StoreError, TaskRefusal};
+use super::database::Database;
+use super::error::{StoreError, TaskRefusal, TransactionError};
 use super::statements::Statements;
 use super::step::{TaskStep, Tell};
 use super::task::{COLUMNS, read};

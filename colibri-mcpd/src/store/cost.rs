@@ -1,7 +1,7 @@
 //! Usage of answers by each user, and the cost modes that users chose.
 
-use super::database::{Database, unexpected};
-use super::error::StoreError;
+use super::database::Database;
+use super::error::{StoreError, unexpected};
 use colibri_api::{CostDay, CostMode};
 
 /// The usage of a user on the last day on which they had any, and the mode that they chose.

@@ -1,6 +1,6 @@
 //! The open database.
 
-use super::error::{StoreError, TaskRefusal};
+use super::error::{StoreError, TransactionError};
 use super::fleet::{Fleet, is_foreign};
 use super::open;
 use super::statements::{SqliteStatements, Statements};
@@ -88,32 +88,6 @@ impl Database {
         };
         *self.failing.lock() = why;
         done
-    }
-}
-
-/// The reason for which a transaction is not committed.
-pub(super) enum TransactionError {
-    /// SQLite's error.
-    Sqlite(rusqlite::Error),
-    /// The refusal.
-    Refused(StoreError),
-}
-
-impl From<rusqlite::Error> for TransactionError {
-    fn from(error: rusqlite::Error) -> TransactionError {
-        TransactionError::Sqlite(error)
-    }
-}
-
-impl From<StoreError> for TransactionError {
-    fn from(error: StoreError) -> TransactionError {
-        TransactionError::Refused(error)
-    }
-}
-
-impl From<TaskRefusal> for TransactionError {
-    fn from(refusal: TaskRefusal) -> TransactionError {
-        TransactionError::Refused(refusal.into())
     }
 }
 
@@ -212,9 +186,4 @@ impl Database {
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A value that the schema's CHECKs rule out, so that the file was changed by another hand.
-pub(super) fn unexpected(column: usize, what: String) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, what.into())
 }

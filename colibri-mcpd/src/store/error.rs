@@ -212,3 +212,34 @@ fn is_full(path: &Path) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none")]
 pub struct CursorError;
+
+/// The reason for which a transaction is not committed.
+pub(super) enum TransactionError {
+    /// SQLite's error.
+    Sqlite(rusqlite::Error),
+    /// The refusal.
+    Refused(StoreError),
+}
+
+impl From<rusqlite::Error> for TransactionError {
+    fn from(error: rusqlite::Error) -> TransactionError {
+        TransactionError::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for TransactionError {
+    fn from(error: StoreError) -> TransactionError {
+        TransactionError::Refused(error)
+    }
+}
+
+impl From<TaskRefusal> for TransactionError {
+    fn from(refusal: TaskRefusal) -> TransactionError {
+        TransactionError::Refused(refusal.into())
+    }
+}
+
+/// A value that the schema's CHECKs rule out, so that the file was changed by another hand.
+pub(super) fn unexpected(column: usize, what: String) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, what.into())
+}

@@ -3,8 +3,7 @@
 
 use rusqlite::types::Value;
 
-use super::database::TransactionError;
-use super::error::{MAX_TASKS, StoreError};
+use super::error::{MAX_TASKS, StoreError, TransactionError};
 use super::statements::Statements;
 
 /// The most open tasks of one user.

@@ -3,8 +3,8 @@
 use colibri_api::{NewTask, Schedule, Task};
 use rusqlite::types::Value;
 
-use super::database::{Database, unexpected};
-use super::error::{StoreError, TaskRefusal, room};
+use super::database::Database;
+use super::error::{StoreError, TaskRefusal, room, unexpected};
 use super::quota::place_for_schedule;
 use super::statements::BoardRow;
 use super::step::Tell;

@@ -7,8 +7,7 @@
 use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, params_from_iter};
 
-use super::database::{TransactionError, unexpected};
-use super::fleet::Fleet;
+use super::error::{TransactionError, unexpected};
 
 /// The statements of one transaction.
 pub(super) trait Statements {
@@ -18,8 +17,8 @@ pub(super) trait Statements {
     /// Runs a statement, and returns the number of rows that it changed.
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, TransactionError>;
 
-    /// The hosts, where the board has several.
-    fn fleet(&self) -> Option<&Fleet>;
+    /// True if other hosts change the same tables.
+    fn is_shared(&self) -> bool;
 
     /// Other hosts are told of the change once it is there.
     fn wake_others(&mut self) {}
@@ -50,19 +49,39 @@ impl dyn Statements + '_ {
 
     /// The end of a SELECT whose row is to be changed: in SQLite there is one writer at a time.
     pub(super) fn for_update(&self) -> &'static str {
-        self.fleet().map_or("", |_| " FOR UPDATE")
+        if self.is_shared() { " FOR UPDATE" } else { "" }
     }
 
     /// The same, passing over rows that others have locked.
     pub(super) fn for_update_skipping(&self) -> &'static str {
-        self.fleet().map_or("", |_| " FOR UPDATE SKIP LOCKED")
+        if self.is_shared() {
+            " FOR UPDATE SKIP LOCKED"
+        } else {
+            ""
+        }
     }
+}
+
+/// The numbers and names of a board of many hosts, as one of them has them.
+pub(super) trait HostNames {
+    /// The uid of a person; of one who has no account here a number that no account has.
+    fn user(&self, number: i64) -> u32;
+
+    /// The gid of a group, likewise.
+    fn group(&self, number: i64) -> u32;
+
+    /// The name of a number, if the board has one.
+    fn name(&self, number: i64) -> Option<String>;
+
+    /// An instance: one of another host keeps that one's name.
+    fn local_session<'a>(&self, session: &'a str) -> &'a str;
 }
 
 /// A row.
 pub(super) struct BoardRow<'a> {
     pub(super) values: Vec<Value>,
-    pub(super) fleet: Option<&'a Fleet>,
+    /// Where many hosts share the board.
+    pub(super) names: Option<&'a dyn HostNames>,
 }
 
 impl BoardRow<'_> {
@@ -89,8 +108,8 @@ impl BoardRow<'_> {
     /// # Errors
     /// It is of another type.
     pub(super) fn optional_user(&self, column: usize) -> rusqlite::Result<Option<u32>> {
-        match (self.get::<Option<i64>>(column)?, self.fleet) {
-            (Some(person), Some(fleet)) => Ok(Some(fleet.user(person))),
+        match (self.get::<Option<i64>>(column)?, self.names) {
+            (Some(person), Some(names)) => Ok(Some(names.user(person))),
             (Some(_), None) | (None, _) => self.get(column),
         }
     }
@@ -101,7 +120,7 @@ impl BoardRow<'_> {
     /// It is of another type.
     pub(super) fn person(&self, column: usize) -> rusqlite::Result<Option<String>> {
         let person = self.get::<Option<i64>>(column)?;
-        Ok(self.fleet.zip(person).and_then(|(fleet, person)| fleet.name(person)))
+        Ok(self.names.zip(person).and_then(|(names, person)| names.name(person)))
     }
 
     /// The group, or all, with whom something is shared.
@@ -110,8 +129,8 @@ impl BoardRow<'_> {
     /// It is of another type.
     pub(super) fn share(&self, column: usize) -> rusqlite::Result<Option<i64>> {
         let share = self.get::<Option<i64>>(column)?;
-        Ok(share.map(|share| match self.fleet {
-            Some(fleet) if share >= 0 => fleet.group(share).into(),
+        Ok(share.map(|share| match self.names {
+            Some(names) if share >= 0 => names.group(share).into(),
             _ => share,
         }))
     }
@@ -122,8 +141,8 @@ impl BoardRow<'_> {
     /// It is of another type.
     pub(super) fn session(&self, column: usize) -> rusqlite::Result<Option<String>> {
         let session = self.get::<Option<String>>(column)?;
-        Ok(session.map(|session| match self.fleet {
-            Some(fleet) => fleet.local_session(&session).to_owned(),
+        Ok(session.map(|session| match self.names {
+            Some(names) => names.local_session(&session).to_owned(),
             None => session,
         }))
     }
@@ -141,7 +160,7 @@ impl Statements for SqliteStatements<'_> {
         while let Some(row) = rows.next()? {
             let values = (0..columns).map(|column| row.get(column));
             let values = values.collect::<rusqlite::Result<_>>()?;
-            found.push(BoardRow { values, fleet: None });
+            found.push(BoardRow { values, names: None });
         }
         Ok(found)
     }
@@ -151,7 +170,7 @@ impl Statements for SqliteStatements<'_> {
         Ok(statement.execute(params_from_iter(values))? as u64)
     }
 
-    fn fleet(&self) -> Option<&Fleet> {
-        None
+    fn is_shared(&self) -> bool {
+        false
     }
 }

@@ -1,8 +1,8 @@
 //! Tasks: what people and assistants want done.
 
 use super::actor::{Actor, bind, read_share, share_number};
-use super::database::{Database, TransactionError, unexpected};
-use super::error::{CursorError, StoreError, TaskRefusal, room};
+use super::database::Database;
+use super::error::{CursorError, StoreError, TaskRefusal, TransactionError, room, unexpected};
 use super::quota::place_for_task;
 use super::statements::{BoardRow, Statements};
 use super::step::Tell;

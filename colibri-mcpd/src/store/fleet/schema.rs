@@ -2,6 +2,8 @@
 
 use tokio_postgres::{Client, Error};
 
+use super::fault::{BoardFault, fault};
+
 /// Schema changes, oldest first: entry `n` brings the version from `n` to `n + 1`. One that was released is never edited,
 /// and each only adds: an older daemon at work meanwhile finds all that it knows.
 ///
@@ -112,35 +114,34 @@ const LOCK: i64 = 0x434F_4C49;
 ///
 /// # Errors
 /// What is wrong with it, and the remedy.
-pub(super) async fn prepare(client: &Client, role: &str) -> Result<(), String> {
-    let failed = |error: Error| super::fault(&error);
-    client.batch_execute("BEGIN").await.map_err(failed)?;
+pub(super) async fn prepare(client: &Client, role: &str) -> Result<(), BoardFault> {
+    client.batch_execute("BEGIN").await?;
     let done = migrate(client, role).await;
     let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    client.batch_execute(end).await.map_err(failed)?;
+    client.batch_execute(end).await?;
     done
 }
 
-async fn migrate(client: &Client, role: &str) -> Result<(), String> {
-    let failed = |error: Error| super::fault(&error);
+async fn migrate(client: &Client, role: &str) -> Result<(), BoardFault> {
     let known = MIGRATIONS.len() as i64;
     let lock = client.query("SELECT pg_advisory_xact_lock($1)", &[&LOCK]);
-    lock.await.map_err(failed)?;
+    lock.await?;
     let numbers = "SELECT current_setting('server_version_num')::BIGINT,
         (SELECT count(*) FROM pg_namespace WHERE nspname = 'colibri'),
         (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('colibri') AND relkind = 'r'),
         (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('colibri') AND relname = 'migrations')";
-    let row = client.query_one(numbers, &[]).await.map_err(failed)?;
+    let row = client.query_one(numbers, &[]).await?;
     let [server, schemas, tables, ours]: [i64; 4] = std::array::from_fn(|column| row.get(column));
     if server < 150_000 {
         return Err(format!(
             "the server is PostgreSQL {}, and 15 is the oldest that is served: upgrade it",
             server / 10_000
-        ));
+        )
+        .into());
     }
     if ours == 0 && tables > 0 {
         return Err(
-            "its schema \"colibri\" has tables, but not Colibri's: give the board a database of its own".to_owned(),
+            "its schema \"colibri\" has tables, but not Colibri's: give the board a database of its own".into(),
         );
     }
     if ours == 0 {
@@ -149,7 +150,7 @@ async fn migrate(client: &Client, role: &str) -> Result<(), String> {
                 "the role {role} may not make the board's tables: GRANT CREATE ON DATABASE to it, or make them once as a role \
                  that may, and GRANT USAGE ON SCHEMA colibri and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN it"
             ),
-            _ => super::fault(&error),
+            _ => fault(&error),
         };
         if schemas == 0 {
             client.batch_execute("CREATE SCHEMA colibri").await.map_err(refused)?;
@@ -159,17 +160,19 @@ async fn migrate(client: &Client, role: &str) -> Result<(), String> {
     }
     rights(client, role, "migrations", &["SELECT"]).await?;
     let count = "SELECT count(*), coalesce(max(version), 0) FROM migrations";
-    let row = client.query_one(count, &[]).await.map_err(failed)?;
+    let row = client.query_one(count, &[]).await?;
     let [made, found]: [i64; 2] = std::array::from_fn(|column| row.get(column));
     if found > known {
         return Err(format!(
             "its schema is of a newer Colibri (version {found}, this one knows {known}): upgrade this host"
-        ));
+        )
+        .into());
     }
     if made != found {
         return Err(format!(
             "its schema is half migrated ({made} of {found} steps are noted): restore it whole from a backup"
-        ));
+        )
+        .into());
     }
     for (version, sql) in (1..).zip(MIGRATIONS).skip(found.unsigned_abs() as usize) {
         client.batch_execute(sql).await.map_err(|error| match error.code() {
@@ -177,19 +180,20 @@ async fn migrate(client: &Client, role: &str) -> Result<(), String> {
                 "its schema is of an older Colibri (version {found} of {known}), and the role {role} may not bring it up to \
                  date: start the daemon once with the role that owns the schema"
             ),
-            _ => super::fault(&error),
+            _ => fault(&error),
         })?;
         let (note, version) = ("INSERT INTO migrations (version) VALUES ($1)", version as i64);
-        client.execute(note, &[&version]).await.map_err(failed)?;
+        client.execute(note, &[&version]).await?;
     }
     for (table, column) in TABLES {
         let there =
             "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('colibri.' || $1::TEXT) AND attname = $2";
-        let row = client.query_one(there, &[&table, &column]).await.map_err(failed)?;
+        let row = client.query_one(there, &[&table, &column]).await?;
         if row.get::<_, i64>(0) == 0 {
             return Err(format!(
                 "its schema is not whole (no column {table}.{column}): restore it whole from a backup"
-            ));
+            )
+            .into());
         }
         rights(client, role, table, &["SELECT", "INSERT", "UPDATE", "DELETE"]).await?;
     }
@@ -197,17 +201,17 @@ async fn migrate(client: &Client, role: &str) -> Result<(), String> {
 }
 
 /// Looks whether the role may do what the board needs.
-async fn rights(client: &Client, role: &str, table: &str, needed: &[&str]) -> Result<(), String> {
+async fn rights(client: &Client, role: &str, table: &str, needed: &[&str]) -> Result<(), BoardFault> {
     for right in needed {
         let may = "SELECT has_schema_privilege('colibri', 'USAGE')
             AND has_table_privilege(to_regclass('colibri.' || $1::TEXT), $2::TEXT)";
         let row = client.query_one(may, &[&table, right]).await;
-        let row = row.map_err(|error| super::fault(&error))?;
+        let row = row?;
         if row.get::<_, Option<bool>>(0) != Some(true) {
             return Err(format!(
                 "the role {role} has no right to {right} colibri.{table}: GRANT USAGE ON SCHEMA colibri, and SELECT, INSERT, \
                  UPDATE, DELETE ON ALL TABLES IN SCHEMA colibri, to it"
-            ));
+            ).into());
         }
     }
     Ok(())

@@ -9,26 +9,28 @@ use rusqlite::types::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use super::Fleet;
-use crate::store::database::TransactionError;
-use crate::store::error::StoreError;
-use crate::store::statements::{BoardRow, Statements};
+use super::connections::Connections;
+use super::fault::fault;
+use crate::store::error::{StoreError, TransactionError};
+use crate::store::statements::{BoardRow, HostNames, Statements};
 
 /// The channel on which hosts tell each other that there is something to take.
 pub(super) const CHANNEL: &str = "colibri_board";
 
 /// The statements of one transaction.
 pub(super) struct FleetStatements<'a> {
-    fleet: &'a Fleet,
+    connections: &'a Connections,
+    names: &'a dyn HostNames,
     /// `None`: it was given up.
     client: Option<Arc<Object>>,
     wakes_others: bool,
 }
 
 impl<'a> FleetStatements<'a> {
-    pub(super) fn new(fleet: &'a Fleet, client: Object) -> FleetStatements<'a> {
+    pub(super) fn new(connections: &'a Connections, names: &'a dyn HostNames, client: Object) -> FleetStatements<'a> {
         FleetStatements {
-            fleet,
+            connections,
+            names,
             client: Some(Arc::new(client)),
             wakes_others: false,
         }
@@ -40,9 +42,9 @@ impl<'a> FleetStatements<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
     {
-        let gone = || self.fleet.unusable("the connection to the database is gone");
+        let gone = || self.connections.unusable("the connection to the database is gone");
         let client = self.client.clone().ok_or_else(gone)?;
-        let done = self.fleet.wait(work(client));
+        let done = self.connections.wait(work(client));
         let is_broken = match &done {
             Err(_) => true,
             Ok(done) => done.as_ref().is_err_and(|error| error.as_db_error().is_none()),
@@ -50,7 +52,7 @@ impl<'a> FleetStatements<'a> {
         if is_broken && let Some(client) = self.client.take().and_then(Arc::into_inner) {
             drop(Object::take(client));
         }
-        done?.map_err(|error| self.fleet.unusable(super::fault(&error)))
+        done?.map_err(|error| self.connections.unusable(fault(&error)))
     }
 
     /// Runs a statement without parameters or rows.
@@ -59,9 +61,9 @@ impl<'a> FleetStatements<'a> {
     }
 
     /// Has the other hosts told, once it is committed, if something was changed that they wait for.
-    pub(super) fn notify_others(&mut self) -> Result<(), TransactionError> {
+    pub(super) fn notify_others(&mut self, host: &str) -> Result<(), TransactionError> {
         if self.wakes_others {
-            let values = [CHANNEL.to_owned().into(), self.fleet.host.name.clone().into()];
+            let values = [CHANNEL.to_owned().into(), host.to_owned().into()];
             self.query("SELECT pg_notify(?1, ?2)::TEXT", &values)?;
         }
         Ok(())
@@ -73,8 +75,8 @@ fn translated(sql: &str) -> String {
     sql.replace('?', "$")
 }
 
-fn parameters(values: &[Value]) -> Vec<Parameter> {
-    values.iter().cloned().map(Parameter).collect()
+fn parameters(values: &[Value]) -> Vec<BoundValue> {
+    values.iter().cloned().map(BoundValue).collect()
 }
 
 impl Statements for FleetStatements<'_> {
@@ -85,17 +87,17 @@ impl Statements for FleetStatements<'_> {
             let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
             client.query(&statement, &values).await
         })?;
-        let fleet = self.fleet;
+        let (connections, names) = (self.connections, self.names);
         let read = |row: &Row| -> Result<BoardRow<'_>, StoreError> {
             let values = row.columns().iter().enumerate();
             let values = values.map(|(number, column)| match *column.type_() {
                 Type::INT8 => Ok(row.get::<_, Option<i64>>(number).map_or(Value::Null, Value::from)),
                 Type::TEXT => Ok(row.get::<_, Option<String>>(number).map_or(Value::Null, Value::from)),
-                ref other => Err(fleet.unusable(format!("column {} has the type {other}", column.name()))),
+                ref other => Err(connections.unusable(format!("column {} has the type {other}", column.name()))),
             });
             let values = values.collect::<Result<_, _>>()?;
-            let fleet = Some(fleet);
-            Ok(BoardRow { values, fleet })
+            let names = Some(names);
+            Ok(BoardRow { values, names })
         };
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }
@@ -109,8 +111,8 @@ impl Statements for FleetStatements<'_> {
         })?)
     }
 
-    fn fleet(&self) -> Option<&Fleet> {
-        Some(self.fleet)
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn wake_others(&mut self) {
@@ -120,9 +122,9 @@ impl Statements for FleetStatements<'_> {
 
 /// A parameter, as the type that the statement has for it.
 #[derive(Debug)]
-struct Parameter(Value);
+struct BoundValue(Value);
 
-impl ToSql for Parameter {
+impl ToSql for BoundValue {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match (&self.0, kind) {
             (Value::Null, _) => Ok(IsNull::Yes),

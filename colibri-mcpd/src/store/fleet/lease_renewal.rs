@@ -11,9 +11,11 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::{info, warn};
 
+use super::fault::BoardFault;
 use super::lease::elapsed;
+use super::state::FleetState;
 use super::statements::CHANNEL;
-use super::{Fleet, address, fault, schema};
+use super::{address, schema};
 
 /// The time for which a lease is given, by the database's clock.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
@@ -25,11 +27,12 @@ const EVERY: Duration = Duration::from_secs(3);
 const CLAIMS: i64 = 1_000_000;
 
 /// Keeps the lease for as long as there is a board.
-pub(super) async fn keep(fleet: Weak<Fleet>) {
+pub(super) async fn keep(fleet: Weak<FleetState>) {
     let mut said = String::new();
     loop {
         let Some(fleet) = fleet.upgrade() else { return };
-        let Err(why) = session(&fleet).await else { return };
+        let Err(fault) = session(&fleet).await else { return };
+        let why = fault.to_string();
         *fleet.away.lock() = Some(why.clone());
         // Said once: it is tried again and again.
         if why != said {
@@ -45,14 +48,15 @@ pub(super) async fn keep(fleet: Weak<Fleet>) {
 ///
 /// # Errors
 /// The reason for which it is not used any more.
-async fn session(fleet: &Arc<Fleet>) -> Result<(), String> {
+async fn session(fleet: &Arc<FleetState>) -> Result<(), BoardFault> {
     let client = timeout(address::CONNECT, connect(fleet)).await;
-    let client = client.map_err(|_| "the database did not answer: see that it runs and is reached from here")??;
+    let client = client
+        .map_err(|_| BoardFault::from("the database did not answer: see that it runs and is reached from here"))??;
     within(schema::prepare(&client, &fleet.address.role)).await?;
     let epoch = within(epoch(&client)).await?;
     let mut beat = within(enroll(&client, fleet)).await?;
     let listen = format!("LISTEN {CHANNEL}");
-    within(async { client.batch_execute(&listen).await.map_err(|error| fault(&error)) }).await?;
+    within(async { Ok(client.batch_execute(&listen).await?) }).await?;
     *fleet.away.lock() = None;
     info!(
         board = fleet.address.shown,
@@ -68,14 +72,14 @@ async fn session(fleet: &Arc<Fleet>) -> Result<(), String> {
         }
         if now.0 != beat + 1 || now.1 != epoch {
             fleet.lease.lose();
-            return Err("it was restored to what it was before: all claims are over".to_owned());
+            return Err("it was restored to what it was before: all claims are over".into());
         }
         beat = now.0;
     }
 }
 
 /// Gives up a lease whose time is over, whatever the database is waited for meanwhile.
-pub(super) async fn watch(fleet: Weak<Fleet>) {
+pub(super) async fn watch(fleet: Weak<FleetState>) {
     while let Some(fleet) = fleet.upgrade() {
         if fleet.lease.has_lapsed() {
             warn!("this host has lost its lease: its agents end, and it takes no tasks until the board is back");
@@ -86,12 +90,12 @@ pub(super) async fn watch(fleet: Weak<Fleet>) {
     }
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+async fn within<T>(work: impl Future<Output = Result<T, BoardFault>>) -> Result<T, BoardFault> {
     let done = timeout(address::CONNECT, work).await;
-    done.map_err(|_| "the database does not answer any more".to_owned())?
+    done.map_err(|_| BoardFault::from("the database does not answer any more"))?
 }
 
-async fn connect(fleet: &Arc<Fleet>) -> Result<Client, String> {
+async fn connect(fleet: &Arc<FleetState>) -> Result<Client, BoardFault> {
     let config = &fleet.address.config;
     match &fleet.address.tls {
         None => open(config, NoTls, fleet).await,
@@ -99,12 +103,12 @@ async fn connect(fleet: &Arc<Fleet>) -> Result<Client, String> {
     }
 }
 
-async fn open<T>(config: &Config, tls: T, fleet: &Arc<Fleet>) -> Result<Client, String>
+async fn open<T>(config: &Config, tls: T, fleet: &Arc<FleetState>) -> Result<Client, BoardFault>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, mut connection) = config.connect(tls).await.map_err(|error| fault(&error))?;
+    let (client, mut connection) = config.connect(tls).await?;
     let fleet = Arc::downgrade(fleet);
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
@@ -119,12 +123,11 @@ where
 }
 
 /// The board's epoch, raised if this is another cluster, timeline or database than the one that it was made in.
-async fn epoch(client: &Client) -> Result<i64, String> {
-    let failed = |error: tokio_postgres::Error| fault(&error);
+async fn epoch(client: &Client) -> Result<i64, BoardFault> {
     let read = "SELECT epoch, incarnation, (SELECT system_identifier::TEXT FROM pg_control_system()) || '/' ||
         (SELECT timeline_id::TEXT FROM pg_control_checkpoint()) || '/' ||
         (SELECT oid::TEXT FROM pg_database WHERE datname = current_database()) FROM board";
-    let row = client.query_opt(read, &[]).await.map_err(failed)?;
+    let row = client.query_opt(read, &[]).await?;
     let row = row.ok_or("its schema is not whole (board has no row): restore it whole from a backup")?;
     let (epoch, then, now): (i64, String, String) = (row.get(0), row.get(1), row.get(2));
     if then == now {
@@ -132,16 +135,16 @@ async fn epoch(client: &Client) -> Result<i64, String> {
     }
     if then.is_empty() {
         let note = "UPDATE board SET incarnation = $1 WHERE incarnation = ''";
-        client.execute(note, &[&now]).await.map_err(failed)?;
+        client.execute(note, &[&now]).await?;
         return Ok(epoch);
     }
     raise_epoch(client, epoch, &now).await?;
-    let row = client.query_one("SELECT epoch FROM board", &[]).await.map_err(failed)?;
+    let row = client.query_one("SELECT epoch FROM board", &[]).await?;
     Ok(row.get(0))
 }
 
 /// Ends every claim, unless another host just did; notes the incarnation where one is said.
-async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(), String> {
+async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(), BoardFault> {
     let raise = "WITH raised AS (UPDATE board SET epoch = epoch + 1,
             incarnation = CASE WHEN $2 = '' THEN incarnation ELSE $2 END WHERE epoch = $1 RETURNING epoch)
         UPDATE tasks SET claim = claim + $3, for_session = NULL,
@@ -150,7 +153,7 @@ async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(
             claimed_session = CASE WHEN status IN ('claimed', 'started') THEN NULL ELSE claimed_session END,
             lease_until = NULL WHERE EXISTS (SELECT 1 FROM raised)";
     let done = client.execute(raise, &[&epoch, &incarnation, &CLAIMS]).await;
-    let changed = done.map_err(|error| fault(&error))?;
+    let changed = done?;
     warn!(
         tasks = changed,
         "the board was restored: its epoch is raised, and every claim is over"
@@ -159,12 +162,11 @@ async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(
 }
 
 /// Takes the lease of this host's name, or goes on with it. Returns its beat.
-async fn enroll(client: &Client, fleet: &Fleet) -> Result<i64, String> {
-    let failed = |error: tokio_postgres::Error| fault(&error);
+async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> {
     let (name, key, run) = (&fleet.host.name, &fleet.host.key, &fleet.run);
     let insert = "INSERT INTO hosts (name, key, run, version) VALUES ($1, $2, '', $3) ON CONFLICT DO NOTHING";
     let version = env!("CARGO_PKG_VERSION");
-    client.execute(insert, &[name, key, &version]).await.map_err(failed)?;
+    client.execute(insert, &[name, key, &version]).await?;
     // The one that has it now goes on with it; else it must be over.
     if fleet.lease.has_lapsed() {
         fleet.lease.lose();
@@ -174,7 +176,7 @@ async fn enroll(client: &Client, fleet: &Fleet) -> Result<i64, String> {
         WHERE name = $1 AND key = $2 AND (run = $3 OR lease_until <= now_ms()) RETURNING beat, now_ms()";
     let length = LEASE.as_millis() as i64;
     let row = client.query_opt(take, &[name, key, run, &version, &length]).await;
-    if let Some(row) = row.map_err(failed)? {
+    if let Some(row) = row? {
         fleet
             .lease
             .renew(sent, LEASE - MARGIN, row.get::<_, i64>(1).unsigned_abs());
@@ -182,10 +184,10 @@ async fn enroll(client: &Client, fleet: &Fleet) -> Result<i64, String> {
     }
     let who = "SELECT name, key, lease_until - now_ms() FROM hosts WHERE name = $1 OR key = $2 ORDER BY name = $1 DESC";
     let who = format!("{who} LIMIT 1");
-    let row = client.query_opt(&who, &[name, key]).await.map_err(failed)?;
+    let row = client.query_opt(&who, &[name, key]).await?;
     let row = row.ok_or("this host's row was removed at the same moment")?;
     let (its_name, its_key, left): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
-    Err(match (its_name == *name, its_key == *key) {
+    Err(BoardFault::from(match (its_name == *name, its_key == *key) {
         (true, true) => format!(
             "another daemon has the lease of the host {name}, for {} s more: one that was just killed is waited for; a copy \
              of a state directory needs a key and a --host of its own",
@@ -199,11 +201,11 @@ async fn enroll(client: &Client, fleet: &Fleet) -> Result<i64, String> {
             "this host's key is the host {its_name}'s already: start it with --host {its_name}, or, if its state directory \
              is a copy, remove trail.key there"
         ),
-    })
+    }))
 }
 
 /// Renews the lease. Returns its beat, and the board's epoch.
-async fn renew(client: &Client, fleet: &Fleet) -> Result<(i64, i64), String> {
+async fn renew(client: &Client, fleet: &FleetState) -> Result<(i64, i64), BoardFault> {
     let places = fleet.places.lock().clone();
     let sent = elapsed();
     let renew = "UPDATE hosts SET beat = beat + 1, lease_until = now_ms() + $3, agents = $4, free_places = $5
@@ -214,10 +216,10 @@ async fn renew(client: &Client, fleet: &Fleet) -> Result<(i64, i64), String> {
     let length = LEASE.as_millis() as i64;
     let (host, free) = (&fleet.host, i64::from(places.free));
     let values: [&(dyn ToSql + Sync); 5] = [&host.name, &fleet.run, &length, &places.agents, &free];
-    let row = client.query_opt(renew, &values).await.map_err(|error| fault(&error))?;
+    let row = client.query_opt(renew, &values).await?;
     let Some(row) = row else {
         fleet.lease.lose();
-        return Err("this host's lease is over: it was not renewed in time".to_owned());
+        return Err("this host's lease is over: it was not renewed in time".into());
     };
     fleet
         .lease
