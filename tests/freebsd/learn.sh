@@ -19,7 +19,7 @@ learned_server() {
 			"serverInfo":{"name":"notes","version":"1"}}' ;;
 		*'"tools/list"'*) answer='{"tools":[{"name":"read","inputSchema":{"type":"object"},
 			"annotations":{"readOnlyHint":true}},{"name":"add","inputSchema":{"type":"object"}}]}' ;;
-		*'"name":"read"'*) note=$(head -n 1 "$1/note") && text "$note" || answer=$failed ;;
+		*'"name":"read"'*) read -r note <"$1/note" && text "$note" || answer=$failed ;;
 		*'"name":"add"'*) echo more >>"$1/added" && text added || answer=$failed ;;
 		*'"server/discover"'*) echo '{"jsonrpc":"2.0","id":'"$id"',"error":{"code":-32601,"message":"no"}}'; continue ;;
 		*) continue ;;
@@ -79,7 +79,7 @@ used script '"tools/call","params":{"name":"read","arguments":{}}
 "tools/call","params":{"name":"add","arguments":{"text":"x"}}' /usr/local/bin/learned-server "$notes"
 seen=$(as_learner learn script --propose 2>&1)
 report $? "learn script --propose" "$seen"
-for line in "program       /bin/sh " "program       /usr/bin/head " "program       /bin/expr " "mount, write  $notes "; do
+for line in "program       /bin/sh " "program       /usr/bin/tr " "program       /bin/expr " "mount, write  $notes "; do
 	has "it has seen $line" "$line" "$seen"
 done
 has "all of it is permitted by what is proposed" " 0 refused" "$seen"
@@ -93,7 +93,7 @@ has "a program of FreeBSD's own: its place" "mount, write  $notes " "$seen"
 as_learner learn script --propose --json >"$work/proposal"
 install -d "$etc/contracts"
 part contract entry >"$etc/contracts/script.json"
-make_root "$roots/script" /bin/sh /bin/expr /usr/bin/head /usr/bin/tr
+make_root "$roots/script" /bin/sh /bin/expr /usr/bin/tr
 install -d "$roots/script/usr/local/bin" "$roots/script$notes"
 cp /usr/local/bin/learned-server "$roots/script/usr/local/bin/"
 out=$(sh "$tree/etc/make-root.sh" -w 60801:60801 -s 64M -f "$notes" "$places/script" 2>&1)
@@ -119,9 +119,9 @@ report $? "learn script --try, against the jail of the proposal" "$out"
 has "all that was recorded works there" "Everything that was repeated works" "$out"
 has "in a jail" '"jail":{"name":"ephemeral"' "$(servers_json)"
 is "and the place was written in there" 2 "$(grep -c more "$places/script/added" 2>&1)"
-rm "$roots/script/usr/bin/head"
+rm "$places/script/note"
 out=$(as_learner learn script --try --yes 2>&1)
-is "with a program less in the root it fails, and says what" 1 $?
+is "without the note it fails" 1 $?
 has "with the tool and its answer" "read {}: it failed" "$out"
 out=$(as_learner learn native --try --yes 2>&1)
 has "a server that has no jail yet is not tried" "the daemon has no server native in a jail yet" "$out"
