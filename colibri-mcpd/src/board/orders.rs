@@ -415,7 +415,7 @@ impl Board {
     }
 
     /// Has the claims that people have told to `observer` once the board is there: it may be away when the daemon starts.
-    pub fn on_begin(&self, observer: impl Fn(&Task) + Send + Sync + 'static) {
+    pub(crate) fn on_begin(&self, observer: impl Fn(&Task) + Send + Sync + 'static) {
         // The daemon says it once.
         let _ = self.on_begin.set(Box::new(observer));
     }

@@ -31,18 +31,18 @@ pub(super) fn runtime() -> std::io::Result<&'static Runtime> {
 }
 
 /// Connections to one database.
-pub(super) struct Connections {
+pub(super) struct BoardConnections {
     /// Its address as it may be shown.
     shown: String,
     pool: Pool,
 }
 
-impl Connections {
+impl BoardConnections {
     /// None yet.
     ///
     /// # Errors
     /// They cannot be pooled.
-    pub(super) fn to(address: &BoardAddress) -> anyhow::Result<Connections> {
+    pub(super) fn to(address: &BoardAddress) -> anyhow::Result<BoardConnections> {
         let settings = ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         };
@@ -51,7 +51,7 @@ impl Connections {
             None => Manager::from_config(config, NoTls, settings),
             Some(tls) => Manager::from_config(config, MakeRustlsConnect::new(tls.clone()), settings),
         };
-        Ok(Connections {
+        Ok(BoardConnections {
             shown: address.shown.clone(),
             pool: Pool::builder(manager).max_size(CONNECTIONS).build()?,
         })

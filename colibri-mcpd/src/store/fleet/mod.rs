@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use super::error::{StoreError, TransactionError};
 use super::statements::{BoardRow, HostNames, Statements};
 pub use address::BoardAddress;
-use connections::{Connections, runtime};
+use connections::{BoardConnections, runtime};
 pub use lease::HostLease;
 use people::{Account, FOREIGN, People};
 use state::{FleetState, NOT_YET};
@@ -34,7 +34,7 @@ use statements::FleetStatements;
 /// The board's tables in PostgreSQL, as one host reaches them.
 pub struct Fleet {
     state: Arc<FleetState>,
-    connections: Connections,
+    connections: BoardConnections,
     people: People,
 }
 
@@ -63,7 +63,7 @@ impl Fleet {
         });
         let fleet = Fleet {
             people: People::of(&state.host.name),
-            connections: Connections::to(&state.address)?,
+            connections: BoardConnections::to(&state.address)?,
             state,
         };
         let runtime = runtime()?;

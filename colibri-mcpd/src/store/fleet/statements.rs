@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use super::connections::Connections;
+use super::connections::BoardConnections;
 use super::fault::fault;
 use crate::store::error::{StoreError, TransactionError};
 use crate::store::statements::{BoardRow, HostNames, Statements};
@@ -19,7 +19,7 @@ pub(super) const CHANNEL: &str = "colibri_board";
 
 /// The statements of one transaction.
 pub(super) struct FleetStatements<'a> {
-    connections: &'a Connections,
+    connections: &'a BoardConnections,
     names: &'a dyn HostNames,
     /// `None`: it was given up.
     client: Option<Arc<Object>>,
@@ -27,7 +27,11 @@ pub(super) struct FleetStatements<'a> {
 }
 
 impl<'a> FleetStatements<'a> {
-    pub(super) fn new(connections: &'a Connections, names: &'a dyn HostNames, client: Object) -> FleetStatements<'a> {
+    pub(super) fn new(
+        connections: &'a BoardConnections,
+        names: &'a dyn HostNames,
+        client: Object,
+    ) -> FleetStatements<'a> {
         FleetStatements {
             connections,
             names,
