@@ -246,7 +246,9 @@ fn front_matter(text: &str) -> anyhow::Result<(Map<String, Value>, String, Strin
 /// There is none, or it is no YAML mapping.
 pub(crate) fn skill_front_matter(text: &str) -> anyhow::Result<Map<String, Value>> {
     let yaml = fenced(text)?.join("\n");
-    serde_saphyr::from_str(&yaml).map_err(|why| {
+    // As in YAML 1.2, where `yes` and `y` are text.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(&yaml, options).map_err(|why| {
         let why = why.to_string();
         anyhow!(
             "the front matter is no YAML mapping: {}",
@@ -459,10 +461,10 @@ mod tests {
 
     #[test]
     fn shows_hidden_characters() {
-        assert_eq!(
-            description("a\u{202e}b\u{1b}[2J\u{e0041}"),
-            "a\\u{202e}b\\u{1b}[2J\\u{e0041}"
-        );
+        assert_eq!(description("a\u{202e}b\u{e0041}"), "a\\u{202e}b\\u{e0041}");
+        // YAML has no control characters but as escapes.
+        assert_eq!(description(r#""a\e[2J""#), "a\\u{1b}[2J");
+        assert!(read("name: x\ndescription: a\u{1b}[2J").is_err());
     }
 
     #[test]
