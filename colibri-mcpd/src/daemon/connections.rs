@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::wake::Wake;
+use super::wake::WakeEvent;
 use crate::catalog::{ChangedFeatures, Changes};
 use crate::peer::ByteBudget;
 use crate::policy::{Clients, Gate};
@@ -363,9 +363,9 @@ impl Connections {
         }
     }
 
-    /// Tells clients what has happened to their user or agent: each event as a log message, and all of them as one change
+    /// Notifies clients of events of their user or agent: each event as a log message, and all of them as one change
     /// of the list of tools, for clients that look at nothing else. Those that see one server alone have no task tools.
-    pub(super) fn wake(&self, wakes: &[Wake]) {
+    pub(super) fn wake(&self, wakes: &[WakeEvent]) {
         for connection in self.all() {
             let client = &connection.client;
             let has_room = client.outbox.queued() < MAX_QUEUED && client.session.only().is_none();

@@ -8,13 +8,13 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::sleep;
 
 use super::Daemon;
-use super::wake::Wake;
+use super::wake::WakeEvent;
 
 /// The time for which events are gathered after some were told, so that many are no flood of changed lists.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// All that a receiver has now. What it has lost is nobody's to do any more, or is found by whoever looks.
-fn drain<T: Clone>(receiver: &mut Receiver<T>, wakes: &mut Vec<Wake>, of: impl Fn(&T) -> Option<Wake>) {
+fn drain<T: Clone>(receiver: &mut Receiver<T>, wakes: &mut Vec<WakeEvent>, of: impl Fn(&T) -> Option<WakeEvent>) {
     loop {
         match receiver.try_recv() {
             Ok(event) => wakes.extend(of(&event)),
@@ -25,7 +25,7 @@ fn drain<T: Clone>(receiver: &mut Receiver<T>, wakes: &mut Vec<Wake>, of: impl F
 }
 
 /// An event, or why there is none; `Err`: there never will be.
-fn next<T>(event: Result<T, RecvError>, of: impl Fn(&T) -> Option<Wake>) -> Result<Option<Wake>, ()> {
+fn next<T>(event: Result<T, RecvError>, of: impl Fn(&T) -> Option<WakeEvent>) -> Result<Option<WakeEvent>, ()> {
     match event {
         Ok(event) => Ok(of(&event)),
         Err(RecvError::Lagged(_)) => Ok(None),
@@ -41,15 +41,15 @@ impl Daemon {
         let mut notices = self.notices.watch();
         loop {
             let first = tokio::select! {
-                change = tasks.recv() => next(change, |change| Wake::of_task(change)),
-                change = approvals.recv() => next(change, Wake::of_approval),
-                notice = notices.recv() => next(notice, Wake::of_notice),
+                change = tasks.recv() => next(change, |change| WakeEvent::of_task(change)),
+                change = approvals.recv() => next(change, WakeEvent::of_approval),
+                notice = notices.recv() => next(notice, WakeEvent::of_notice),
             };
             let Ok(first) = first else { return };
-            let mut wakes: Vec<Wake> = first.into_iter().collect();
-            drain(&mut tasks, &mut wakes, |change| Wake::of_task(change));
-            drain(&mut approvals, &mut wakes, Wake::of_approval);
-            drain(&mut notices, &mut wakes, Wake::of_notice);
+            let mut wakes: Vec<WakeEvent> = first.into_iter().collect();
+            drain(&mut tasks, &mut wakes, |change| WakeEvent::of_task(change));
+            drain(&mut approvals, &mut wakes, WakeEvent::of_approval);
+            drain(&mut notices, &mut wakes, WakeEvent::of_notice);
             if !wakes.is_empty() {
                 self.connections.wake(&wakes);
                 sleep(PAUSE).await;
