@@ -392,10 +392,10 @@ impl Fixture {
                 let mut entries = entries
                     .iter()
                     .flat_map(|file| serde_json::from_str::<Vec<Box<RawValue>>>(file).unwrap_or_default());
-                let is_it = |entry: &Box<RawValue>| {
+                let is_it = |entry: &RawValue| {
                     serde_json::from_str::<Value>(entry.get()).is_ok_and(|entry| entry["uri"] == uri.as_str())
                 };
-                let Some(entry) = entries.find(is_it) else {
+                let Some(entry) = entries.find(|entry| is_it(entry)) else {
                     return self.error(id, -32602, "no such skill");
                 };
                 let modern = ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
