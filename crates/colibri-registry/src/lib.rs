@@ -25,7 +25,7 @@ pub use command::{EntryValue, StdioCommand, value as secret_or_text};
 pub use jail::{Abi, Jail, JailMount, Network, abi, allow, is_jail_name, jail_name, jail_path};
 pub use limits::{ProcessLimits, RctlResource, limits};
 pub use package::{PackageOrigin, PackagePin};
-pub use ssh::{SshTarget, is_ssh_host};
+pub use ssh::SshTarget;
 pub use value::{is_secret_name, is_server_id, is_user_name};
 
 /// The path of the registry that the helper reads: in the directory of policy and secrets. No switch moves it: who

@@ -63,7 +63,7 @@ const SSH_KEYS: &[&str] = &["host", "server", "config", "keys"];
 
 /// True if ssh(1) can take this for nothing but a host: `[A-Za-z0-9][A-Za-z0-9._-]*`.
 #[must_use]
-pub fn is_ssh_host(host: &str) -> bool {
+fn is_ssh_host(host: &str) -> bool {
     host.len() <= MAX_HOST
         && host.starts_with(|first: char| first.is_ascii_alphanumeric())
         && host
