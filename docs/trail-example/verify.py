@@ -2,6 +2,7 @@
 """Verifies a trail as docs/trail.md describes it, with nothing of Colibri's.
 
     verify.py verify STATE_DIR [--segments DIR] [--archive DIR] [--syslog FILE] [--key FILE]
+        [--witness FILE ... [--cosigned FILE ...]]
     verify.py check-proof FILE (--root HEX | --key FILE)
 
 It prints a report as JSON, with the names and the exit statuses of `colibri-mcp trail verify --json`, which tests/trail
@@ -96,16 +97,16 @@ def base64_of(text):
 
 
 class Key:
-    """`trail.pub`."""
+    """`trail.pub`, which has type 1, or a witness's public key, which has type 4."""
 
-    def __init__(self, content):
+    def __init__(self, content, kind=1):
         try:
             text = content.decode().strip()
         except UnicodeDecodeError as error:
             raise Unreadable(f"not a key: {error}", 65) from error
         match = re.fullmatch(r"([^\s+]+)\+(0*[0-9a-fA-F]{1,8})\+(.*)", text, re.DOTALL)
         key = base64_of(match[3]) if match else None
-        if not key or key[0] != 1 or len(key) != 33:
+        if not key or key[0] != kind or len(key) != 33:
             raise Unreadable("not a key", 65)
         self.origin, self.id = match[1], int(match[2], 16).to_bytes(4)
         if sha256(self.origin.encode() + b"\n" + key)[:4] != self.id:
@@ -119,6 +120,22 @@ class Key:
             return signature[:4] == self.id
         except InvalidSignature:
             return False
+
+    def cosigned_at(self, text, signatures):
+        """The time in the first of the signature lines by which this witness cosigned a checkpoint, or None."""
+        start = f"— {self.origin} "
+        for line in lines_of(signatures):
+            data = base64_of(line.removeprefix(start)) if line.startswith(start) else None
+            if not data or len(data) != 76 or data[:4] != self.id:
+                continue
+            time = int.from_bytes(data[4:12])
+            try:
+                self.key.verify(data[12:], f"cosignature/v1\ntime {time}\n{text}".encode())
+            except InvalidSignature:
+                continue
+            if time < 2**63:
+                return time
+        return None
 
 
 def read_regular(path):
@@ -245,7 +262,7 @@ def is_text(value):
 class Verifier:
     """One walk over a trail. It keeps what the next line must be, and goes on after a fault as the page says."""
 
-    def __init__(self, key, log, note, archive):
+    def __init__(self, key, log, note, archive, cosigned=()):
         self.key, self.log, self.note, self.archive = key, log, note, archive
         self.faults, self.place = [], (None, None)
         self.head, self.next, self.top = ZEROS, 0, 0
@@ -254,6 +271,7 @@ class Verifier:
         self.previous, self.first, self.missing = None, None, []
         self.checkpoints, self.agreeing, self.promised = 0, 0, 0
         self.rewritten, self.noted = False, False
+        self.cosigned, self.cosigned_by = cosigned, []
 
     def fault(self, kind, place=None):
         segment, line = place or self.place
@@ -438,15 +456,29 @@ class Verifier:
                 self.agreeing += 1
                 if not self.rewritten:
                     self.promised = head.records
-            elif not self.rewritten:
-                self.rewritten = True
-                self.fault("rewritten")
+            else:
+                self.differs()
+        for records, root_signed, by in self.cosigned:
+            if records != line.n + 1 or root is None:
+                continue
+            if root_signed != root:
+                self.differs()
+                continue
+            self.cosigned_by += [{"witness": name, "records": records, "time": time} for name, time in by]
+            if by and not self.rewritten:
+                self.promised = records
+
+    def differs(self):
+        """A witness saw something else; the first time it is a fault."""
+        if not self.rewritten:
+            self.rewritten = True
+            self.fault("rewritten")
 
     def finish(self):
         for _, _, place in self.missing:
             self.fault("missing-record", place)
         noted = self.note.records if self.note else 0
-        if max(noted, *self.log, 0) > self.top and not self.archive:
+        if max(noted, *self.log, *(records for records, _, _ in self.cosigned), 0) > self.top and not self.archive:
             self.fault("truncated")
         self.vouched = [("witness", self.promised)] if self.promised else []
         if self.noted or self.note and noted == 0:
@@ -464,6 +496,7 @@ class Verifier:
             "checkpoints": self.checkpoints,
             "witnessed_heads": self.agreeing,
             "promised_records": self.promised,
+            "cosigned_by": self.cosigned_by,
             "vouched_by": [{"by": by, "records": records} for by, records in self.vouched],
         }
 
@@ -572,7 +605,34 @@ def read_own(path):
         raise
 
 
-def verify(state_dir, segments=None, archive=None, syslog=None, key=None):
+def read_cosigned(state_dir, key, witness, cosigned):
+    """Checkpoints that witnesses signed, by size: records, root, and (name, time) of those whose keys were given."""
+    if not witness:
+        if cosigned:
+            raise Unreadable("--cosigned needs the key of a witness", 64)
+        return []
+    if not key:
+        raise Unreadable("cosignatures cannot be checked without the key of the trail", 64)
+    keys = [Key(line, 4) for path in witness for line in read_file(path).split(b"\n") if line.strip()]
+    try:
+        notes = [read_regular(state_dir / "trail.cosigned")]
+    except Unreadable as error:
+        if error.status != 66:
+            raise
+        notes = []
+    found = []
+    for note in notes + [read_file(path) for path in cosigned]:
+        note = note.decode() if is_utf8(note) else ""
+        opened = open_checkpoint(note, key)
+        if not opened:
+            raise Unreadable("not a checkpoint of this trail", 65)
+        text, _, signatures = note.rpartition("\n\n")
+        times = [(each.origin, each.cosigned_at(text + "\n", signatures)) for each in keys]
+        found.append((*opened, [(name, time) for name, time in times if time is not None]))
+    return sorted(found, key=lambda each: each[0])
+
+
+def verify(state_dir, segments=None, archive=None, syslog=None, key=None, witness=(), cosigned=()):
     """Report and exit status."""
     own = read_file(key) if key else read_own(state_dir / "trail.pub")
     key = None if own is None else Key(own)
@@ -580,7 +640,7 @@ def verify(state_dir, segments=None, archive=None, syslog=None, key=None):
     note = Head.find((read_own(state_dir / "trail.head") or b"").decode(errors="replace"))
     if note and not note.counts(key):
         note = None
-    verifier = Verifier(key, log, note, archive is not None)
+    verifier = Verifier(key, log, note, archive is not None, read_cosigned(state_dir, key, witness, cosigned))
     verifier.run(archive or segments or state_dir / "trail")
     return verifier.report(), verifier.status()
 
@@ -656,6 +716,8 @@ def main():
     action.add_argument("state_dir", type=pathlib.Path)
     for flag in ("--segments", "--archive", "--syslog", "--key"):
         action.add_argument(flag, type=pathlib.Path)
+    for flag in ("--witness", "--cosigned"):
+        action.add_argument(flag, type=pathlib.Path, action="append", default=[])
     action = actions.add_parser("check-proof")
     action.add_argument("file", type=pathlib.Path)
     against = action.add_mutually_exclusive_group(required=True)
@@ -665,7 +727,8 @@ def main():
     try:
         if args.action == "check-proof":
             return check_proof_file(args.file, args.root, args.key)
-        report, status = verify(args.state_dir, args.segments, args.archive, args.syslog, args.key)
+        report, status = verify(args.state_dir, args.segments, args.archive, args.syslog, args.key,
+                                args.witness, args.cosigned)
         print(json.dumps(report, indent=2))
         return status
     except Unreadable as error:

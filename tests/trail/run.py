@@ -27,7 +27,7 @@ import tamper
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "docs/trail-example"
 COMPARED = ["fault_count", "segments", "first_record", "records", "head", "root", "checkpoints", "witnessed_heads",
-            "promised_records", "vouched_by"]
+            "promised_records", "cosigned_by", "vouched_by"]
 
 
 def stranger():
@@ -49,7 +49,9 @@ class Colibri:
                               capture_output=True, timeout=60)
 
     def verify(self, place, **files):
-        flags = [flag for name, path in files.items() if path for flag in (f"--{name}", path)]
+        named = [(name, path) for name, paths in files.items() if paths
+                 for path in (paths if isinstance(paths, list) else [paths])]
+        flags = [flag for name, path in named for flag in (f"--{name}", path)]
         run = self.run("verify", "--json", "--state-dir", place, *flags)
         if run.returncode > 2:
             return run.returncode, {"said": run.stderr.decode()}
@@ -122,11 +124,40 @@ class Campaign:
             (kept / "said.json").write_text(json.dumps({"name": name, **said}, indent=1, default=str))
 
 
-def ways(place, choice):
-    """How the verifiers are called: with the log, without, on an archive, with a key by name."""
+def cosign(colibri, choice, place, witnesses):
+    """Has two witnesses sign a checkpoint of the trail, the second one only sometimes: their keys, and the checkpoint, as
+    the verifiers are told of them; nothing where no seal is."""
+    request = witnesses.parent / "request"
+    run = colibri.run("proof", "--old", 0, "--state-dir", place)
+    if run.returncode:
+        return {}
+    request.write_bytes(run.stdout)
+    note = witnesses / f"{place.name}.cosigned"
+    signed = b""
+    for name in ("one", "two")[:choice.randint(1, 2)]:
+        run = colibri.run("cosign", witnesses / name, request, "--log", place / "trail.pub")
+        if run.returncode:
+            raise SystemExit(f"{place}: {run.stderr.decode()}")
+        signed = signed + run.stdout.rpartition(b"\n\n")[2].split(b"\n")[-2] + b"\n" if signed else run.stdout
+    note.write_bytes(signed)
+    return {"witness": sorted(witnesses.glob("*/*.pub")), "cosigned": [note]}
+
+
+def changed(choice, cosigned, work):
+    """The same checkpoint, sometimes with another byte somewhere."""
+    if not cosigned or choice.random() < 0.7:
+        return cosigned
+    note = bytearray(cosigned["cosigned"][0].read_bytes())
+    note[choice.randrange(len(note))] = choice.choice(b"0aZ+/= \n\xff")
+    (work / "changed").write_bytes(note)
+    return {**cosigned, "cosigned": [work / "changed"]}
+
+
+def ways(place, choice, cosigned):
+    """How the verifiers are called: with the log, without, on an archive, with a key by name, with cosignatures."""
     log = place / "auth.log"
     return [{"syslog": log}, {"syslog": log}, {"syslog": log}, {}, {"archive": place / "trail"},
-            {"syslog": log, "archive": place / "trail"}][choice.randrange(6)]
+            {"syslog": log, "archive": place / "trail"}, cosigned, {"syslog": log, **cosigned}][choice.randrange(8)]
 
 
 def proofs(campaign, choice, places, rounds, work):
@@ -174,23 +205,27 @@ def main():
     with tempfile.TemporaryDirectory(prefix="colibri-trail-") as work:
         work = pathlib.Path(work)
         places = make_trails(work / "honest", args.seed, args.trails)
+        (work / "witnesses").mkdir()
+        draw = random.Random(args.seed)
+        cosigned = {place: cosign(campaign.colibri, draw, place, work / "witnesses") for place in places}
         for place in places:
-            for files in ({"syslog": place / "auth.log"}, {}, {"archive": place / "trail"}):
+            for files in ({"syslog": place / "auth.log"}, {}, {"archive": place / "trail"}, cosigned[place]):
                 status, report = campaign.compare(f"honest {place.name} {list(files)}", place, **files)
                 if status not in (0, 2):
                     campaign.differ(f"honest {place.name}", {"wrong": report}, place, {})
         honest = campaign.statuses.copy()
         campaign.statuses.clear()
-        trails = [tamper.Trail.read(place) for place in places]
-        trails = [trail for trail in trails if trail.segments()]
+        trails = [(tamper.Trail.read(place), cosigned[place]) for place in places]
+        trails = [(trail, signed) for trail, signed in trails if trail.segments()]
         for number in range(args.tampers):
             choice = random.Random(f"{args.seed} {number}")
-            trail = tamper.Trail(trails[choice.randrange(len(trails))].files)
-            done = tamper.Tamperer(choice, trail, trails[choice.randrange(len(trails))]).tamper()
+            original, signed = trails[choice.randrange(len(trails))]
+            trail = tamper.Trail(original.files)
+            done = tamper.Tamperer(choice, trail, trails[choice.randrange(len(trails))][0]).tamper()
             campaign.changes.update(done)
             place = work / "tampered"
             trail.write(place)
-            campaign.compare(f"tamper {number} {'+'.join(done)}", place, **ways(place, choice))
+            campaign.compare(f"tamper {number} {'+'.join(done)}", place, **ways(place, choice, changed(choice, signed, work)))
         checked = proofs(campaign, random.Random(args.seed), places[:10], args.tampers // 10, work)
     print(f"{len(places)} honest trails: exit statuses {dict(sorted(honest.items()))}")
     print(f"{args.tampers} tampers: exit statuses {dict(sorted(campaign.statuses.items()))}")
