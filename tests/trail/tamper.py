@@ -116,7 +116,7 @@ class Trail:
                     if tree is None and value:
                         count, head = value["n"], match[2]
                         tree = Tree(count, [bytes.fromhex(peak) for peak in value["peaks"]])
-                except (ValueError, KeyError, TypeError, IndexError):
+                except (ValueError, KeyError, TypeError, IndexError, RecursionError):
                     continue
                 if not isinstance(value, dict):
                     continue
@@ -484,7 +484,7 @@ class Tamperer:
                     if match:
                         tree.push(bytes.fromhex(match[1].decode()))
                         found.append((tree.size, match[1].decode(), tree.root().hex()))
-                except (ValueError, KeyError, TypeError, IndexError):
+                except (ValueError, KeyError, TypeError, IndexError, RecursionError):
                     continue
         return found or [(0, "0" * 64, sha256(b"").hex())]
 
