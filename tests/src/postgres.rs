@@ -14,6 +14,8 @@ use crate::wait_for;
 
 /// The account that serves where the test is root, for which PostgreSQL does not run.
 const ACCOUNT: &str = "nobody";
+/// The lines of `pg_hba.conf` for the socket.
+const AT_SOCKET: &str = "local all admin trust\nlocal all all peer\n";
 
 /// Returns the directory of PostgreSQL's programs: the newest that is installed.
 fn programs() -> Option<PathBuf> {
@@ -37,6 +39,9 @@ pub struct Postgres {
 }
 
 impl Postgres {
+    /// The role that owns the cluster. It is nobody's account, so that whoever runs the test is an ordinary role.
+    pub const ADMIN: &str = "admin";
+
     /// Makes a cluster, and starts its server. Everybody who has a role of their account's name may come in at the
     /// socket; who comes over TCP needs TLS, and a password or a certificate.
     ///
@@ -65,9 +70,17 @@ impl Postgres {
             server: None,
         };
         let mut initdb = postgres.program("initdb");
-        initdb.args(["--auth=peer", "--encoding=UTF8", "--locale=C", "-D"]);
+        initdb.args([
+            "--auth=peer",
+            "--username",
+            Self::ADMIN,
+            "--encoding=UTF8",
+            "--locale=C",
+            "-D",
+        ]);
         let made = initdb.arg(postgres.data()).output().expect("initdb");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        fs::write(postgres.data().join("pg_hba.conf"), AT_SOCKET).expect("pg_hba.conf");
         postgres.start();
         postgres
     }
@@ -79,11 +92,6 @@ impl Postgres {
     /// The directory of its socket.
     pub fn socket(&self) -> &Path {
         self.directory.path()
-    }
-
-    /// The name of its own role.
-    pub fn role(&self) -> &str {
-        &self.account.name
     }
 
     /// One of PostgreSQL's programs, as the account that serves.
@@ -174,7 +182,7 @@ impl Postgres {
         put("tls.ca", authority);
         let conf = "ssl = on\nssl_cert_file = 'tls.crt'\nssl_key_file = 'tls.key'\nssl_ca_file = 'tls.ca'\n";
         put("postgresql.auto.conf", conf);
-        put("pg_hba.conf", &format!("local all all peer\n{hba}\n"));
+        put("pg_hba.conf", &format!("{AT_SOCKET}{hba}\n"));
         self.signal(Signal::SIGINT);
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
         let port = free.expect("a free port").port();
@@ -189,7 +197,7 @@ impl Postgres {
         format!("postgres://{socket}/{database}")
     }
 
-    /// Runs SQL as the server's own role, and returns its rows, a line each, columns with `|` between them.
+    /// Runs SQL as [`Self::ADMIN`], and returns its rows, a line each, columns with `|` between them.
     ///
     /// # Panics
     /// If PostgreSQL refuses it.
@@ -206,7 +214,7 @@ impl Postgres {
     /// If `psql` cannot be started.
     pub fn try_sql(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
         let mut psql = self.program("psql");
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h"]);
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", Self::ADMIN, "-h"]);
         psql.arg(self.socket()).args(["-d", database, "-c", sql]);
         let said = psql.output().expect("psql");
         if !said.status.success() {

@@ -222,7 +222,7 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
         "board",
         &format!(
             "DROP SCHEMA colibri CASCADE; ALTER DATABASE board OWNER TO {}",
-            postgres.role()
+            Postgres::ADMIN
         ),
     );
     says("may not make the board's tables: GRANT CREATE ON DATABASE");
