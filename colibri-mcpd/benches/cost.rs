@@ -15,6 +15,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use colibri_mcpd::relay::Recorder;
@@ -106,7 +107,11 @@ fn open_trail(state_dir: &Path) -> Trail {
         sync: false,
         witness: Arc::new(Nobody),
         notify: |_, what| eprintln!("{what}"),
-        limits: SegmentLimits::default(),
+        // No head by time: how many there were would depend on how long the calls take.
+        limits: SegmentLimits {
+            witness_after: Duration::from_secs(86_400),
+            ..SegmentLimits::default()
+        },
     })
     .expect("trail")
 }

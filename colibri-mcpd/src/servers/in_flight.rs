@@ -74,12 +74,11 @@ impl ServerSession {
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let whole = || edits.apply(&call.frame).into();
         self.show(Direction::ToServer, whole, Some((number, &call)));
-        let queued = match self.spec.chain().recorder.reference(call.number) {
+        let own = (self.spec.entry.ssh()).and_then(|_| self.spec.chain().recorder.reference(call.number));
+        let queued = match own {
             // The other host's record names ours.
-            Some(own) if self.spec.entry.ssh().is_some() => {
-                self.outbox.push(&own.put_in_request(&edits.apply(&call.frame)))
-            }
-            _ => self.outbox.push_edited(&call.frame, &edits),
+            Some(own) => self.outbox.push(&own.put_in_request(&edits.apply(&call.frame))),
+            None => self.outbox.push_edited(&call.frame, &edits),
         };
         if !queued {
             // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
