@@ -22,9 +22,9 @@ pub(super) fn open(from: impl std::os::fd::AsFd, path: &Path) -> Result<OwnedFd,
 }
 
 /// Opens a directory in another, made with this mode if it is not there; never through a link.
-pub(super) fn descend(from: &OwnedFd, name: impl AsRef<OsStr>, mode: u32) -> Result<OwnedFd, Errno> {
+pub(super) fn descend(from: &OwnedFd, name: impl AsRef<OsStr>, mode: Mode) -> Result<OwnedFd, Errno> {
     let name = name.as_ref();
-    match mkdirat(from, name, Mode::from_bits_truncate(mode)) {
+    match mkdirat(from, name, mode) {
         Ok(()) | Err(Errno::EEXIST) => open(from, Path::new(name)),
         Err(errno) => Err(errno),
     }
@@ -48,7 +48,7 @@ pub(super) fn put(root: &OwnedFd, from: &Path, path: &[u8]) -> Result<(), Errno>
     let (parents, name) = components(path).ok_or(Errno::EINVAL)?;
     let mut at = root.try_clone().map_err(|_| Errno::EMFILE)?;
     for part in parents {
-        at = descend(&at, part, 0o777)?;
+        at = descend(&at, part, Mode::from_bits_truncate(0o777))?;
     }
     renameat(AT_FDCWD, &from.join(OsStr::from_bytes(path)), at.as_fd(), name)
 }

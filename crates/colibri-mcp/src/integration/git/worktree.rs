@@ -256,17 +256,17 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
     let top = open(AT_FDCWD, root).map_err(odd)?;
     let mut shelf = top;
     for part in PLACE {
-        shelf = descend(&shelf, part, 0o755).map_err(odd)?;
+        shelf = descend(&shelf, part, Mode::from_bits_truncate(0o755)).map_err(odd)?;
     }
     let theirs = open(AT_FDCWD, &root.join(".git")).map_err(odd)?;
-    let all = descend(&theirs, "worktrees", 0o755).map_err(odd)?;
+    let all = descend(&theirs, "worktrees", Mode::from_bits_truncate(0o755)).map_err(odd)?;
     let made = mkdirat(&all, slug.as_str(), Mode::from_bits_truncate(0o755));
     made.map_err(|errno| refused(format!("git cannot know the worktree {}: {errno}", slug.as_str())))?;
     let known = GitDirectoryGuard(Some(root.join(".git/worktrees").join(slug.as_str())));
     known.fill(session, slug, &base)?;
     let nothing = "0".repeat(base.len());
     session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &base, &nothing]))?;
-    let own = descend(&all, slug.as_str(), 0o755).map_err(odd)?;
+    let own = descend(&all, slug.as_str(), Mode::from_bits_truncate(0o755)).map_err(odd)?;
     renameat(&own, "tree", &shelf, slug.as_str()).map_err(|errno| {
         let why = format!(
             "the branch {} is made, but its worktree cannot stand at {}: {errno}",
