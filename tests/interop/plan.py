@@ -276,7 +276,8 @@ def sample_repository(path):
 
 def exposed_uri(server, uri):
     """How a server's URI or template stands behind its prefix (docs/rewrites.md)."""
-    return uri.replace("ui://", f"ui://{server}/", 1) if uri.startswith("ui://") else f"{server}+{uri}"
+    scheme = next((scheme for scheme in ("ui://", "skill://") if uri.startswith(scheme)), None)
+    return uri.replace(scheme, f"{scheme}{server}/", 1) if scheme else f"{server}+{uri}"
 
 
 def steps_for(server, steps, names, through, client=""):
