@@ -10,6 +10,7 @@ use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use super::agents::{registry, start, until, worker};
+use super::tasks::{ok, refused};
 
 /// The name of the account that runs the test, which is its role.
 fn own_name() -> String {
@@ -45,18 +46,6 @@ fn joined<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     let daemon = serve(place, postgres, name);
     daemon.wait_for_log("the board is there");
     daemon
-}
-
-fn ok(client: &mut Client, tool: &str, arguments: Value) -> Value {
-    let mut result = client.call(tool, arguments);
-    assert_ne!(result["isError"], true, "{tool}: {result}");
-    result["structuredContent"].take()
-}
-
-fn refused(client: &mut Client, tool: &str, arguments: Value) -> String {
-    let result = client.call(tool, arguments);
-    assert_eq!(result["isError"], true, "{tool}: {result}");
-    text_of(&result).to_owned()
 }
 
 fn create(client: &mut Client, title: &str) -> u64 {

@@ -10,14 +10,14 @@ use colibri_tests::{Bridge, Client, Daemon, LEGACY, Place, text_of};
 use serde_json::{Value, json};
 
 /// What a tool of ours answers.
-fn ok(client: &mut Client, tool: &str, arguments: Value) -> Value {
+pub(super) fn ok(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let mut result = client.call(tool, arguments);
     assert_ne!(result["isError"], true, "{tool}: {result}");
     result["structuredContent"].take()
 }
 
 /// Why a tool of ours refuses.
-fn refused(client: &mut Client, tool: &str, arguments: Value) -> String {
+pub(super) fn refused(client: &mut Client, tool: &str, arguments: Value) -> String {
     let result = client.call(tool, arguments);
     assert_eq!(result["isError"], true, "{tool}: {result}");
     text_of(&result).to_owned()
