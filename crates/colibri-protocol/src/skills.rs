@@ -67,7 +67,7 @@ pub fn enclosing(file: &str) -> impl Iterator<Item = String> {
     parents.map(|parent| format!("{parent}/{FILE}"))
 }
 
-/// The files of an entry that passed [`check_entry`]; `None` for a skill without stable content.
+/// The files of an entry that passed `check_entry`; `None` for a skill without stable content.
 pub fn files(entry: Json<'_>) -> Option<impl Iterator<Item = SkillFile<'_>>> {
     let resources = entry.get("resources")?;
     (resources.kind() == JsonKind::Array).then(|| resources.elements().filter_map(read_file))
