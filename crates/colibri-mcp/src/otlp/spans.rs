@@ -163,6 +163,7 @@ struct EnterFields {
     traceparent: Option<String>,
     session: Option<String>,
     task: Option<u64>,
+    within: Option<u64>,
 }
 
 /// Makes spans of records, in their order.
@@ -256,14 +257,16 @@ impl SpanTracker {
         }
         span.add("colibri.trail.record", record.n);
         let remote = fields.traceparent.as_deref().and_then(SpanPlace::parse);
-        match (&fields.session, remote, fields.task) {
-            (Some(session), remote, _) => {
+        let script = fields.within.and_then(|outer| self.calls.get(&outer));
+        match (script, &fields.session, remote, fields.task) {
+            (Some(script), ..) => span.below(&script.place),
+            (None, Some(session), remote, _) => {
                 span.below(&self.run(trail, session));
                 span.link = remote;
             }
-            (None, Some(remote), _) => span.below(&remote),
-            (None, None, Some(task)) => span.below(&SpanPlace::of(trail, "task", &task.to_string())),
-            (None, None, None) => {}
+            (None, None, Some(remote), _) => span.below(&remote),
+            (None, None, None, Some(task)) => span.below(&SpanPlace::of(trail, "task", &task.to_string())),
+            (None, None, None, None) => {}
         }
         insert(&mut self.calls, record.n, span);
     }
@@ -432,6 +435,8 @@ mod tests {
         let second = [
             r#""kind":"event","event":"model-answer","details":{"session":"s1","n":1,"status":200,"tokens_in":5,"tokens_out":7}"#,
             r#""kind":"enter","method":"tools/call","server":"git","tool":"push","version":"2025-11-25","session":"s1","args_full":{"a":"a secret"},"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01""#,
+            r#""kind":"enter","method":"tools/call","server":"git","tool":"log","version":"2025-11-25","session":"s1","within":5"#,
+            r#""kind":"exit","enter":6,"error_code":null"#,
             r#""kind":"retry","enter":5,"error_code":"TIMEOUT""#,
             r#""kind":"exit","enter":5,"error_code":"TOOL_ERROR""#,
             r#""kind":"event","event":"agent-ended","details":{"session":"s1","state":"done","tokens_in":5,"tokens_out":7,"reason":"a secret"}"#,
@@ -443,13 +448,15 @@ mod tests {
         let stored = serde_json::to_string(&tracker).unwrap();
         let mut tracker: SpanTracker = serde_json::from_str(&stored).unwrap();
         let spans = take(&mut tracker, &second);
-        assert_eq!(spans.len(), 4, "{spans:#?}");
+        assert_eq!(spans.len(), 5, "{spans:#?}");
         let (task, run) = (named(&spans, "task"), named(&spans, "invoke_agent coder"));
         let (model, call) = (named(&spans, "chat claude-x"), named(&spans, "tools/call push"));
         assert!(task.parent_span_id.is_empty() && run.parent_span_id == task.span_id);
         for span in [model, call] {
             assert_eq!(span.parent_span_id, run.span_id);
         }
+        // What a script called is below the call that ran it.
+        assert_eq!(named(&spans, "tools/call log").parent_span_id, call.span_id);
         assert!(
             spans
                 .iter()
