@@ -128,6 +128,32 @@ fn a_message_on_a_subscription_names_it() {
 }
 
 #[test]
+fn clients_over_http_are_woken_in_the_stream_that_they_read() {
+    let place = Place::new();
+    let daemon = place.start(&["--write"]);
+    let (mut client, mut own, mut modern) = (daemon.http(), daemon.http(), daemon.http());
+    let session = client.open(LEGACY);
+    assert!(own.listen(&session, None).is_stream());
+    let level = json!({ "io.modelcontextprotocol/logLevel": "info" });
+    let wanted = json!({ "notifications": { "toolsListChanged": true }, "_meta": level });
+    assert!(modern.asked(json!("wake"), "subscriptions/listen", wanted).is_stream());
+    modern.event().unwrap();
+    let mut creator = daemon.quiet(LEGACY);
+    for number in 1..=3 {
+        ok(&mut creator, "colibri_create_task", json!({ "title": "t" }));
+        for stream in [&mut own, &mut modern] {
+            let mut events = std::iter::from_fn(|| stream.event()).map(|event| event.message);
+            let told = events
+                .find(|message| message["method"] == "notifications/message")
+                .unwrap();
+            assert_eq!(told["params"]["data"], json!({ "event": "task.ready", "task": number }));
+            assert_eq!(events.next().unwrap()["method"], CHANGED);
+        }
+    }
+    daemon.stop();
+}
+
+#[test]
 fn many_tasks_are_no_flood_of_lists() {
     let place = Place::new();
     let daemon = place.start(&["--write"]);
