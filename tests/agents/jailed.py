@@ -9,7 +9,6 @@ fixtures (target/release), DIR of --agents the agents (target/agents, which test
 the helper is installed for as long as this runs; what stood in its place comes back.
 """
 
-import argparse
 import contextlib
 import fcntl
 import grp
@@ -24,13 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
-from home import Wrong, need
+from home import need
+from legs import ROOT, command_line, run_legs
 from model import Model
 from run import texts
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "etc/agents"
 CONFIG = pathlib.Path("/usr/local/etc/colibri")
 HELPER = pathlib.Path("/usr/local/libexec/colibri-jail-helper")
@@ -264,25 +262,13 @@ def leg(name, installed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "target/release")
-    parser.add_argument("--agents", type=pathlib.Path, default=ROOT / "target/agents")
-    parser.add_argument("agent", nargs="*", choices=[[], *AGENTS], help="which; all of them without one")
-    arguments = parser.parse_args()
+    arguments = command_line(__doc__, AGENTS)
     if os.geteuid():
         sys.exit("jailed.py installs the set-user-ID helper: run it as root")
     # Told to end, it still puts back what stood there.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    failed = 0
-    with Installed(arguments.bin.resolve(), arguments.agents.resolve()) as installed:
-        for name in arguments.agent or AGENTS:
-            before = time.monotonic()
-            try:
-                print(f"{name}: {leg(name, installed)}; {time.monotonic() - before:.1f} s", flush=True)
-            except Exception as error:
-                failed += 1
-                print(f"{name}: FAILED: {error if isinstance(error, Wrong) else traceback.format_exc()}", flush=True)
-    sys.exit(1 if failed else 0)
+    with Installed(arguments.bin, arguments.agents) as installed:
+        run_legs({name: lambda name=name: leg(name, installed) for name in arguments.agent})
 
 
 if __name__ == "__main__":

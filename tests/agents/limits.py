@@ -8,20 +8,17 @@ AGENT is claude or codex; both without one. DIR of --bin and --agents as for own
 user, since the daemon refuses root.
 """
 
-import argparse
 import json
-import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import time
-import traceback
 
 from home import LIMIT_S, Home, Wrong, need
+from legs import command_line, run_legs
 from model import Model
-from own import CLIENTS, ROOT, at_terminal, with_agent
+from own import CLIENTS, at_terminal, with_agent
 from run import texts
 
 BOB, EVE, MALLORY = "bob@example.org", "eve@evil.example", "mallory@evil.example"
@@ -182,21 +179,8 @@ def leg(name, programs, agents):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "target/release")
-    parser.add_argument("--agents", type=pathlib.Path, default=ROOT / "target/agents")
-    parser.add_argument("agent", nargs="*", choices=[[], *CLIENTS], help="which; both without one")
-    arguments = parser.parse_args()
-    failed = 0
-    for name in arguments.agent or CLIENTS:
-        before = time.monotonic()
-        try:
-            said = leg(name, arguments.bin.resolve(), arguments.agents.resolve())
-            print(f"{name}: {said}; {time.monotonic() - before:.1f} s", flush=True)
-        except Exception as error:
-            failed += 1
-            print(f"{name}: FAILED: {error if isinstance(error, Wrong) else traceback.format_exc()}", flush=True)
-    sys.exit(1 if failed else 0)
+    arguments = command_line(__doc__, CLIENTS)
+    run_legs({name: lambda name=name: leg(name, arguments.bin, arguments.agents) for name in arguments.agent})
 
 
 if __name__ == "__main__":

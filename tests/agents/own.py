@@ -10,26 +10,21 @@ fixtures (target/release), DIR of --agents the agents (target/agents, which test
 everything runs as another user, since the daemon refuses root.
 """
 
-import argparse
 import fcntl
 import json
 import os
-import pathlib
 import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 import threading
-import time
-import traceback
 
-from home import LIMIT_S, Home, Wrong, need
+from home import LIMIT_S, Home, need
+from legs import command_line, run_legs
 from model import Model
 from run import texts
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEY = "sk-colibri-test-0123456789abcdef"
 WORD = "echoed-word"
 # The variable that has the key of each one's model.
@@ -188,25 +183,12 @@ def watched(programs, agents):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "target/release")
-    parser.add_argument("--agents", type=pathlib.Path, default=ROOT / "target/agents")
-    parser.add_argument("agent", nargs="*", choices=[[], *AGENTS], help="which; all of them without one")
-    arguments = parser.parse_args()
-    failed = 0
-    programs, agents = arguments.bin.resolve(), arguments.agents.resolve()
-    legs = {name: lambda name=name: leg(name, programs, agents) for name in arguments.agent or AGENTS}
+    arguments = command_line(__doc__, AGENTS)
+    programs, agents = arguments.bin, arguments.agents
+    legs = {name: lambda name=name: leg(name, programs, agents) for name in arguments.agent}
     if CLIENTS.keys() <= legs.keys():
         legs["watched"] = lambda: watched(programs, agents)
-    for name, run in legs.items():
-        before = time.monotonic()
-        try:
-            said = run()
-            print(f"{name}: {said}; {time.monotonic() - before:.1f} s", flush=True)
-        except Exception as error:
-            failed += 1
-            print(f"{name}: FAILED: {error if isinstance(error, Wrong) else traceback.format_exc()}", flush=True)
-    sys.exit(1 if failed else 0)
+    run_legs(legs)
 
 
 if __name__ == "__main__":
