@@ -211,6 +211,13 @@ impl ScriptRun {
             self.reached.set(Some(limit));
             Exception::throw_range(ctx, &format!("limit reached: {}", limit.describe(&self.limits)))
         };
+        // One may have a toJSON of the script's making.
+        if !arguments.starts_with('{') {
+            return Err(Exception::throw_type(
+                ctx,
+                "the arguments are not written as a JSON object",
+            ));
+        }
         let length = arguments.len() + server.len() + tool.len();
         if self.calls.get() >= self.limits.calls {
             return Err(over(ScriptLimit::Calls));
@@ -335,6 +342,8 @@ impl ScriptRun {
                 ("out of memory", ScriptLimit::Memory),
                 ("string too long", ScriptLimit::Memory),
                 ("call stack size exceeded", ScriptLimit::Depth),
+                // Of an expression that nests too deep.
+                ("SyntaxError: stack overflow", ScriptLimit::Depth),
             ]
             .into_iter()
             .find(|(words, _)| message.contains(words))

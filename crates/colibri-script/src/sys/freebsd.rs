@@ -31,8 +31,13 @@ pub mod parts {
     /// # Errors
     /// A system call failed.
     pub fn be_courteous() -> anyhow::Result<()> {
-        // SAFETY: a plain system call on numbers.
-        checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) }, "setpriority")?;
+        // A daemon further back keeps its processes there: nobody but root moves forward again.
+        // SAFETY: two plain system calls on numbers.
+        let done = unsafe {
+            let place = libc::getpriority(libc::PRIO_PROCESS, 0).max(10);
+            libc::setpriority(libc::PRIO_PROCESS, 0, place)
+        };
+        checked(done, "setpriority")?;
         let mut disable: libc::c_int = libc::PROC_TRACE_CTL_DISABLE_EXEC;
         // SAFETY: the call reads one int, which lives until it returns.
         let done = unsafe { libc::procctl(libc::P_PID, 0, libc::PROC_TRACE_CTL, (&raw mut disable).cast()) };

@@ -34,9 +34,11 @@ pub mod parts {
     /// # Errors
     /// prctl(2) or setpriority(2) failed.
     pub fn be_courteous() -> anyhow::Result<()> {
-        // SAFETY: two plain system calls on numbers.
+        // SAFETY: plain system calls on numbers.
         let failed = unsafe {
-            libc::setpriority(libc::PRIO_PROCESS, 0, 10) != 0 || libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) != 0
+            // A daemon further back keeps its processes there: nobody but root moves forward again.
+            let place = libc::getpriority(libc::PRIO_PROCESS, 0).max(10);
+            libc::setpriority(libc::PRIO_PROCESS, 0, place) != 0 || libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) != 0
         };
         match failed {
             true => Err(std::io::Error::last_os_error()).context("setpriority or PR_SET_DUMPABLE"),
