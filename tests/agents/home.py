@@ -52,7 +52,7 @@ class Home:
         self.path = pathlib.Path(tempfile.mkdtemp(prefix=f"colibri-{name}-"))
         self.project = self.path / "project"
         self.project.mkdir()
-        for program in ["colibri-mcp", "colibri-mcpd", "fixture-server"]:
+        for program in ["colibri-mcp", "colibri-mcpd", "colibri-script", "fixture-server"]:
             shutil.copy2(programs / program, self.path / program)
         if not os.geteuid():
             for path in [self.path, self.project]:

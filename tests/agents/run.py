@@ -228,12 +228,13 @@ def texts(value):
     return "\n".join(filter(None, map(texts, inner)))
 
 
-def image_in(value):
-    """Whether a request has the picture as a picture: as data of its own, not within a text."""
+def image_in(value, picture=re.escape(PICTURE)):
+    """Whether a request has the picture, an expression for its Base64, as a picture: as data of its own, not within a
+    text."""
     if isinstance(value, str):
-        return value == PICTURE or value.startswith("data:image/") and value.endswith(PICTURE)
+        return re.fullmatch(rf"(data:image/\w+;base64,)?{picture}", value) is not None
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(image_in, inner))
+    return any(image_in(one, picture) for one in inner)
 
 
 def ask(name, agents, home, steps, more=()):
