@@ -402,7 +402,18 @@ fn a_keeper_that_nobody_listens_to_keeps_on() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut supervisor = Command::new(myself())
-        .args(["keeper", "--grace-ms", "50", "--parent", "1", "--stdin", "pipe", "--"])
+        .args([
+            "keeper",
+            "--grace-ms",
+            "50",
+            "--parent",
+            "1",
+            "--session",
+            "shared",
+            "--stdin",
+            "pipe",
+            "--",
+        ])
         .arg(myself())
         .args(["server", "tree"])
         .stdin(Stdio::piped())
@@ -648,6 +659,8 @@ fn the_keeper_refuses_to_run_without_a_lifeline() {
         "1",
         "--parent",
         "1",
+        "--session",
+        "own",
         "--stdin",
         "pipe",
         "--",
@@ -665,6 +678,8 @@ fn the_keeper_refuses_to_run_without_a_lifeline() {
         "-1",
         "--parent",
         "1",
+        "--session",
+        "own",
         "--stdin",
         "pipe",
         "--",

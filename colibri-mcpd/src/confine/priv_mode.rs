@@ -5,7 +5,7 @@
 
 use super::launch::{JailConfig, LaunchSettings, LaunchSpec, SpawnError};
 use super::supervisor;
-use super::sys;
+use super::sys::{self, Session};
 use colibri_api::{HELPER, PrivMode};
 use colibri_registry::Stdin;
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -121,7 +121,7 @@ pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> R
                 carried.push((supervisor::carried(name.as_ref()), value.expose_secret().into()));
             }
             Ok(CommandLine {
-                arguments: supervised(settings, *stdin, program)
+                arguments: supervised(settings, (Session::Own, *stdin), program)
                     .chain(arguments.iter().map(OsString::from))
                     .collect(),
                 environment: carried,
@@ -132,7 +132,7 @@ pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> R
         }
         LaunchSpec::Script { program } => Ok(CommandLine {
             program: settings.supervisor.clone(),
-            arguments: supervised(settings, Stdin::Pipe, program).collect(),
+            arguments: supervised(settings, (Session::Shared, Stdin::Pipe), program).collect(),
             environment: Vec::new(),
             directory: PathBuf::from("/"),
             privilege: None,
@@ -141,13 +141,19 @@ pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> R
 }
 
 /// The supervisor's arguments up to the program that it runs.
-fn supervised(settings: &LaunchSettings, stdin: Stdin, program: &Path) -> impl Iterator<Item = OsString> {
+fn supervised(
+    settings: &LaunchSettings,
+    (session, stdin): (Session, Stdin),
+    program: &Path,
+) -> impl Iterator<Item = OsString> {
     [
         supervisor::ARGUMENT.into(),
         "--grace-ms".into(),
         settings.grace.as_millis().to_string().into(),
         "--parent".into(),
         std::process::id().to_string().into(),
+        "--session".into(),
+        session.word().into(),
         "--stdin".into(),
         supervisor::stdin_word(stdin).into(),
         "--".into(),
@@ -387,7 +393,8 @@ mod tests {
         );
         let words = words(&command);
         assert_eq!(words[..3], ["/bin/keeper", "keeper", "--grace-ms"]);
-        assert_eq!(words[6..], ["--stdin", "pipe", "--", "/bin/sh", "a b", ";rm -rf /"]);
+        assert_eq!(words[6..8], ["--session", "own"]);
+        assert_eq!(words[8..], ["--stdin", "pipe", "--", "/bin/sh", "a b", ";rm -rf /"]);
         assert!(!format!("{command:?}").contains("hush"));
         assert!(!format!("{:?}", host("/bin/sh")).contains("hush"));
     }

@@ -4,13 +4,14 @@
 //! It is the daemon's own executable, started again with a hidden first argument:
 //!
 //! ```text
-//! colibri-mcpd keeper --grace-ms N --parent PID --stdin null|pipe -- PROGRAM ARGS…
+//! colibri-mcpd keeper --grace-ms N --parent PID --session own|shared --stdin null|pipe -- PROGRAM ARGS…
 //! ```
 //!
 //! Its standard input is the server's, and it polls it without reading: when the last writer is gone, because the
 //! daemon closed it or was killed, that is the order to end. Nothing else needs to reach it, so the daemon never has to
 //! be able to signal anybody. `docs/processes.md` says what each platform guarantees.
 
+use super::sys::Session;
 use super::{sys, tree};
 use colibri_registry::Stdin;
 use nix::errno::Errno;
@@ -19,7 +20,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::SFlag;
 use nix::sys::time::TimeSpec;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getppid, setsid};
+use nix::unistd::{Pid, getppid};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -68,7 +69,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(task) => task,
         Err(message) => return failed(EXIT_USAGE, &message),
     };
-    if let Err(error) = prepare() {
+    if let Err(error) = prepare(task.session) {
         return failed(EXIT_SYSTEM, &format_args!("cannot prepare: {error}"));
     }
     let mut command = Command::new(&task.program);
@@ -77,7 +78,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         // The supervisor alone has the lifeline then.
         command.stdin(std::process::Stdio::null());
     }
-    sys::lead_session_and_die_with_parent(&mut command);
+    sys::leave_group_and_die_with_parent(&mut command, task.session);
     let server = match command.spawn() {
         Ok(server) => Pid::from_raw(server.id() as i32),
         Err(error) => {
@@ -117,6 +118,7 @@ fn say(line: &dyn Display) {
 struct SupervisorTask {
     grace: Duration,
     parent: Pid,
+    session: Session,
     stdin: Stdin,
     program: OsString,
     arguments: Vec<OsString>,
@@ -124,8 +126,8 @@ struct SupervisorTask {
 
 impl SupervisorTask {
     fn read(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
-        const USAGE: &str =
-            "started by the daemon as: keeper --grace-ms N --parent PID --stdin null|pipe -- PROGRAM ARGS…";
+        const USAGE: &str = "started by the daemon as: keeper --grace-ms N --parent PID --session own|shared --stdin null|pipe -- \
+             PROGRAM ARGS…";
         let mut number = |name: &str| {
             let found = arguments.next().is_some_and(|argument| argument == name);
             arguments
@@ -136,6 +138,10 @@ impl SupervisorTask {
         };
         let grace = number("--grace-ms")?;
         let parent = number("--parent")?;
+        let session = arguments.next().filter(|argument| argument == "--session");
+        let session = session.and_then(|_| arguments.next()).ok_or(USAGE)?;
+        let sessions = [Session::Own, Session::Shared];
+        let session = sessions.into_iter().find(|of| session == of.word()).ok_or(USAGE)?;
         let stdin = arguments.next().filter(|argument| argument == "--stdin");
         let stdin = stdin.and_then(|_| arguments.next()).ok_or(USAGE)?;
         let stdins = [Stdin::Null, Stdin::Pipe];
@@ -146,6 +152,7 @@ impl SupervisorTask {
         Ok(Self {
             grace: Duration::from_millis(grace.into()),
             parent: Pid::from_raw(i32::try_from(parent).map_err(|_| USAGE)?),
+            session,
             stdin,
             program: arguments.next().ok_or(USAGE)?,
             arguments: arguments.collect(),
@@ -153,7 +160,7 @@ impl SupervisorTask {
     }
 }
 
-fn prepare() -> io::Result<()> {
+fn prepare(session: Session) -> io::Result<()> {
     sys::close_above_standard()?;
     let stdin = nix::sys::stat::fstat(io::stdin())?;
     if SFlag::from_bits_truncate(stdin.st_mode) & SFlag::S_IFMT != SFlag::S_IFIFO {
@@ -166,8 +173,8 @@ fn prepare() -> io::Result<()> {
     sys::no_new_privileges()?;
     sys::become_reaper()?;
     tree::check()?;
-    // A session of its own: what a terminal sends to the daemon's group does not come here.
-    setsid()?;
+    // What a terminal sends to the daemon's group does not come here.
+    session.leave_group()?;
     sys::take_signals()?;
     // Blocked except while waiting, so that none arrives between a look and the wait for it.
     SigSet::all().thread_block()?;

@@ -20,6 +20,34 @@ pub(super) struct ProcessIdentity {
     pub groups: Vec<nix::unistd::Gid>,
 }
 
+/// The session of the supervisor and of the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Session {
+    /// Each has one of its own, without a terminal.
+    Own,
+    /// The daemon's, within process groups of their own: Linux divides the processor among sessions first (sched(7),
+    /// "The autogroup feature"), so that a nice value counts only within a session.
+    Shared,
+}
+
+impl Session {
+    /// Leaves the group of the parent.
+    pub(super) fn leave_group(self) -> nix::Result<()> {
+        match self {
+            Session::Own => nix::unistd::setsid().map(drop),
+            Session::Shared => nix::unistd::setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(0)),
+        }
+    }
+
+    /// The word on the supervisor's command line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Session::Own => "own",
+            Session::Shared => "shared",
+        }
+    }
+}
+
 /// Set by [`note_termination`] when the supervisor is told to end.
 static TERMINATION: AtomicBool = AtomicBool::new(false);
 
@@ -115,12 +143,12 @@ fn end_with(parent: nix::unistd::Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the child lead its own session, with no signal blocked, and die with this process: SIGKILL to it when its
+/// Makes the child leave this process's group, with no signal blocked, and die with this process: SIGKILL to it when its
 /// parent ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
-pub(super) fn lead_session_and_die_with_parent(command: &mut Command) {
+pub(super) fn leave_group_and_die_with_parent(command: &mut Command, session: Session) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
-        nix::unistd::setsid()?;
+        session.leave_group()?;
         end_with(parent)
     };
     // SAFETY: the closure runs between fork and exec and only makes system calls; it allocates nothing and takes no
