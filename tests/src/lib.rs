@@ -8,6 +8,7 @@ mod bridge;
 pub mod campaign;
 mod client;
 mod daemon;
+pub mod hostile_scripts;
 pub mod http;
 #[cfg(target_os = "linux")]
 pub mod installed;

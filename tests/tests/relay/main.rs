@@ -13,6 +13,7 @@ mod extensions;
 mod failures;
 mod fidelity;
 mod hostile_remote;
+mod hostile_scripts;
 mod hostile_servers;
 mod hosting;
 mod login;
