@@ -10,7 +10,7 @@ pub(super) const FAMILIES: [Family; 16] = [
     ("memory", &["memory"], &MEMORY),
     ("regular expressions", &["done", "failed", "memory"], &EXPRESSIONS),
     ("recursion", &["depth", "memory"], &RECURSION),
-    ("parsers", &["depth", "failed", "memory"], &PARSERS),
+    ("parsers", &["depth", "failed", "memory", "done"], &PARSERS),
     ("promises", &["failed", "memory"], &PROMISES),
     ("output", &["output", "depth", "memory", "done", "failed"], &OUTPUT),
     ("call storms", &["calls", "memory", "done", "failed"], &STORMS),
@@ -53,7 +53,8 @@ const MEMORY: [&str; 18] = [
     "const o = {}; for (let i = 0;; i++) o['k' + i] = { i, o }",
     "const a = []; for (;;) a.push(() => a)",
     "const a = []; for (;;) a.push(Symbol('x'.repeat(«1..999»)))",
-    "new «Uint8Array|Uint16Array|Float64Array|ArrayBuffer»(«100..999»e6)",
+    // No more than such an array may have anywhere: 2 GiB.
+    "new «Uint8Array|Uint16Array|Float64Array|ArrayBuffer»(«100..260»e6)",
     "const a = new Array(«1..9»e5).fill('x').map((x, i) => [x, i]); for (;;) a.push(...a.slice(0, 999))",
     "let a = [1]; for (;;) a = a.concat(a)",
     "let a = { a: 1 }; for (;;) a = { ...a, ['k' + Math.random()]: [a] }",
