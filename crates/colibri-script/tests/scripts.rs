@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use colibri_api::script::{ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder};
 
@@ -23,19 +23,7 @@ fn run(script: &str, limits: ScriptLimits) -> (ExitStatus, Vec<ScriptMessage>) {
 
 /// Runs a script by this command, whose calls are all answered with their arguments. Returns its messages.
 fn run_by(command: &mut Command, script: &str, limits: ScriptLimits) -> (ExitStatus, Vec<ScriptMessage>) {
-    let mut process = command
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = process.stdin.take().unwrap();
-    let order = ScriptOrder {
-        script: script.to_owned(),
-        tools: BTreeMap::from([("fs".to_owned(), vec!["read".to_owned()])]),
-        limits,
-    };
-    writeln!(input, "{}", serde_json::to_string(&order).unwrap()).unwrap();
+    let (mut process, mut input) = start(command, script, limits);
     let mut messages = Vec::new();
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
         let message: ScriptMessage = serde_json::from_str(&line.unwrap()).unwrap();
@@ -51,6 +39,24 @@ fn run_by(command: &mut Command, script: &str, limits: ScriptLimits) -> (ExitSta
     }
     drop(input);
     (process.wait().unwrap(), messages)
+}
+
+/// Starts a process that has its order.
+fn start(command: &mut Command, script: &str, limits: ScriptLimits) -> (Child, ChildStdin) {
+    let mut process = command
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = process.stdin.take().unwrap();
+    let order = ScriptOrder {
+        script: script.to_owned(),
+        tools: BTreeMap::from([("fs".to_owned(), vec!["read".to_owned()])]),
+        limits,
+    };
+    writeln!(input, "{}", serde_json::to_string(&order).unwrap()).unwrap();
+    (process, input)
 }
 
 /// How a script failed.
@@ -126,6 +132,11 @@ fn each_limit_has_its_name() {
             ScriptLimit::Depth,
         ),
         ("return 'x'.repeat(4194303)", ScriptLimit::Output),
+        ("await tools.fs.read({ a: 'x'.repeat(4194303) })", ScriptLimit::Output),
+        (
+            "for (let i = 0; i < 99; i++) tools.fs.read({ a: 'x'.repeat(1e6) })",
+            ScriptLimit::Memory,
+        ),
         (
             "for (let i = 0; i < 1001; i++) await tools.fs.read()",
             ScriptLimit::Calls,
@@ -165,14 +176,24 @@ fn printing_is_cut_and_says_so() {
 
 #[test]
 fn no_more_calls_are_in_flight_than_may_be() {
-    let (_, messages) = run(
-        "const all = []; for (let i = 0; i < 50; i++) all.push(tools.fs.read({ i })); return (await Promise.all(all)).length",
-        ScriptLimits {
-            parallel: 3,
-            ..ScriptLimits::DEFAULT
-        },
-    );
+    let script = "return (await Promise.all(Array.from({ length: 50 }, (_, i) => tools.fs.read({ i })))).length";
+    let limits = ScriptLimits {
+        parallel: 3,
+        ..ScriptLimits::DEFAULT
+    };
+    let (_, messages) = run(script, limits);
     assert_eq!(messages.len(), 51);
+    // None is answered: it ends with its input, and no others were sent.
+    let (process, input) = start(&mut Command::new(PROGRAM), script, limits);
+    drop(input);
+    let output = process.wait_with_output().unwrap().stdout;
+    assert_eq!(
+        output
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .count(),
+        3
+    );
 }
 
 #[test]
@@ -226,11 +247,13 @@ fn every_right_is_given_up_before_the_script_is_read() {
         "RLIMIT_NOFILE, {rlim_cur=3, rlim_max=3}",
         "RLIMIT_NPROC, {rlim_cur=0, rlim_max=0}",
         "close_range(2, ",
-        "setpriority(PRIO_PROCESS, 0, ",
         "prctl(PR_SET_DUMPABLE, SUID_DUMP_DISABLE",
         "prctl(PR_SET_NO_NEW_PRIVS, 1",
         "seccomp(SECCOMP_SET_MODE_FILTER",
     ];
+    let place = before.split_once("setpriority(PRIO_PROCESS, 0, ");
+    let place = place.and_then(|(_, rest)| rest.split_once(')')?.0.parse::<i32>().ok());
+    assert!(place >= Some(10), "{before}");
     // Where the kernel has it, it has a version.
     if !before.contains("LANDLOCK_CREATE_RULESET_VERSION) = -1") {
         steps.push("landlock_restrict_self(");

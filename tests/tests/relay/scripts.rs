@@ -438,6 +438,8 @@ fn a_hostile_process_gets_no_more_than_a_script_may() {
         format!(r#"{{"call":{{"id":{id},"server":"two","tool":"count","arguments":{{}}{more}}}}}"#)
     };
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    // Of a message that is not too long as a whole.
+    let long = "x".repeat((4 << 20) + 1);
     let cases = [
         ("no JSON", "hello".to_owned()),
         ("an unknown message", r#"{"spawn":"sh"}"#.to_owned()),
@@ -451,6 +453,14 @@ fn a_hostile_process_gets_no_more_than_a_script_may() {
         (
             "deep arguments",
             call(1, "").replace("\"arguments\":{}", &format!("\"arguments\":{{\"a\":{deep}}}")),
+        ),
+        (
+            "long arguments",
+            call(1, "").replace("\"arguments\":{}", &format!("\"arguments\":{{\"a\":\"{long}\"}}")),
+        ),
+        (
+            "a long result",
+            format!(r#"{{"done":{{"value":"{long}","unawaited":0}}}}"#),
         ),
         (
             "a deep result",
@@ -481,6 +491,15 @@ fn a_hostile_process_gets_no_more_than_a_script_may() {
         );
         daemon.assert_serves("one__echo");
     }
+    // One call after the other, more of them than a script may make.
+    let one = call(1, "").replace("\"id\":1", "\"id\":'$n'");
+    let (_directory, place) = place_with(&format!(
+        "#!/bin/sh\nn=0\nwhile [ $n -lt 1001 ] && read -r line; do n=$((n + 1)); echo '{one}'; done\nsleep 60\n"
+    ));
+    let daemon = place.start(&[]);
+    let (_, text) = failure(&mut daemon.modern(), "1");
+    assert!(text.contains("more calls than it may"), "{text}");
+    daemon.assert_serves("one__echo");
     // A line without an end, a flood, and nothing at all.
     for (what, program, limit, words) in [
         (
