@@ -93,20 +93,19 @@ fn each_step_by_itself_closes_its_ways() {
             assert!(said.contains(expected), "{steps}, {way}: {said}");
         }
     };
-    if attempt("files", "read a file") == "open" {
+    let of_landlock = [
+        ("read a file", "Permission denied"),
+        ("create a file", "Permission denied"),
+        ("open a directory", "Permission denied"),
+        ("make a directory", "Permission denied"),
+        ("connect", "Permission denied"),
+        ("a signal to the parent", "not permitted"),
+    ];
+    // A kernel that has it closes some, even if one of its rules were missing.
+    if of_landlock.iter().all(|(way, _)| attempt("files", way) == "open") {
         println!("this kernel has no Landlock: its step is not tried");
     } else {
-        denied(
-            "files",
-            &[
-                ("read a file", "Permission denied"),
-                ("create a file", "Permission denied"),
-                ("open a directory", "Permission denied"),
-                ("make a directory", "Permission denied"),
-                ("connect", "Permission denied"),
-                ("a signal to the parent", "not permitted"),
-            ],
-        );
+        denied("files", &of_landlock);
     }
     denied(
         "limits",
