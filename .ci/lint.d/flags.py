@@ -86,7 +86,8 @@ def main():
     policy = pathlib.Path("colibri-jail-helper/src/policy.rs").read_text()
     found = re.search(r"root\.object\(&\[(.*?)\]\)", policy, re.S).group(1)
     problems += missing_keys("jail-policy.json.5", re.findall(r'"([a-z_]+)"', found))
-    for page, files in (("clients.json.5", ["clients", "limits"]), ("colibri-contract.5", ["contract", "answer_contract"])):
+    pages = {"clients.json.5": ["clients", "rule_scope", "limits"], "colibri-contract.5": ["contract", "answer_contract"]}
+    for page, files in pages.items():
         text = "".join(pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text() for file in files)
         found = re.findall(r"(?:KEYS|TERM): [^=]*= &?\[(.*?)\];|(?:root\(\)|value)\s*\.object\(&\[(.*?)\]\)", text, re.S)
         problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(one + other for one, other in found)))

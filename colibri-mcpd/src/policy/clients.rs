@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use colibri_json::{Document, ValueCursor};
-use colibri_registry::is_server_id;
 use colibri_registry::value::one_of;
 use parking_lot::Mutex;
 
@@ -21,10 +20,10 @@ use super::gates::{Caller, Gate, Gates};
 use super::limits::DaemonLimits;
 use super::list_mode::{LIST_MODES, ListMode};
 use super::persons;
+use super::rule_scope::{RuleScope, find, scopes};
 use super::usage::CostRule;
 use super::user_database::{SystemAccounts, UserDatabase};
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
-use colibri_text::Pattern;
 
 /// The time for which an answer of the user database about a uid is believed: a look-up may go over the network, and a
 /// person who was taken out of a group must lose it without a reload.
@@ -108,27 +107,6 @@ struct Rule {
     cost: CostRule,
     /// The name of a user on a board of many hosts.
     person: Option<String>,
-}
-
-/// The servers and items that an entry grants or denies.
-#[derive(Debug)]
-struct RuleScope {
-    servers: Pattern,
-    tools: Vec<Pattern>,
-    prompts: Vec<Pattern>,
-    /// On URIs and templates.
-    resources: Vec<Pattern>,
-}
-
-impl RuleScope {
-    fn find(&self, feature: Feature, name: &str) -> Option<&Pattern> {
-        let patterns = match feature {
-            Feature::Tool => &self.tools,
-            Feature::Prompt => &self.prompts,
-            Feature::Resource | Feature::Template | Feature::Skill => &self.resources,
-        };
-        patterns.iter().find(|pattern| pattern.matches(name))
-    }
 }
 
 /// The rights of one caller.
@@ -521,12 +499,6 @@ impl Rights {
     }
 }
 
-fn find<'r>(list: &'r [RuleScope], server: &str, feature: Feature, name: &str) -> Option<(&'r str, &'r Pattern)> {
-    list.iter()
-        .filter(|scope| scope.servers.matches(server))
-        .find_map(|scope| Some((scope.servers.as_str(), scope.find(feature, name)?)))
-}
-
 fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
     let keys = cursor.object(RULE_KEYS)?;
     let mut rule = Rule {
@@ -563,63 +535,6 @@ fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
         return Err(cursor.error("self_approve goes with operator, which this entry does not have"));
     }
     Ok(rule)
-}
-
-fn scopes(cursor: &ValueCursor<'_>) -> Result<Vec<RuleScope>, colibri_json::DocumentError> {
-    cursor
-        .members()?
-        .into_iter()
-        .map(|member| {
-            let id = member.key;
-            // Ids have no other characters, so that a pattern with one would never fit anything.
-            if id.is_empty() || !(is_server_id(id) || id.contains('*') && id.bytes().all(in_pattern)) {
-                return Err(member.key_error("must be a server's id, or a pattern of one with *"));
-            }
-            let servers = Pattern::new(id);
-            if !member.value.is_object() {
-                let all = patterns(&member.value)?;
-                return Ok(RuleScope {
-                    servers,
-                    tools: all.clone(),
-                    prompts: all.clone(),
-                    resources: all,
-                });
-            }
-            let keys = member.value.object(&["tools", "prompts", "resources"])?;
-            let of = |key| keys.read(key, patterns).map(Option::unwrap_or_default);
-            let (tools, prompts, resources) = (of("tools")?, of("prompts")?, of("resources")?);
-            if tools.is_empty() && prompts.is_empty() && resources.is_empty() {
-                return Err(member
-                    .value
-                    .error("an empty object grants and denies nothing; leave the server out"));
-            }
-            Ok(RuleScope {
-                servers,
-                tools,
-                prompts,
-                resources,
-            })
-        })
-        .collect()
-}
-
-fn patterns(cursor: &ValueCursor<'_>) -> Result<Vec<Pattern>, colibri_json::DocumentError> {
-    let patterns = cursor.array()?;
-    if patterns.is_empty() {
-        return Err(cursor.error("an empty list grants and denies nothing; leave the server out"));
-    }
-    patterns
-        .into_iter()
-        .map(|pattern| match pattern.text()? {
-            "" => Err(pattern.error("an empty pattern fits nothing")),
-            text if text.len() > 256 => Err(pattern.error("a pattern must have at most 256 bytes")),
-            text => Ok(Pattern::new(text)),
-        })
-        .collect()
-}
-
-fn in_pattern(byte: u8) -> bool {
-    byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'*')
 }
 
 #[cfg(test)]

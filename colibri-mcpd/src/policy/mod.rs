@@ -24,6 +24,7 @@ mod pins;
 pub mod quota;
 mod reported_failure;
 mod result_term;
+mod rule_scope;
 mod rules;
 mod schema;
 mod session_flow;
