@@ -76,7 +76,7 @@ def main():
         problems.append(f"colibri-jail-helper.8 lacks {sorted(real_commands - commands)}")
     # The keys of the two files, from the readers.
     keys = []
-    for file, constant in (("lib", "ENTRY_KEYS"), ("jail", "JAIL_KEYS"), ("agent", "AGENT_KEYS"), ("ssh", "SSH_KEYS")):
+    for file, constant in (("entry", "ENTRY_KEYS"), ("jail", "JAIL_KEYS"), ("agent", "AGENT_KEYS"), ("ssh", "SSH_KEYS")):
         registry = pathlib.Path(f"crates/colibri-registry/src/{file}.rs").read_text()
         keys += re.findall(r'"([a-z_0-9]+)"', re.search(rf"{constant}: .*?\];", registry, re.S).group(0))
     for file in ("oauth_key", "model"):

@@ -295,6 +295,7 @@ impl<'d> ValueCursor<'d> {
 }
 
 /// A member of an object with arbitrary keys.
+#[derive(Clone)]
 pub struct NamedValue<'d> {
     /// The key, unescaped.
     pub key: &'d str,
@@ -318,6 +319,15 @@ pub struct Object<'d> {
 }
 
 impl<'d> Object<'d> {
+    /// The object with the members of another after its own.
+    #[must_use]
+    pub fn followed_by(self, other: Object<'d>) -> Object<'d> {
+        Object {
+            members: self.members.into_iter().chain(other.members).collect(),
+            owner: self.owner,
+        }
+    }
+
     /// The value of `key`, if the file has it.
     pub fn get(&self, key: &str) -> Option<&ValueCursor<'d>> {
         self.members

@@ -48,6 +48,7 @@ pub(crate) const AGENT_KEYS: &[&str] = &[
     "capabilities",
     "model",
     "tools",
+    "accounts",
     "may",
     "budget",
     "max",

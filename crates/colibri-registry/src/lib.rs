@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use colibri_json::{Document, DocumentError, Object, ValueCursor};
-use sha2::{Digest, Sha256};
+use colibri_json::{Document, DocumentError, NamedValue, Object, ValueCursor};
 
 mod agent;
 mod command;
+mod entry;
 mod jail;
 mod limits;
 mod package;
@@ -22,6 +22,7 @@ pub mod value;
 pub(crate) use agent::AGENT_KEYS;
 pub use agent::{AgentEntry, Stdin};
 pub use command::{EntryValue, StdioCommand, value as secret_or_text};
+pub use entry::{AccountChoices, ENTRY_KEYS, ServerEntry, account_choices, sha256_hex};
 pub use jail::{Abi, Jail, JailMount, Network, abi, allow, is_jail_name, jail_name, jail_path};
 pub use limits::{ProcessLimits, RctlResource, limits};
 pub use package::{PackageOrigin, PackagePin};
@@ -54,66 +55,6 @@ impl<E, A> Default for Registry<E, A> {
     }
 }
 
-/// One server.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ServerEntry {
-    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
-    /// helper as `--digest`.
-    pub digest: String,
-    /// Its process; `None`: it has a `url`.
-    pub command: Option<Box<StdioCommand>>,
-    /// `true`: the entry is read and checked, but the server is not offered.
-    pub disabled: bool,
-}
-
-impl ServerEntry {
-    /// The jail that the server's process is to run in.
-    #[must_use]
-    pub fn jail(&self) -> Option<&Jail> {
-        self.command.as_ref()?.jail.as_ref()
-    }
-}
-
-/// The keys that an entry may have.
-pub const ENTRY_KEYS: &[&str] = &[
-    "command",
-    "from",
-    "lock",
-    "args",
-    "env",
-    "cwd",
-    "ssh",
-    "url",
-    "headers",
-    "type",
-    "allow_addresses",
-    "ca",
-    "proxy",
-    "oauth",
-    "jail",
-    "isolation",
-    "idle_timeout_s",
-    "timeout_ms",
-    "start_timeout_ms",
-    "total_timeout_ms",
-    "tools",
-    "prompts",
-    "resources",
-    "prefix",
-    "methods",
-    "may_ask",
-    "reads",
-    "flow",
-    "sinks",
-    "contract",
-    "result_limit",
-    "whole",
-    "attempts",
-    "validate",
-    "record",
-    "disabled",
-];
-
 impl Registry {
     /// Reads a registry; `file` is the name that errors give.
     ///
@@ -121,6 +62,13 @@ impl Registry {
     /// As [`Registry::parse_with`].
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, DocumentError> {
         Self::parse_with(bytes, file, |_, entry| Ok(entry), |_, agent| Ok(agent))
+    }
+
+    /// The servers of an entry: those of its accounts, or the one of this id.
+    pub fn of_entry<'r>(&'r self, id: &'r str) -> impl Iterator<Item = (&'r String, &'r ServerEntry)> {
+        self.servers
+            .iter()
+            .filter(move |(server, entry)| *server == id || entry.entry_id == id)
     }
 }
 
@@ -130,8 +78,8 @@ impl<E, A> Registry<E, A> {
     ///
     /// # Errors
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
-    /// value of the wrong kind or out of range, an id that stands twice in `servers`, `mcpServers` and `agents`, a key
-    /// that does not go with another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
+    /// value of the wrong kind or out of range, an id that stands twice in `servers`, `mcpServers`, their accounts and
+    /// `agents`, a key that does not go with another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
     /// without a jail, as it is pasted from an editor, is refused alone, and so is one with a url.
     pub fn parse_with(
         bytes: &[u8],
@@ -142,20 +90,26 @@ impl<E, A> Registry<E, A> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["servers", "mcpServers", "agents"])?;
         let mut registry = Self::default();
+        let mut taken = TakenIds::default();
         for list in [root.get("servers"), root.get("mcpServers")].into_iter().flatten() {
             for member in list.members()? {
                 let id = member.key.to_owned();
-                if registry.servers.contains_key(&id) || registry.refused.contains_key(&id) {
-                    return Err(member.key_error("this server stands in both servers and mcpServers; remove one"));
-                }
+                taken.take(&member, &id, &id)?;
                 let read = match is_server_id(&id) {
-                    true => entry(&member.value, &server),
+                    true => entry::servers(&member, &server),
                     false => Err(member.key_error(
                         "a server's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter: rename it",
                     )),
                 };
                 match read {
-                    Ok(entry) => drop(registry.servers.insert(id, entry)),
+                    Ok(servers) => {
+                        for (own_id, named, read) in servers {
+                            if own_id != id {
+                                taken.take(&named, &own_id, &id)?;
+                            }
+                            registry.servers.insert(own_id, read);
+                        }
+                    }
                     Err(error) if is_refused_alone(&id, &member.value) => {
                         registry.refused.insert(id, error);
                     }
@@ -170,7 +124,7 @@ impl<E, A> Registry<E, A> {
                     "an agent's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter: rename it",
                 ));
             }
-            if registry.servers.contains_key(id) || registry.refused.contains_key(id) {
+            if taken.0.contains_key(id) {
                 return Err(member.key_error("a server has this id: the helper knows both by their ids; rename one"));
             }
             let keys = member.value.object(AGENT_KEYS)?;
@@ -199,23 +153,30 @@ fn is_refused_alone(id: &str, entry: &ValueCursor<'_>) -> bool {
     is_odd && keys.get("jail").is_none() && is_server_id(&id.replace('_', "-"))
 }
 
-fn entry<E>(
-    cursor: &ValueCursor<'_>,
-    more: impl Fn(&Object<'_>, ServerEntry) -> Result<E, DocumentError>,
-) -> Result<E, DocumentError> {
-    let keys = cursor.object(ENTRY_KEYS)?;
-    let entry = ServerEntry {
-        digest: sha256_hex(cursor.raw()),
-        command: command::command(cursor, &keys)?,
-        disabled: keys.read("disabled", ValueCursor::boolean)?.unwrap_or_default(),
-    };
-    more(&keys, entry)
-}
+/// The ids that are taken, each with the id of the entry that has it.
+#[derive(Default)]
+struct TakenIds(BTreeMap<String, String>);
 
-/// SHA-256 of `bytes`, lower-case hex.
-#[must_use]
-pub fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
-    colibri_text::hex(&Sha256::digest(bytes))
+impl TakenIds {
+    /// Takes the id of an entry, or of an account of an entry, which `named` is.
+    fn take(&mut self, named: &NamedValue<'_>, id: &str, entry: &str) -> Result<(), DocumentError> {
+        match self.0.insert(id.to_owned(), entry.to_owned()) {
+            None => Ok(()),
+            Some(other) if other == id && entry == id => {
+                Err(named.key_error("this server stands in both servers and mcpServers; remove one"))
+            }
+            Some(other) => {
+                let of = |of: &str| match of == id {
+                    true => "an entry".to_owned(),
+                    false => format!("an account of {of}"),
+                };
+                let (here, there) = (of(entry), of(&other));
+                Err(named.key_error(format!(
+                    "{there} has the id {id}, which {here} would have here; rename one"
+                )))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

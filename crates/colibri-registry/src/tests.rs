@@ -460,3 +460,110 @@ fn agents_stand_beside_servers_under_ids_of_their_own() {
         assert!(error.contains(wanted), "{agents}: {error}");
     }
 }
+
+#[test]
+fn each_account_of_an_entry_is_a_server_of_its_own() {
+    let text = |home: &str| {
+        format!(
+            r#"{{"servers":{{"gh":{{"command":"/bin/gh","args":["-v"],"jail":{{"path":"/r/gh"}},"accounts":{{
+                "work":{{"env":{{"T":{{"secret":"w"}}}}}},"home":{home}}}}},"plain":{{"command":"/bin/p"}}}}}}"#
+        )
+    };
+    let home = r#"{"env":{"T":"h"},"disabled":true}"#;
+    let registry = read(&text(home)).unwrap();
+    assert_eq!(
+        registry.servers.keys().collect::<Vec<_>>(),
+        ["gh-home", "gh-work", "plain"]
+    );
+    let (work, home) = (&registry.servers["gh-work"], &registry.servers["gh-home"]);
+    assert_eq!(
+        (work.entry_id.as_str(), work.disabled, home.disabled),
+        ("gh", false, true)
+    );
+    let command = work.command.as_ref().unwrap();
+    assert_eq!(
+        (command.args.as_slice(), command.env["T"].clone()),
+        (["-v".to_owned()].as_slice(), EntryValue::Secret("w".to_owned()))
+    );
+    assert_eq!(
+        home.command.as_ref().unwrap().env["T"],
+        EntryValue::Plain("h".to_owned())
+    );
+    assert_eq!(registry.servers["plain"].entry_id, "plain");
+    assert_eq!(registry.of_entry("gh").count(), 2);
+    assert_eq!(registry.of_entry("gh-work").count(), 1);
+    // What is agreed to of one account is the same whatever becomes of another.
+    assert_ne!(work.digest, home.digest);
+    let changed = read(&text(r#"{"env":{"T":"other"}}"#)).unwrap();
+    assert_eq!(changed.servers["gh-work"].digest, work.digest);
+    assert_ne!(changed.servers["gh-home"].digest, home.digest);
+    let more = read(&text("{}").replace("\"-v\"", "\"-q\"")).unwrap();
+    assert_ne!(more.servers["gh-work"].digest, work.digest);
+    // All are off with their entry.
+    let off = read(&text("{}").replace("\"args\"", "\"disabled\":true,\"args\"")).unwrap();
+    assert!(off.of_entry("gh").all(|(_, entry)| entry.disabled));
+}
+
+#[test]
+fn accounts_that_could_be_taken_for_something_else_are_refused() {
+    let entry = |accounts: &str| format!(r#""gh":{{"command":"/bin/gh","accounts":{accounts}}}"#);
+    let long = format!(r#"{{"{}":{{}}}}"#, "a".repeat(30));
+    for (servers, wanted) in [
+        (entry("{}"), "servers.gh.accounts: must name at least one account"),
+        (entry("[]"), "must be an object"),
+        (entry(r#"{"work":7}"#), "must be an object"),
+        (entry(r#"{"Work":{}}"#), "an account's name"),
+        (entry(r#"{"":{}}"#), "an account's name"),
+        (entry(r#"{"-x":{}}"#), "an account's name"),
+        (entry(r#"{"a_b":{}}"#), "an account's name"),
+        (entry(&long), "at most 32 characters"),
+        (
+            entry(r#"{"work":{"command":"/bin/x"}}"#),
+            "gh.accounts.work.command: an account has no command",
+        ),
+        (entry(r#"{"work":{"url":"https://x"}}"#), "an account has no url"),
+        (entry(r#"{"work":{"accounts":{}}}"#), "an account has no accounts"),
+        (entry(r#"{"work":{"envs":{}}}"#), "did you mean \"env\"?"),
+        (entry(r#"{"work":{"env":{"1":"x"}}}"#), "a variable's name"),
+        (
+            entry(r#"{"work":{"args":[]}},"args":[]"#),
+            "gh.accounts.work.args: args stands beside accounts too",
+        ),
+        (entry(r#"{"work":{}},"jail":{"path":"/r","user":"u"}"#), "this one user"),
+        (
+            format!(r#"{},"gh-work":{{"command":"/x"}}"#, entry(r#"{"work":{}}"#)),
+            "servers.gh-work: an account of gh has the id gh-work, which an entry would have here",
+        ),
+        (
+            format!(r#""gh-work":{{"command":"/x"}},{}"#, entry(r#"{"work":{}}"#)),
+            "an entry has the id gh-work, which an account of gh would have here",
+        ),
+        (
+            format!(
+                r#""gh-w":{{"command":"/x","accounts":{{"ork":{{}},"x":{{}}}}}},{}"#,
+                entry(r#"{"w-x":{}}"#)
+            ),
+            "an account of gh-w has the id gh-w-x, which an account of gh would have here",
+        ),
+    ] {
+        let error = read(&format!("{{\"servers\":{{{servers}}}}}")).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{servers}: {error}");
+    }
+    for agent in ["gh", "gh-work"] {
+        let text = format!(
+            r#"{{"servers":{{{}}},"agents":{{"{agent}":{{"command":"/a"}}}}}}"#,
+            entry(r#"{"work":{}}"#)
+        );
+        assert!(
+            read(&text).unwrap_err().to_string().contains("a server has this id"),
+            "{agent}"
+        );
+    }
+    // One with a url blocks itself alone.
+    let odd =
+        read(r#"{"servers":{"a":{"url":"https://x","accounts":{"b":{"env":{}}}},"c":{"command":"/c"}}}"#).unwrap();
+    assert!(
+        odd.servers.contains_key("c") && odd.refused["a"].to_string().contains("a.accounts.b.env"),
+        "{odd:?}"
+    );
+}
