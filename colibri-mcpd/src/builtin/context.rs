@@ -52,6 +52,8 @@ pub struct BuiltinContext<'a> {
     pub offered: &'a dyn Fn() -> AdvertisedTools,
     /// Sets the caller's cost mode; `None`: takes back what they set.
     pub set_cost_mode: &'a dyn Fn(Option<CostMode>) -> Result<(), Failure>,
+    /// The id of the server that this caller means by a name: an account, where policy says which one.
+    pub server_meant: &'a dyn Fn(&str) -> Result<String, Failure>,
     /// The tools that fit a query best, of all servers or of one, and not more than so many.
     pub find: &'a Find<'a>,
     /// The definition of a tool that this caller may see, as its client's version of MCP is listed it.

@@ -189,6 +189,7 @@ impl Bench {
                 self.mode.set(mode);
                 Ok(())
             },
+            server_meant: &|named| Ok(named.to_owned()),
             find: &|query, server, limit| {
                 let tools = self
                     .external

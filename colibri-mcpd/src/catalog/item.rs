@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::info;
 
 use crate::peer::aside;
-use crate::policy::{ListMode, PinStatus, RuleVerdict, SchemaCheck, ToolCheck, canonical};
+use crate::policy::{ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, ToolCheck, canonical};
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
@@ -37,8 +37,8 @@ pub struct Item {
     pub own: String,
     /// The name, URI or template that clients see.
     pub exposed: String,
-    /// True if that is a name that is more than a prefix and the own name.
-    changed: bool,
+    /// The name under the id of its entry, for clients whose policy says this account of it.
+    under_entry: Option<String>,
     /// Its definition as the server wrote it.
     pub raw: Bytes,
     /// The version that the server speaks.
@@ -64,11 +64,10 @@ impl Item {
     pub fn new(
         server: &Arc<HostedServer>,
         (feature, own, raw): (Feature, &str, &Bytes),
-        (exposed, version): (&str, Version),
+        (exposed, under_entry, version): (&str, Option<&str>, Version),
         (standing, by_hand): (PinStatus, bool),
         label_fault: Option<&str>,
     ) -> Item {
-        let is_name = matches!(feature, Feature::Tool | Feature::Prompt);
         let is_tool = feature == Feature::Tool;
         let contract = server.spec.contract.as_ref().filter(|_| is_tool);
         let flow = &server.spec.entry.flow;
@@ -91,7 +90,7 @@ impl Item {
             feature,
             own: own.to_owned(),
             exposed: exposed.to_owned(),
-            changed: is_name && exposed != format!("{}__{own}", server.spec.id),
+            under_entry: under_entry.map(str::to_owned),
             raw: raw.clone(),
             version,
             verdict: match label_fault {
@@ -113,7 +112,7 @@ impl Item {
         &self,
         server: &Arc<HostedServer>,
         raw: &Bytes,
-        (exposed, version): (&str, Version),
+        (exposed, under_entry, version): (&str, Option<&str>, Version),
         (standing, by_hand): (&PinStatus, bool),
         label_fault: Option<&str>,
     ) -> bool {
@@ -121,6 +120,7 @@ impl Item {
             && Arc::ptr_eq(&self.server, server)
             && self.raw == *raw
             && self.exposed == exposed
+            && self.under_entry.as_deref() == under_entry
             && self.standing == *standing
             && self.by_hand == by_hand
             && self.version == version
@@ -178,28 +178,44 @@ impl Item {
         check
     }
 
-    /// The definition for a user's client of a version.
-    pub fn definition(&self, client: Version, uid: u32) -> Bytes {
+    /// The name, URI or template that a client with these rights sees.
+    pub fn shown(&self, rights: &Rights) -> &str {
+        let spec = &self.server.spec;
+        let is_meant = || rights.account(&spec.entry.entry_id) == Some(&spec.id);
+        let under_entry = self.under_entry.as_deref().filter(|_| is_meant());
+        under_entry.unwrap_or(&self.exposed)
+    }
+
+    /// The definition for a user's client of a version, under this name that the client sees.
+    pub fn definition(&self, shown: &str, client: Version, uid: u32) -> Bytes {
         let (state, _, _) = self.server.state(Viewer::User(uid));
         if matches!(state, State::BackingOff | State::Blocked | State::Failed) {
-            return self.form(client, Some(state.name()));
+            return self.form(shown, client, Some(state.name()));
+        }
+        if shown != self.exposed {
+            return self.form(shown, client, None);
         }
         let index = Version::ALL
             .iter()
             .position(|version| *version == client)
             .unwrap_or_default();
-        self.forms[index].get_or_init(|| self.form(client, None)).clone()
+        self.forms[index].get_or_init(|| self.form(shown, client, None)).clone()
     }
 
-    fn form(&self, client: Version, state: Option<&str>) -> Bytes {
+    fn form(&self, shown: &str, client: Version, state: Option<&str>) -> Bytes {
         let Some(definition) = Json::part(&self.raw, 0..self.raw.len()) else {
             return self.raw.clone();
         };
+        let is_name = matches!(self.feature, Feature::Tool | Feature::Prompt);
+        let is_plain = || {
+            let name = shown.split_once("__");
+            name.is_some_and(|(_, own)| own == self.own)
+        };
         let exposure = Exposure {
             server: &self.server.spec.id,
-            name: &self.exposed,
+            name: shown,
             original: &self.own,
-            changed: self.changed,
+            changed: is_name && !is_plain(),
             state,
         };
         let exposure = self.server.spec.entry.prefix.then_some(&exposure);

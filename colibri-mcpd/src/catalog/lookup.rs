@@ -9,7 +9,7 @@ use crate::builtin;
 use crate::policy::{Gate, Rights};
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_such_tool};
 use crate::servers::HostedServer;
-use colibri_protocol::{Failure, Feature, RpcError, Version};
+use colibri_protocol::{Code, Failure, Feature, RpcError, Version};
 
 /// The most bytes of an unknown name that is compared with known ones, and the most of these: any client can ask.
 const MAX_NEAR: usize = 64;
@@ -145,6 +145,7 @@ impl ServerHost {
         rights: &Rights,
         version: Version,
     ) -> Result<Arc<dyn CallTarget>, CallOutcome> {
+        let wanted = self.of_account(wanted, rights).map_err(CallOutcome::Failed)?;
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
             Look::Seek(place) => Ok(Arc::new(DiscoveryLookup {
@@ -161,6 +162,76 @@ impl ServerHost {
                 Err(wanted.missing(why, known, self.nearest(&wanted, rights), version))
             }
         }
+    }
+
+    /// The key of the item that a client means: where it names an entry with accounts as a server, the item of the account
+    /// that policy says.
+    ///
+    /// # Errors
+    /// As [`ServerHost::server_meant`].
+    fn of_account(&self, wanted: LookupKey, rights: &Rights) -> Result<LookupKey, Failure> {
+        let named = match &wanted {
+            LookupKey::Exposed(_, name) | LookupKey::Called(name) => name.split_once("__"),
+            LookupKey::Origin(id, own) => Some((id.as_str(), own.as_str())),
+            LookupKey::Uri(..) | LookupKey::Own(..) => None,
+        };
+        let Some((named, own)) = named else { return Ok(wanted) };
+        let id = self.server_meant(named, rights)?;
+        if id == named {
+            return Ok(wanted);
+        }
+        let table = self.table();
+        let known = match &wanted {
+            LookupKey::Exposed(feature, name) => table.by_shown_name(*feature, name, rights),
+            LookupKey::Called(name) => table.by_shown_name(Feature::Tool, name, rights),
+            _ => None,
+        };
+        Ok(match wanted.feature() {
+            Feature::Tool => LookupKey::Origin(id, known.map_or(own, |item| &item.own).to_owned()),
+            feature => LookupKey::Exposed(
+                feature,
+                known.map_or_else(|| format!("{id}__{own}"), |item| item.exposed.clone()),
+            ),
+        })
+    }
+
+    /// The server that a client is to see alone that names it so.
+    pub(crate) fn only_meant(&self, named: &str, rights: &Rights) -> String {
+        self.server_meant(named, rights).unwrap_or_else(|_| named.to_owned())
+    }
+
+    /// The id of the server that a client means: of an entry with accounts the account that policy says, and any other id
+    /// as it is.
+    ///
+    /// # Errors
+    /// Policy says none, or one that is not there for this client. Of accounts that it may not see nothing is said.
+    pub(crate) fn server_meant(&self, named: &str, rights: &Rights) -> Result<String, Failure> {
+        let servers = self.servers();
+        if servers.contains_key(named) {
+            return Ok(named.to_owned());
+        }
+        let is_there = |id: &String, server: &HostedServer| {
+            server.is_account() && server.spec.entry.entry_id == named && rights.sees_any(id)
+        };
+        let accounts = servers.iter().filter(|(id, server)| is_there(id, server));
+        let accounts: Vec<&str> = accounts.map(|(id, _)| id.as_str()).collect();
+        let Some(first) = accounts.first() else {
+            return Ok(named.to_owned());
+        };
+        let place = rights.accounts_place();
+        let why = match rights.account(named) {
+            Some(meant) if accounts.contains(&meant) => return Ok(meant.to_owned()),
+            Some(meant) => format!("policy says {meant}, which this user may not use or there is not"),
+            None => "policy does not say which of them this user means".to_owned(),
+        };
+        let account = first.strip_prefix(named).unwrap_or(first).trim_start_matches('-');
+        let message = format!("{named} has accounts ({}), and {why}: {place}", accounts.join(", "));
+        let advice = format!(
+            "name one of them in place of {named}, as in {first}__TOOL; or the operator chooses by \"accounts\": \
+             {{\"{named}\": \"{account}\"}} in this user's entry of that file"
+        );
+        let failure = Failure::new(Code::PolicyDenied, message).by_rule(place);
+        Err(failure.advising(advice))
     }
 
     /// The name nearest to one that nothing has, among those that this client may use: of a tool or prompt, or, where a
@@ -256,7 +327,12 @@ impl ServerHost {
     fn look_by_own_name(&self, own: &str, rights: &Rights) -> Look {
         let table = self.table();
         let seen = |item: &&Arc<super::item::Item>| {
-            item.standing.is_approved() && rights.sees(&item.server.spec.id, Feature::Tool, own)
+            let spec = &item.server.spec;
+            let meant = rights
+                .account(&spec.entry.entry_id)
+                .filter(|_| item.server.is_account());
+            let is_meant = meant.is_none_or(|meant| meant == &*spec.id);
+            item.standing.is_approved() && rights.sees(&spec.id, Feature::Tool, own) && is_meant
         };
         let mut tools = table.tools_called(own).iter().filter(seen);
         match (tools.next(), tools.next()) {

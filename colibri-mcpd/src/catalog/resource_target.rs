@@ -222,7 +222,7 @@ impl ResourceTarget {
                 let is_narrowed = chain.rules.rights(&client).is_narrowed();
                 let definition = |item: &Arc<Item>| match is_narrowed {
                     true => item.own_definition(version),
-                    false => item.definition(version, client.caller.uid),
+                    false => item.definition(&item.exposed, version, client.caller.uid),
                 };
                 let item = table.by_own_name(Feature::Skill, server, operation).map(definition);
                 let entry = item.as_ref().and_then(|entry| std::str::from_utf8(entry).ok());

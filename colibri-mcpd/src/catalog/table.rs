@@ -8,7 +8,7 @@ use super::item::Item;
 use super::method::{self, HostMethod};
 use super::names::{ExposedNames, NameConflict, ServerItems};
 use crate::builtin;
-use crate::policy::{LookAlike, look_alikes};
+use crate::policy::{LookAlike, Rights, look_alikes};
 use crate::servers::{HostedServer, ServerDefinition};
 use colibri_protocol::{Feature, Version};
 
@@ -34,6 +34,8 @@ struct FeatureList {
     exposed: BTreeMap<String, Arc<Item>>,
     /// By server and its own name or URI; with what would collide there, which its server shows where it stands alone.
     origins: HashMap<(Arc<str>, String), Arc<Item>>,
+    /// Of accounts of an entry, by server and the name under that of the entry.
+    of_accounts: HashMap<(Arc<str>, String), Arc<Item>>,
 }
 
 impl FeatureList {
@@ -46,6 +48,33 @@ impl FeatureList {
 
 /// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
 const MAX_TOLD: usize = 50;
+
+/// The entries with accounts, as servers with a prefix that have nothing: no other server's names may seem to be of them.
+fn of_entries(servers: &BTreeMap<String, Arc<HostedServer>>) -> impl Iterator<Item = ServerItems<'_>> {
+    let accounts = servers.values().filter(|server| server.is_account());
+    accounts.map(|server| ServerItems {
+        server: &server.spec.entry.entry_id,
+        prefix: true,
+        names: &[],
+    })
+}
+
+/// The names of an account's tools or prompts under the id of its entry, for clients whose policy says that account.
+fn names_under_entry(
+    feature: Feature,
+    server: &HostedServer,
+    ours: &[&str],
+    own_names: &BTreeMap<String, Vec<String>>,
+) -> ExposedNames {
+    let has_names = matches!(feature, Feature::Tool | Feature::Prompt) && server.is_account();
+    let items = own_names.get(&*server.spec.id).filter(|_| has_names);
+    let items = items.map(|names| ServerItems {
+        server: &server.spec.entry.entry_id,
+        prefix: true,
+        names,
+    });
+    ExposedNames::build(feature, ours, items.as_slice())
+}
 
 impl CatalogTable {
     /// The table of these servers' items. What has not changed since `before` keeps what was made for it.
@@ -81,6 +110,7 @@ impl CatalogTable {
                         names: own_names.get(&*server.spec.id)?,
                     })
                 })
+                .chain(of_entries(servers))
                 .collect();
             let ours = if feature == Feature::Tool { &ours[..] } else { &[] };
             let names = ExposedNames::build(feature, ours, &offers);
@@ -92,17 +122,25 @@ impl CatalogTable {
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
                 let fault = server.label_fault().map(|fault| fault.to_string());
+                let names_alone = names_under_entry(feature, server, ours, &own_names);
                 for ServerDefinition { name, raw } in catalogue.of(feature) {
                     let found = names.exposed(&server.spec.id, name);
                     let exposed = found.unwrap_or(name);
+                    let under_entry = names_alone.exposed(&server.spec.entry.entry_id, name);
                     let standing = judgement.of(feature, name);
                     let by_hand = feature == Feature::Tool && judgement.by_hand.contains(name);
                     let origin = (server.spec.id.clone(), name.clone());
                     let kept = old.origins.get(&origin).filter(|old| {
-                        old.is_still(server, raw, (exposed, version), (standing, by_hand), fault.as_deref())
+                        old.is_still(
+                            server,
+                            raw,
+                            (exposed, under_entry, version),
+                            (standing, by_hand),
+                            fault.as_deref(),
+                        )
                     });
                     let item = kept.cloned().unwrap_or_else(|| {
-                        let exposure = (exposed, version);
+                        let exposure = (exposed, under_entry, version);
                         let approval = (standing.clone(), by_hand);
                         Arc::new(Item::new(
                             server,
@@ -117,6 +155,10 @@ impl CatalogTable {
                             table.called.entry(name.clone()).or_default().push(item.clone());
                         }
                         list.exposed.insert(exposed.to_owned(), item.clone());
+                        if let Some(name) = under_entry {
+                            let of_account = (server.spec.id.clone(), name.to_owned());
+                            list.of_accounts.insert(of_account, item.clone());
+                        }
                     }
                     list.origins.insert(origin, item);
                 }
@@ -143,6 +185,17 @@ impl CatalogTable {
     /// The item with this exposed name or URI.
     pub fn by_name(&self, feature: Feature, exposed: &str) -> Option<&Arc<Item>> {
         self.lists[feature.index()].exposed.get(exposed)
+    }
+
+    /// The item that a client with these rights sees under this name: under an entry's, of the account that policy says.
+    pub(crate) fn by_shown_name(&self, feature: Feature, name: &str, rights: &Rights) -> Option<&Arc<Item>> {
+        let of_account = || {
+            // An id has no underscore, so the first two end it.
+            let server = rights.account(name.split_once("__")?.0)?;
+            let key = (Arc::from(server), name.to_owned());
+            self.lists[feature.index()].of_accounts.get(&key)
+        };
+        self.by_name(feature, name).or_else(of_account)
     }
 
     /// The item of a server with this name or URI of its own, if it is advertised among those of others.

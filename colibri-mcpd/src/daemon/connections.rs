@@ -348,17 +348,24 @@ impl Connections {
     }
 
     /// Notifies those clients that their list of tools has changed whom another client policy shows other ones of the
-    /// same.
+    /// same, or the same under other names; then their prompts have other names, too.
     pub(crate) fn tell_list_modes(&self, before: &Clients) {
         if !self.chain.rules.gates.load().is_open(Gate::External) {
             return;
         }
         for connection in self.all() {
             let caller = &connection.client.caller;
-            let now = self.chain.rules.clients.load().rights(caller).list;
             // Who sees one server alone is listed all of it.
-            if before.rights(caller).list != now && connection.client.session.only().is_none() {
+            if connection.client.session.only().is_some() {
+                continue;
+            }
+            let (before, now) = (before.rights(caller), self.chain.rules.clients.load().rights(caller));
+            let is_renamed = !before.means_accounts_of(&now);
+            if is_renamed || before.list != now.list {
                 connection.tell_changed(Feature::Tool);
+            }
+            if is_renamed {
+                connection.tell_changed(Feature::Prompt);
             }
         }
     }

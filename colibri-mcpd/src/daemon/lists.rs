@@ -75,11 +75,9 @@ impl ListQuery {
             } else {
                 let seen = self.table.offered(self.feature).filter(sees);
                 listed.extend(seen.map(|item| {
-                    (
-                        item.exposed.clone(),
-                        item.definition(self.version, self.uid),
-                        Some(item),
-                    )
+                    let shown = item.shown(&self.rights);
+                    let definition = item.definition(shown, self.version, self.uid);
+                    (shown.to_owned(), definition, Some(item))
                 }));
             }
         }
@@ -128,8 +126,12 @@ impl ListQuery {
         for item in self.table.offered(Feature::Tool) {
             let server = &*item.server.spec.id;
             if self.rights.sees(server, Feature::Tool, &item.own) {
-                let tool = item.exposed.strip_prefix(server).unwrap_or(&item.exposed);
-                servers.entry(server).or_default().push(tool.trim_start_matches('_'));
+                let shown = item.shown(&self.rights);
+                let (server, tool) = match item.server.spec.entry.prefix {
+                    true => shown.split_once("__").unwrap_or((server, shown)),
+                    false => (server, shown),
+                };
+                servers.entry(server).or_default().push(tool);
             }
         }
         let named = servers.iter().take(MAX_NAMED_SERVERS).map(|(server, tools)| {

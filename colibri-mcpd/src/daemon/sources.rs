@@ -96,11 +96,14 @@ impl SourceMetadata {
             Ok(loaded)
         });
         match (clients, loaded) {
-            (Ok(clients), Ok(registry)) => Ok(SourceFiles {
-                clients,
-                registry,
-                gates,
-            }),
+            (Ok(clients), Ok(mut registry)) => {
+                registry.notes.extend(clients.unknown_accounts(&registry.servers));
+                Ok(SourceFiles {
+                    clients,
+                    registry,
+                    gates,
+                })
+            }
             (Err(one), Err(other)) => Err(anyhow!("{one:#}; {other:#}")),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }

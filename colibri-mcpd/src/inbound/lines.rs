@@ -245,10 +245,10 @@ impl LineSession {
         }
         if let Some(only) = hello.get("only") {
             // What cannot be read was meant to narrow, and no server has that name.
-            self.messages
-                .client
-                .session
-                .show_only(&only.as_str().unwrap_or_default());
+            let (daemon, client) = (&self.messages.daemon, &self.messages.client);
+            let rights = daemon.chain.rules.rights(client);
+            let only = daemon.host.only_meant(&only.as_str().unwrap_or_default(), &rights);
+            client.session.show_only(&only);
         }
         let narrow = hello
             .get("narrow")

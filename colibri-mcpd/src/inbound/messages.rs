@@ -417,10 +417,15 @@ impl ClientMessages {
         match method {
             Method::Initialize | Method::Discover if !self.sees_its_server() => {
                 let only = self.client.session.only().map_or("", |only| &**only);
-                let message = format!(
-                    "there is no server \"{}\" that you may see: colibri-mcp status lists those there are",
-                    brief(only, 40)
-                );
+                // Of a person, as they are without this one server.
+                let rights = self.daemon.chain.rules.clients.load().rights(&self.client.caller);
+                let message = match self.daemon.host.server_meant(only, &rights) {
+                    Err(failure) if self.client.door.is_none() => failure.message,
+                    _ => format!(
+                        "there is no server \"{}\" that you may see: colibri-mcp status lists those there are",
+                        brief(only, 40)
+                    ),
+                };
                 Err(RpcError::invalid_params(message))
             }
             Method::Initialize => {

@@ -233,6 +233,7 @@ fn answer_tool(
             look: &|| facts.view(),
             offered: &|| facts.offered(),
             set_cost_mode: &|mode| facts.set_cost_mode(mode),
+            server_meant: &|named| facts.server_meant(named),
             find: &|query, server, limit| facts.find(query, server, limit),
             definition: &|name| facts.definition(name, call.version),
             board: &daemon.board,

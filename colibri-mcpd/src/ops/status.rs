@@ -154,7 +154,7 @@ impl CallerFacts {
             servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
             tools: tools
                 .map(|tool| ExternalTool {
-                    name: tool.exposed.clone(),
+                    name: tool.shown(&self.rights).to_owned(),
                     server: tool.server.spec.id.to_string(),
                     tool: tool.own.clone(),
                     definition: tool.raw.clone(),
@@ -164,8 +164,18 @@ impl CallerFacts {
         }
     }
 
+    /// The id of the server that the client means by a name.
+    ///
+    /// # Errors
+    /// It is an entry with accounts, and policy says none of them.
+    pub(super) fn server_meant(&self, named: &str) -> Result<String, Failure> {
+        self.daemon.host.server_meant(named, &self.rights)
+    }
+
     /// The tools that fit a query best, of all servers or of one.
     pub(super) fn find(&self, query: &str, server: Option<&str>, limit: usize) -> Result<FoundTools, Failure> {
+        let server = server.map(|server| self.server_meant(server)).transpose()?;
+        let server = server.as_deref();
         let servers = self.daemon.host.servers();
         if let Some(id) = server.filter(|id| !servers.contains_key(*id) || !self.rights.sees_any(id)) {
             return Err(builtin::no_such_tool(id, "", false));
@@ -184,7 +194,7 @@ impl CallerFacts {
         };
         let left_out = (usable.len() - shown.len()) as u64;
         let tools = shown.into_iter().map(|item| FoundTool {
-            name: item.exposed.clone(),
+            name: item.shown(&self.rights).to_owned(),
             server: item.server.spec.id.to_string(),
             description: match summaries.of(item) {
                 Some(summary) => summary.to_string(),
@@ -222,9 +232,9 @@ impl CallerFacts {
         if let Some(own) = own {
             return Some(own.listed(version));
         }
-        let item = self.table.by_name(Feature::Tool, name)?;
+        let item = self.table.by_shown_name(Feature::Tool, name, &self.rights)?;
         self.is_usable(item)
-            .then(|| item.definition(version, self.client.caller.uid))
+            .then(|| item.definition(name, version, self.client.caller.uid))
     }
 
     /// True if nothing stands against a call of a tool whatever its arguments are.

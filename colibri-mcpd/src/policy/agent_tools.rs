@@ -1,6 +1,7 @@
 //! The tools that an agent may use: patterns on server ids, and rules on each such server's own names, as the registry
 //! has them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use colibri_json::{DocumentError, ValueCursor};
@@ -16,6 +17,8 @@ pub struct AgentTools {
     place: Arc<str>,
     /// Servers, by a pattern on their ids, and the rules on what they offer.
     pub servers: Arc<[(Pattern, ToolRules)]>,
+    /// The accounts that it means by the ids of entries, as their servers' ids.
+    pub accounts: Arc<BTreeMap<String, String>>,
 }
 
 impl AgentTools {
@@ -36,7 +39,16 @@ impl AgentTools {
         Ok(Self {
             place: cursor.path().into(),
             servers: servers.into(),
+            accounts: Arc::default(),
         })
+    }
+
+    /// The same with the accounts that it means by the ids of entries.
+    pub(crate) fn with_accounts(self, accounts: BTreeMap<String, String>) -> Self {
+        Self {
+            accounts: accounts.into(),
+            ..self
+        }
     }
 
     fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a (Pattern, ToolRules)> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use colibri_json::{Document, ValueCursor};
+use colibri_registry::account_choices;
 use colibri_registry::value::one_of;
 use parking_lot::Mutex;
 
@@ -42,6 +43,7 @@ const RULE_KEYS: &[&str] = &[
     "self_approve",
     "cost",
     "person",
+    "accounts",
 ];
 /// The kinds of requests that servers may send to people.
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
@@ -107,6 +109,8 @@ struct Rule {
     cost: CostRule,
     /// The name of a user on a board of many hosts.
     person: Option<String>,
+    /// The accounts that are meant by the ids of entries, as their servers' ids.
+    accounts: BTreeMap<String, String>,
 }
 
 /// The rights of one caller.
@@ -275,6 +279,25 @@ impl Clients {
             }
             groups.into()
         })
+    }
+
+    /// The accounts that policy says and that are none of these servers, each in a sentence with its place.
+    pub(crate) fn unknown_accounts<T>(&self, servers: &BTreeMap<String, T>) -> Vec<String> {
+        let rules = self.rules.iter().flat_map(|rules| {
+            let all = rules.users.values().chain(rules.groups.values());
+            all.chain(&rules.others)
+        });
+        let unknown = rules.flat_map(|rule| {
+            let accounts = rule
+                .accounts
+                .iter()
+                .filter(|(_, server)| !servers.contains_key(*server));
+            accounts.map(|(entry, server)| {
+                let (file, place) = (&self.file, &rule.place);
+                format!("{file}: {place}.accounts.{entry}: the registry has no account {server}")
+            })
+        });
+        unknown.collect()
     }
 
     /// The gid of a group, if there is one of this name.
@@ -485,6 +508,32 @@ impl Rights {
             && (self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
     }
 
+    /// The account that this caller means by the id of an entry, as its server's id: what the agent's entry says of it,
+    /// else the only one that policy says. Two groups of a person may say two, and then neither is meant.
+    pub(crate) fn account(&self, entry: &str) -> Option<&str> {
+        let of_agent = self.agent.as_ref().and_then(|agent| agent.accounts.get(entry));
+        let mut of_rules = self.rules.iter().filter_map(|rule| rule.accounts.get(entry));
+        let first = of_agent.or_else(|| of_rules.next())?;
+        (of_agent.is_some() || of_rules.all(|other| other == first)).then_some(first.as_str())
+    }
+
+    /// True if these say of accounts what the others say.
+    pub(crate) fn means_accounts_of(&self, others: &Rights) -> bool {
+        let said = |rights: &Rights| {
+            rights
+                .rules
+                .iter()
+                .map(|rule| rule.accounts.clone())
+                .collect::<Vec<_>>()
+        };
+        said(self) == said(others)
+    }
+
+    /// The place where policy says which accounts this caller means.
+    pub(crate) fn accounts_place(&self) -> String {
+        self.places("accounts")
+    }
+
     /// The place of this caller's cost rule.
     pub(crate) fn cost_place(&self) -> String {
         self.places("cost")
@@ -531,6 +580,7 @@ fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
     rule.self_approve = truth("self_approve")?;
     rule.cost = keys.read("cost", CostRule::read)?.unwrap_or_default();
     rule.person = keys.read("person", persons::name)?;
+    rule.accounts = keys.read("accounts", account_choices)?.unwrap_or_default();
     if rule.self_approve && !rule.operator {
         return Err(cursor.error("self_approve goes with operator, which this entry does not have"));
     }
@@ -589,6 +639,58 @@ mod tests {
         "users": {
             "alice": { "gates": ["write", "external-call"], "servers": { "*": ["*"] }, "operator": true },
             "bob":   { "gates": ["external-call"], "servers": { "docs": ["search"] } } } }"#;
+
+    #[test]
+    fn an_account_is_what_policy_says_and_never_one_of_two() {
+        let clients = parse(
+            r#"{"users":{"alice":{"accounts":{"github":"work","mail":"a"}}},
+                "groups":{"dev":{"accounts":{"github":"work"}},"ops":{"accounts":{"github":"home","git":"x-1"}}},
+                "others":{"accounts":{"github":"other"}}}"#,
+        )
+        .unwrap();
+        for (uid, entry, meant) in [
+            (1001, "github", Some("github-work")),
+            (1001, "mail", Some("mail-a")),
+            (1001, "git", None),
+            (1002, "github", Some("github-work")),
+            (1003, "github", None),
+            (1003, "git", Some("git-x-1")),
+            (4242, "github", Some("github-other")),
+            (0, "github", None),
+        ] {
+            assert_eq!(rights(&clients, uid).account(entry), meant, "{uid} {entry}");
+        }
+        let agent = AgentTools::default().with_accounts(BTreeMap::from([("git".to_owned(), "git-y".to_owned())]));
+        let of_agent = rights(&clients, 1003).of_agent(&agent);
+        assert_eq!(
+            (of_agent.account("git"), of_agent.account("github")),
+            (Some("git-y"), None)
+        );
+        assert!(
+            rights(&clients, 1003)
+                .accounts_place()
+                .contains("groups.dev.accounts, groups.ops.accounts")
+        );
+        let servers = BTreeMap::from([("github-work", ()), ("mail-a", ()), ("git-x-1", ())]);
+        let servers = servers.into_iter().map(|(id, known)| (id.to_owned(), known)).collect();
+        let unknown = clients.unknown_accounts(&servers);
+        assert_eq!(unknown.len(), 2, "{unknown:?}");
+        assert!(unknown[0].contains("groups.ops.accounts.github: the registry has no account github-home"));
+        for wrong in [
+            r#"["work"]"#,
+            r#"{"github":7}"#,
+            r#"{"github":""}"#,
+            r#"{"github":"-x"}"#,
+            r#"{"github":"Work"}"#,
+            r#"{"git*":"work"}"#,
+            r#"{"github":{"secret":"x"}}"#,
+        ] {
+            assert!(
+                parse(&format!(r#"{{"others":{{"accounts":{wrong}}}}}"#)).is_err(),
+                "{wrong}"
+            );
+        }
+    }
 
     #[test]
     fn tools_prompts_and_resources_are_granted_together_or_each_by_itself() {

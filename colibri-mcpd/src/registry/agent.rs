@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::value::unique;
-use colibri_registry::{AgentEntry as Base, Stdin, StdioCommand};
+use colibri_registry::{AgentEntry as Base, Stdin, StdioCommand, account_choices};
 
 use super::kinds::{self, AgentKind};
 use super::model::{self, ModelSpec};
@@ -83,7 +83,10 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Document
             .read("capabilities", |list| unique(list, capability))?
             .unwrap_or_default(),
         model: keys.read("model", model::read)?.map(Box::new),
-        tools: keys.read("tools", AgentTools::read)?.unwrap_or_default(),
+        tools: keys
+            .read("tools", AgentTools::read)?
+            .unwrap_or_default()
+            .with_accounts(keys.read("accounts", account_choices)?.unwrap_or_default()),
         may: keys
             .read("may", |list| MayList::read(list, PatternScope::Servers))?
             .map(Arc::new),

@@ -22,6 +22,8 @@ pub struct ServerSpec {
     /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
     /// helper as `--digest`.
     pub digest: String,
+    /// The id of its entry: the server's own, unless it is an account of an entry with several.
+    pub entry_id: String,
     /// The transport of the server.
     pub transport: EntryTransport,
     /// The isolation: the callers that share a process. `None`: not said; the daemon's default is [`Isolation::User`],
@@ -133,9 +135,10 @@ impl ServerSpec {
     }
 
     /// The stand-in for an entry that was refused: it starts nothing.
-    pub fn refused() -> ServerSpec {
+    pub fn refused(id: &str) -> ServerSpec {
         ServerSpec {
             digest: String::new(),
+            entry_id: id.to_owned(),
             transport: EntryTransport::Stdio(Box::new(StdioCommand {
                 program: PathBuf::from("/"),
                 package: None,
@@ -183,8 +186,12 @@ fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<Serve
     };
     let asks = ["elicitation", "sampling", "roots"].map(|ask| (ask, ask.to_owned()));
     let may_ask = keys.read("may_ask", |list| unique(list, |item| one_of(item, &asks)))?;
+    if keys.get("accounts").is_some() {
+        one_name_each(keys)?;
+    }
     Ok(ServerSpec {
         digest: base.digest,
+        entry_id: base.entry_id,
         transport,
         isolation,
         limits,
@@ -205,6 +212,17 @@ fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<Serve
         validate: keys.read("validate", |v| one_of(v, &VALIDATE))?.unwrap_or_default(),
         disabled: base.disabled,
     })
+}
+
+/// Refuses what would give the accounts of an entry the same names.
+fn one_name_each(keys: &Object<'_>) -> Result<(), DocumentError> {
+    let bare = keys.get("prefix").filter(|prefix| prefix.boolean() == Ok(false));
+    match bare.or_else(|| keys.get("methods")) {
+        Some(value) => Err(value.error(
+            "does not go with accounts: what they offer would have the same names. Remove it, or make an entry of each",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// True if results are relayed whole. A limit beside it is a mistake in one of the two.

@@ -140,17 +140,26 @@ impl LoadedRegistry {
         let packages = paths::servers(path);
         let read = registry.servers.into_iter().map(|(id, mut entry)| {
             let absent = match &mut entry.transport {
-                EntryTransport::Stdio(command) => complete_command(command, &packages, &id).err(),
+                EntryTransport::Stdio(command) => complete_command(command, &packages, &entry.entry_id).err(),
                 EntryTransport::Http { .. } => None,
             };
             let refusal = refusal(&entry, path, rules).or_else(|| absent.map(|absent| absent.to_string()));
             (id, server(entry, refusal))
         });
-        let refused = registry
-            .refused
-            .into_iter()
-            .map(|(id, error)| (id, server(ServerSpec::refused(), Some(error.to_string()))));
-        let servers = read.chain(refused).collect();
+        let refused = registry.refused.into_iter().map(|(id, error)| {
+            let refused = server(ServerSpec::refused(&id), Some(error.to_string()));
+            (id, refused)
+        });
+        let servers: BTreeMap<String, RegisteredServer> = read.chain(refused).collect();
+        for (id, agent) in &registry.agents {
+            let unknown = agent
+                .tools
+                .accounts
+                .iter()
+                .filter(|(_, server)| !servers.contains_key(*server));
+            notes
+                .extend(unknown.map(|(of, server)| format!("agent {id}: accounts.{of}: there is no account {server}")));
+        }
         let agents = registry.agents.into_iter().map(|(id, entry)| {
             let refusal = command_refusal(&entry.command, path, rules);
             let entry = Arc::new(entry);

@@ -117,6 +117,11 @@ impl HostedServer {
         }
     }
 
+    /// True if it is an account of an entry with several.
+    pub(crate) fn is_account(&self) -> bool {
+        *self.spec.entry.entry_id != *self.spec.id
+    }
+
     /// Forgets its failures: what was wrong may have been mended.
     pub fn reset(&self) {
         let mut inner = self.inner();

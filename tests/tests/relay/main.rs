@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod accounts;
 mod apps;
 mod asking;
 mod attacks;

@@ -46,7 +46,8 @@ impl BuiltinTool for ListTools {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<ServerTools>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let (offered, server) = ((context.offered)(), self.server.as_deref());
+        let server = self.server.map(|server| (context.server_meant)(&server)).transpose()?;
+        let (offered, server) = ((context.offered)(), server.as_deref());
         if let Some(server) = server
             && !offered.servers.iter().any(|id| id == server)
         {

@@ -98,6 +98,9 @@ impl Front {
                 ));
             }
         };
+        let rights = self.daemon.chain.rules.rights(&visitor.client);
+        let only = only.map(|only| self.daemon.host.only_meant(only, &rights));
+        let only = only.as_deref();
         match parts.method {
             Method::POST => self.post(visitor, turn, (parts, only), body).await,
             Method::GET => self.listen(visitor, turn, (parts, only)),
