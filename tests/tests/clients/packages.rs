@@ -420,3 +420,56 @@ fn a_new_version_that_does_not_work_or_says_something_else_is_not_taken() {
     assert_eq!(person.entry("p")["from"], "npm:p@1.5.0");
     assert_eq!(person.versions("p"), ["1.4.0", "1.5.0"]);
 }
+
+#[test]
+fn the_accounts_of_an_entry_have_one_package() {
+    let person = Person::new();
+    person.publish("p", "1.0.0", "p1", "");
+    person.defines("p1", &[("one", "Does one.")]);
+    let daemon = person.start();
+    person.good(&["add", "p", "--yes", "--", "npx", "p@1.0.0"]);
+    let mut entry = person.entry("p");
+    entry["accounts"] = json!({ "a": { "env": { "ACCOUNT": { "secret": "p-a" } } }, "b": {} });
+    person.place.secret("p-a", "open-sesame-2");
+    person.place.registry(&json!({ "p": entry }));
+    daemon.reload();
+    let said = person.good(&["server", "enable", "p", "--yes"]);
+    assert!(
+        said.contains("p-a offers 1 tool.") && said.contains("p-b offers 1 tool."),
+        "{said}"
+    );
+
+    person.publish("p", "1.1.0", "p2", "");
+    person.defines("p2", &[("one", "Does one.")]);
+    let said = person.good(&["update", "p-b", "--yes"]);
+    for part in [
+        "p-a starts, and offers 1 tool.",
+        "p-b starts, and offers 1 tool.",
+        "Updated p.",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(person.entry("p")["from"], "npm:p@1.1.0");
+    assert_eq!(person.entry("p")["accounts"], entry["accounts"]);
+    assert_eq!(person.versions("p"), ["1.0.0", "1.1.0"]);
+    for server in ["p-a", "p-b"] {
+        assert!(person.good(&["tools", server]).contains("one"));
+    }
+
+    // Copied without what is installed, it is installed once, and all of them are turned on.
+    fs::remove_dir_all(person.place.path("servers")).unwrap();
+    let said = person.good(&["sync", "--yes"]);
+    assert!(said.contains("Installed and turned on: p-a, p-b."), "{said}");
+    assert_eq!(person.versions("p"), ["1.1.0"]);
+
+    // One goes with what is its alone, the last with all.
+    let said = person.good(&["remove", "p-a", "--yes"]);
+    assert!(
+        said.contains("p-a: an account of p in") && !person.place.path("daemon-secrets/p-a").exists(),
+        "{said}"
+    );
+    assert!(person.good(&["tools", "p-b"]).contains("one"));
+    assert_eq!(person.versions("p"), ["1.1.0"]);
+    person.good(&["remove", "p", "--yes"]);
+    assert!(!person.place.path("servers").exists() && !person.place.path("locks").exists());
+}

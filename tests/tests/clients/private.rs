@@ -215,6 +215,83 @@ fn a_server_that_is_added_and_does_not_start_is_no_success() {
 }
 
 #[test]
+fn the_accounts_of_an_entry_are_turned_on_and_off_and_taken_out_one_by_one() {
+    let home = Home::new("60");
+    let accounts = json!({ "work": { "env": { "TOKEN": "of-work" } }, "home": {} });
+    let entry = home.entry("gh", json!({ "accounts": accounts }));
+    home.registry(&[("gh", &entry)]);
+    let stands = || {
+        let text = fs::read(home.path(".config/colibri/external-mcp.json")).unwrap();
+        serde_json::from_slice::<Value>(&text).unwrap()["servers"]["gh"]["accounts"].clone()
+    };
+    let works = |server: &str| home.run(&["call", server, "environment"]).status == Some(0);
+    let said = home.good(&["server", "enable", "gh", "--yes"]);
+    for part in [
+        "gh-home\n",
+        "gh-work\n",
+        "TOKEN=of-work",
+        "Enabled gh.",
+        "gh-home offers",
+        "gh-work offers",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(home.good(&["call", "gh-work", "environment"]).contains("of-work"));
+    assert!(!home.good(&["call", "gh-home", "environment"]).contains("of-work"));
+    let refused = home.run(&["call", "gh", "environment"]);
+    assert!(
+        refused.status != Some(0) && refused.stdout.contains("gh-home, gh-work"),
+        "{refused:?}"
+    );
+    let status = home.good(&["status"]);
+    assert!(status.contains("gh-home") && status.contains("gh-work"), "{status}");
+
+    // One alone, to whose entry the user goes on to agree.
+    home.good(&["server", "disable", "gh-work", "--yes"]);
+    assert!(!works("gh-work") && works("gh-home"));
+    home.good(&["server", "disable", "gh-home", "--yes"]);
+    let said = home.good(&["server", "enable", "gh-home", "--yes"]);
+    assert!(said.contains("Enabled gh-home.") && !said.contains("gh-work"), "{said}");
+    assert!(!works("gh-work") && works("gh-home"));
+    assert_eq!(stands()["home"], json!({ "disabled": false }));
+    assert_eq!(stands()["work"]["disabled"], true);
+    // All of them.
+    home.good(&["server", "disable", "gh", "--yes"]);
+    assert!(!works("gh-home"));
+    let refused = home.run(&["server", "enable", "gh-work", "--yes"]);
+    assert_eq!(refused.status, Some(65), "{refused:?}");
+    assert!(refused.stderr.contains("colibri-mcp server enable gh\n"), "{refused:?}");
+    home.good(&["server", "enable", "gh", "--yes"]);
+    assert!(!works("gh-work") && works("gh-home"));
+    home.good(&["server", "enable", "gh-work", "--yes"]);
+    assert!(works("gh-work") && works("gh-home"));
+    // An edit to one is to be agreed to, and nothing but that.
+    let mut edited = stands();
+    edited["work"]["env"]["TOKEN"] = json!("of-somebody");
+    home.registry(&[("gh", &home.entry("gh", json!({ "accounts": edited })))]);
+    home.good(&["server", "reload"]);
+    assert!(!works("gh-work") && works("gh-home"));
+    assert!(home.good(&["status"]).contains("colibri-mcp server enable gh-work"));
+
+    let taken = home.run(&["add", "gh-work", "--yes", "--", "/bin/true"]);
+    assert!(
+        taken.status != Some(0) && taken.stderr.contains("there is a server gh-work already"),
+        "{taken:?}"
+    );
+    let said = home.good(&["remove", "gh-work", "--yes"]);
+    assert!(said.contains("gh-work: an account of gh in"), "{said}");
+    assert_eq!(stands(), json!({ "home": { "disabled": false } }));
+    assert!(works("gh-home"));
+    let last = home.run(&["remove", "gh-home", "--yes"]);
+    assert!(
+        last.status == Some(65) && last.stderr.contains("colibri-mcp remove gh\n"),
+        "{last:?}"
+    );
+    home.good(&["remove", "gh", "--yes"]);
+    assert!(!works("gh-home"));
+}
+
+#[test]
 fn without_servers_of_ones_own_nothing_is_started() {
     let home = Home::new("60");
     let ran = home.run(&["status"]);

@@ -241,7 +241,11 @@ fn plan(arguments: &AddAgentArguments, scope: &InstallScope) -> Result<AgentPlan
     }
     let servers = servers(
         &arguments.server,
-        known.iter().map(|(id, (list, _))| (id.as_str(), *list)),
+        // An entry with accounts is no server: its accounts are.
+        known
+            .iter()
+            .filter(|(_, (_, entry))| entry.get("accounts").is_none())
+            .map(|(id, (keys, _))| (id.as_str(), keys[0].as_str())),
     )?;
     let place = scope.agent_place(id);
     let places = AgentPlaces {

@@ -158,10 +158,11 @@ impl NameKind {
         let registry = read
             .and_then(|bytes| Registry::parse(&bytes, "").ok())
             .unwrap_or_default();
-        let servers = registry
-            .servers
-            .into_keys()
-            .filter(|_| matches!(self, NameKind::Server | NameKind::Entry));
+        let servers = registry.servers.into_iter().flat_map(|(id, entry)| match self {
+            NameKind::Server => vec![id],
+            NameKind::Entry => vec![id, entry.entry_id],
+            _ => Vec::new(),
+        });
         let agents = registry
             .agents
             .into_keys()

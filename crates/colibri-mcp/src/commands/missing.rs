@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 40;
 /// The daemon cannot be asked.
 pub(crate) fn server(connection: &mut DaemonConnection, id: &str) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
-    Ok((id != OWN && find(&known, id).is_none()).then(|| no_server(id, &known)))
+    Ok(is_absent(&known, id).then(|| no_server(id, &known)))
 }
 
 /// The reason for which a server has no such tool; `None`: it has. What may still change is the daemon's answer that
@@ -36,8 +36,11 @@ pub(crate) fn tool(
 ) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     let server = find(&known, id);
-    if id != OWN && server.is_none() {
+    if is_absent(&known, id) {
         return Ok(Some(no_server(id, &known)));
+    }
+    if id != OWN && server.is_none() {
+        return Ok(None);
     }
     let (tools, _) = if id == OWN {
         exposed(connection, true)?
@@ -120,6 +123,12 @@ fn absent(server: &ServerFacts, closed: bool, context: &CommandContext) -> Optio
 /// Servers and gates, in one call.
 fn snapshot(connection: &mut DaemonConnection) -> Result<Snapshot, CommandError> {
     Ok(connection.own_tool("colibri_snapshot", &json!({}))?.0)
+}
+
+/// True if there is no such server, nor any that may be an account of it: of those the daemon says more.
+fn is_absent(known: &Snapshot, id: &str) -> bool {
+    let is_account = |server: &ServerFacts| server.id.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'));
+    id != OWN && find(known, id).is_none() && !known.servers.iter().any(is_account)
 }
 
 fn find<'a>(known: &'a Snapshot, id: &str) -> Option<&'a ServerFacts> {

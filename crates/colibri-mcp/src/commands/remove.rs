@@ -31,10 +31,16 @@ pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Resu
     let id = &arguments.name;
     let known = install::registered(&scope)?;
     let left = install::belongings(&scope, id, &known.entries);
-    let mut lines = match known.entries.contains_key(id) {
-        true => vec![format!("{id}: its entry in {}", scope.registry.display())],
-        false if left.is_empty() => return Err(no_server(id, &known.entries, &scope)),
-        false => vec![format!("{id}: it has no entry, but this is left of it")],
+    let mut lines = match known.entries.get(id).map(|(keys, _)| keys.as_slice()) {
+        Some([_, entry, _, _]) if known.read.of_entry(entry).count() == 1 => {
+            return Err(CommandError::Data(format!(
+                "{id} is the only account of {entry}: colibri-mcp remove {entry}"
+            )));
+        }
+        Some([_, entry, _, _]) => vec![format!("{id}: an account of {entry} in {}", scope.registry.display())],
+        Some(_) => vec![format!("{id}: its entry in {}", scope.registry.display())],
+        None if left.is_empty() => return Err(no_server(id, &known.entries, &scope)),
+        None => vec![format!("{id}: it has no entry, but this is left of it")],
     };
     lines.extend(
         left.iter()

@@ -1,7 +1,5 @@
 //! `colibri-mcp server`: a hosted server enabled, disabled or restarted; the registry read again.
 
-use std::slice;
-
 use clap::Subcommand;
 
 use super::add::introduced;
@@ -63,15 +61,32 @@ fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -
     let scope = InstallScope::find(arguments.service)?;
     let id = &arguments.name;
     let RegistryFile { file, entries, read } = install::registered(&scope)?;
-    let (list, entry) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
-    let is_agent = *list == install::AGENTS;
-    let keys = [*list, id, "disabled"];
+    let (keys, _) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
+    // An entry with accounts is a server for each of them.
+    let servers: Vec<&str> = read.of_entry(id).map(|(id, _)| id.as_str()).collect();
+    let servers = if servers.is_empty() { vec![id.as_str()] } else { servers };
+    let whole = keys.get(1).filter(|whole| *whole != id);
+    let is_off = |id: &String| {
+        entries
+            .get(id)
+            .is_some_and(|(_, entry)| entry.get("disabled") == Some(&json!(true)))
+    };
+    if let Some(whole) = whole.filter(|whole| enable && is_off(whole)) {
+        return Err(CommandError::Data(format!(
+            "{whole} is disabled with all its accounts: colibri-mcp server enable {whole}"
+        )));
+    }
+    let keys = install::key_path(keys, Some("disabled"));
     let text = match enable {
         true => {
-            let entry = read.servers.get(id);
-            let checked = entry.map_or(Ok(()), |entry| install::check_installed(entry, &scope, id));
+            let entry = read.of_entry(id).next();
+            let checked = entry.map_or(Ok(()), |(_, entry)| install::check_installed(entry, &scope));
             checked.map_err(|error| CommandError::Data(format!("{error:#}")))?;
-            FileFormat::Json.remove(file.text(), &keys)
+            match whole {
+                None => FileFormat::Json.remove(file.text(), &keys),
+                // Taken out, it might leave an account without keys, which would go with it.
+                Some(_) => FileFormat::Json.set(file.text(), &keys, &Value::Bool(false)),
+            }
         }
         false => FileFormat::Json.set(file.text(), &keys, &Value::Bool(true)),
     };
@@ -83,21 +98,22 @@ fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -
     };
     if enable {
         // What is agreed to is what stands there now.
-        context.tell(&install::show_entry(id, entry))?;
+        for (server, (_, entry)) in entries.iter().filter(|(server, _)| servers.contains(&server.as_str())) {
+            context.tell(&install::show_entry(server, entry))?;
+        }
     }
     agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
     let alone = scope.lock()?;
     let kept = install::rewrite(&scope, file, text)?;
-    let agreed: &[&str] = if enable { &[id] } else { &[] };
+    let agreed = if enable { servers.as_slice() } else { &[] };
     install::agree_to(&scope, agreed)?;
     let facts = json!({ "server": id, "enabled": enable });
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())?;
     drop(alone);
-    if enable && !is_agent {
-        introduced(slice::from_ref(id), context)?;
-    }
-    Ok(())
+    let now = install::registered(&scope)?.read;
+    let on = now.of_entry(id).filter(|(_, entry)| enable && !entry.disabled);
+    introduced(&on.map(|(id, _)| id.clone()).collect::<Vec<_>>(), context)
 }
 
 /// Ends a server's processes.

@@ -1,6 +1,6 @@
 //! `colibri-mcp sync`: the machine as the registry says, after it was copied from another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +35,8 @@ pub(crate) struct SyncArguments {
 /// A server for which something is to be done.
 struct SyncStep<'r> {
     id: &'r str,
+    /// The id of its entry, whose accounts have one package together.
+    entry_id: &'r str,
     /// The digest of its entry, as it is shown.
     entry: &'r str,
     /// The package that is to be installed.
@@ -64,6 +66,7 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
             Ok(None) if is_agreed => {}
             Ok(None) => steps.push(SyncStep {
                 id,
+                entry_id: &entry.entry_id,
                 entry: &entry.digest,
                 lock: None,
                 note: "you have not agreed to it on this machine",
@@ -78,7 +81,7 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
             None => step.id.to_owned(),
         };
         if let Some((pin, lock)) = &step.lock {
-            let place = scope.prefix(step.id).join(pin.directory());
+            let place = scope.prefix(step.entry_id).join(pin.directory());
             text.push_str(&format!("\n  installs  {}", counted(lock.count(), "package")));
             text.push_str(&format!("\n            in {}", visible(&place.display().to_string())));
             if lock.scripts {
@@ -95,11 +98,18 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
         let what = counted(steps.len() as u64, "server");
         agree(&format!("Install and turn on {what}?"), arguments.yes)?;
         let _alone = scope.lock()?;
-        let mut installed = Vec::new();
+        let (mut installed, mut packages) = (Vec::new(), BTreeSet::new());
         for step in &steps {
             interrupt::check()?;
-            match carry_out(step, &scope, &tools, &bundles) {
-                Ok(()) => installed.push((step.id, step.entry)),
+            let outcome = match packages.contains(step.entry_id) {
+                true => Ok(()),
+                false => carry_out(step, &scope, &tools, &bundles),
+            };
+            match outcome {
+                Ok(()) => {
+                    installed.push((step.id, step.entry));
+                    packages.insert(step.entry_id);
+                }
                 Err(why) => {
                     eprintln!(
                         "colibri-mcp: {} was not installed: {}",
@@ -184,13 +194,14 @@ fn step<'r>(
     let Some(pin) = entry.command.as_ref().and_then(|command| command.package.as_ref()) else {
         return Ok(None);
     };
-    let lock = match PackageLock::of(pin, scope, id)? {
+    let entry_id = &entry.entry_id;
+    let lock = match PackageLock::of(pin, scope, entry_id)? {
         Some(lock) => lock,
         None => resolve_again(pin, tools)?,
     };
-    let note = match install::installed(pin, scope, id) {
+    let note = match install::installed(pin, scope, entry_id) {
         Some(record) if !record.can_run() => "the program that runs it is gone from this machine",
-        Some(record) if install::check_files(pin, scope, id, &record).is_err() => {
+        Some(record) if install::check_files(pin, scope, entry_id, &record).is_err() => {
             "what was installed was changed since; it is installed anew"
         }
         Some(_) => return Ok(None),
@@ -199,6 +210,7 @@ fn step<'r>(
     let lock = Some((pin.clone(), lock));
     Ok(Some(SyncStep {
         id,
+        entry_id,
         entry: &entry.digest,
         lock,
         note,
@@ -261,7 +273,7 @@ fn carry_out(
         PackageOrigin::Bundle { sha256 } => bundles.get(sha256).map(Vec::as_slice),
         _ => None,
     };
-    install::discard(pin, scope, step.id)?;
-    tools.install(lock, fetched.as_deref().or(given), scope, step.id)?;
+    install::discard(pin, scope, step.entry_id)?;
+    tools.install(lock, fetched.as_deref().or(given), scope, step.entry_id)?;
     lock.write(scope)
 }

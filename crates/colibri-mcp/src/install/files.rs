@@ -46,7 +46,8 @@ pub(crate) fn check_files(
 ///
 /// # Errors
 /// It is not, or not there.
-pub(crate) fn check_installed(entry: &ServerEntry, scope: &InstallScope, id: &str) -> anyhow::Result<()> {
+pub(crate) fn check_installed(entry: &ServerEntry, scope: &InstallScope) -> anyhow::Result<()> {
+    let id = &entry.entry_id;
     match entry.command.as_ref().and_then(|command| command.package.as_ref()) {
         None => Ok(()),
         Some(pin) => check_files(pin, scope, id, &InstalledPackage::of(pin, &scope.servers, id)?),

@@ -36,11 +36,11 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> CommandError + '_ {
     }
 }
 
-/// A registry that is there, and its entries by id, each with the list that it stands in.
+/// A registry that is there.
 pub(crate) struct RegistryFile {
     /// The file.
     pub file: OwnedFile,
-    /// The entries.
+    /// The entries by id, and those of accounts by the ids of their servers.
     pub entries: RegistryEntries,
     /// The same as the daemon reads them.
     pub read: Registry,
@@ -64,7 +64,13 @@ pub(crate) fn registered(scope: &InstallScope) -> Result<RegistryFile, CommandEr
             let found = FileFormat::Json.get(file.text(), &[list]);
             let found = found.map_err(|fault| file.fault(fault))?;
             let found = found.as_ref().and_then(Value::as_object).into_iter().flatten();
-            entries.extend(found.map(|(id, entry)| (id.clone(), (list, entry.clone()))));
+            for (id, entry) in found {
+                let keys = vec![list.to_owned(), id.clone()];
+                if list != AGENTS {
+                    entries.extend(accounts(&keys, id, entry));
+                }
+                entries.insert(id.clone(), (keys, entry.clone()));
+            }
         }
     }
     let read = known;
@@ -77,7 +83,28 @@ fn read(scope: &InstallScope, text: &str) -> Result<Registry, CommandError> {
         .map_err(|error| CommandError::Data(format!("{error}; nothing was written")))
 }
 
-type RegistryEntries = BTreeMap<String, (&'static str, Value)>;
+/// Entries, each with the keys that lead to it in the file.
+type RegistryEntries = BTreeMap<String, (Vec<String>, Value)>;
+
+/// The accounts of an entry, each as an entry that has its keys beside those that all of them share.
+fn accounts(keys: &[String], id: &str, entry: &Value) -> RegistryEntries {
+    let accounts = entry.get("accounts").and_then(Value::as_object).into_iter().flatten();
+    let whole = |(name, own): (&String, &Value)| {
+        let mut whole = entry.clone();
+        if let (Some(whole), Some(own)) = (whole.as_object_mut(), own.as_object()) {
+            whole.remove("accounts");
+            whole.extend(own.clone());
+        }
+        let keys = [keys, &["accounts".to_owned(), name.clone()]].concat();
+        (format!("{id}-{name}"), (keys, whole))
+    };
+    accounts.map(whole).collect()
+}
+
+/// These keys, and one below them, as they lead through a file.
+pub(crate) fn key_path<'k>(keys: &'k [String], below: Option<&'k str>) -> Vec<&'k str> {
+    keys.iter().map(String::as_str).chain(below).collect()
+}
 
 /// The outcome of the writing.
 #[derive(Debug, Default)]
@@ -198,7 +225,7 @@ fn write_entries(
     known: &RegistryEntries,
     written: &mut WriteOutcome,
 ) -> Result<(), CommandError> {
-    let list = if known.values().any(|(list, _)| *list == LISTS[1]) {
+    let list = if known.values().any(|(keys, _)| keys[0] == LISTS[1]) {
         LISTS[1]
     } else {
         LISTS[0]
@@ -333,7 +360,13 @@ fn settled_consent(path: &Path, registry: &Registry) -> Result<ConsentFile, Comm
     Ok(consent)
 }
 
-/// Puts another package in place of a server's, whose entry has this digest, and notes that the user agreed to that. What
+/// The digests of an entry's servers.
+pub(crate) fn digests(registry: &Registry, id: &str) -> EntryDigests {
+    let servers = registry.of_entry(id);
+    servers.map(|(id, entry)| (id.clone(), entry.digest.clone())).collect()
+}
+
+/// Puts another package in place of a server's, whose entry has these digests, and notes that the user agreed to that. What
 /// was kept of the registry. Whenever this ends, the user has agreed to the entry that stands there.
 ///
 /// # Errors
@@ -342,15 +375,15 @@ pub(crate) fn put_package(
     scope: &InstallScope,
     id: &str,
     pin: &PackagePin,
-    agreed: &str,
+    agreed: &EntryDigests,
 ) -> Result<Option<PathBuf>, CommandError> {
     let RegistryFile {
         file,
         entries,
         read: now,
     } = registered(scope)?;
-    let is_agreed = now.servers.get(id).is_some_and(|entry| entry.digest == agreed);
-    let (list, _) = entries.get(id).filter(|_| is_agreed).ok_or_else(|| {
+    let is_agreed = digests(&now, id) == *agreed;
+    let (keys, _) = entries.get(id).filter(|_| is_agreed).ok_or_else(|| {
         CommandError::Data(format!(
             "the entry of {id} was changed or taken out meanwhile; nothing was written"
         ))
@@ -360,22 +393,23 @@ pub(crate) fn put_package(
         ("from", pin.origin.to_string()),
         ("lock", format!("sha256:{}", pin.lock)),
     ] {
-        let changed = FileFormat::Json.set(&text, &[list, id, key], &Text::String(value));
+        let changed = FileFormat::Json.set(&text, &key_path(keys, Some(key)), &Text::String(value));
         text = changed.map_err(|fault| file.fault(fault))?;
     }
     let next = read(scope, &text)?;
-    if let (Some(path), Some(entry)) = (&scope.consent, next.servers.get(id)) {
+    let servers = digests(&next, id);
+    if let Some(path) = &scope.consent {
         let mut consent = settled_consent(path, &now)?;
-        consent.next.insert(id.to_owned(), entry.digest.clone());
+        consent.next.extend(servers.clone());
         consent.write(path).map_err(failed(path))?;
     }
     let kept = rewrite(scope, file, text)?;
-    agree_to(scope, &[id])?;
+    agree_to(scope, &servers.keys().map(String::as_str).collect::<Vec<_>>())?;
     Ok(kept)
 }
 
 /// The digests of the entries that a user agreed to, by server.
-type EntryDigests = BTreeMap<String, String>;
+pub(crate) type EntryDigests = BTreeMap<String, String>;
 
 /// The digests of the entries that the user agreed to; `None`: the service reads no such file.
 ///
@@ -393,8 +427,8 @@ pub(crate) fn agreements(scope: &InstallScope, registry: &Registry) -> Result<Op
 pub(crate) fn remove(scope: &InstallScope, id: &str, known: RegistryFile) -> Result<Option<PathBuf>, CommandError> {
     let kept = match known.entries.get(id) {
         None => None,
-        Some((list, _)) => {
-            let text = known.file.text_without(FileFormat::Json, &[list, id])?;
+        Some((keys, _)) => {
+            let text = known.file.text_without(FileFormat::Json, &key_path(keys, None))?;
             // The daemon would miss a registry that is gone, and keep to the old one.
             rewrite(scope, known.file, text.unwrap_or_else(|| EMPTY.to_owned()))?
         }
@@ -406,7 +440,12 @@ pub(crate) fn remove(scope: &InstallScope, id: &str, known: RegistryFile) -> Res
 /// The belongings of a server beside its entry, as far as they are there: packages, those of its secrets that no other
 /// entry names, logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
 pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntries) -> Vec<PathBuf> {
-    let others = entries.iter().filter(|(other, _)| *other != id);
+    // An account is a part of its entry, and what others have of both is others'.
+    let own = entries.get(id).map(|(keys, _)| keys.as_slice());
+    let is_part = |keys: &[String]| own.is_some_and(|own| own.starts_with(keys) || keys.starts_with(own));
+    let others = entries
+        .iter()
+        .filter(|(other, (keys, _))| *other != id && !is_part(keys));
     let named: BTreeSet<String> = others.clone().flat_map(|(_, (_, entry))| secrets_of(entry)).collect();
     let is_of = |id: &str, name: &str| name.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'));
     let secrets = match entries.get(id) {
@@ -418,7 +457,16 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
             .collect(),
     };
     let secrets = secrets.difference(&named).map(|name| scope.secrets.join(name));
-    let logins = names_in(&scope.logins).filter(|name| name.starts_with(&format!("login.{id}.")));
+    let accounts = entries
+        .iter()
+        .filter(|(_, (keys, _))| own.is_some_and(|own| keys.starts_with(own)));
+    let servers: Vec<&str> = accounts.map(|(server, _)| server.as_str()).chain([id]).collect();
+    let is_login = |name: &String| {
+        servers
+            .iter()
+            .any(|server| name.starts_with(&format!("login.{server}.")))
+    };
+    let logins = names_in(&scope.logins).filter(is_login);
     let lock_of = |entry: &Value| Some(entry.get("lock")?.as_str()?.strip_prefix("sha256:")?.to_owned());
     let shared: BTreeSet<String> = others.filter_map(|(_, (_, entry))| lock_of(entry)).collect();
     let lock = entries.get(id).and_then(|(_, entry)| lock_of(entry));
@@ -625,12 +673,12 @@ mod tests {
         let before = fs::read(&scope.registry).unwrap();
         let file = scope.consent.clone().unwrap();
         let mut old_consent = settled_consent(&file, &registered(&scope).unwrap().read).unwrap();
-        let digest = registered(&scope).unwrap().read.servers["p"].digest.clone();
+        let agreed_to = digests(&registered(&scope).unwrap().read, "p");
         assert!(
-            put_package(&scope, "p", &new, "00").is_err(),
+            put_package(&scope, "p", &new, &EntryDigests::new()).is_err(),
             "nobody agreed to that one"
         );
-        put_package(&scope, "p", &new, &digest).unwrap();
+        put_package(&scope, "p", &new, &agreed_to).unwrap();
         assert!(agreed("p"));
         let registry = registered(&scope).unwrap().read;
         let package = registry.servers["p"].command.as_ref().unwrap().package.clone();
@@ -648,7 +696,7 @@ mod tests {
         agree_to(&scope, &["other"]).unwrap();
         assert!(agreed("p") && agreed("other"));
         assert!(!fs::read_to_string(path("consent.json")).unwrap().contains("next"));
-        assert!(put_package(&scope, "gone", &new, &digest).is_err());
+        assert!(put_package(&scope, "gone", &new, &agreed_to).is_err());
         // What was shown and stands otherwise by now is agreed to by nobody.
         let digest = registered(&scope).unwrap().read.servers["p"].digest.clone();
         let text = json!({ "servers": { "p": entry(&new), "other": { "command": "/bin/false" } } }).to_string();

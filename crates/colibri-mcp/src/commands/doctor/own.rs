@@ -88,8 +88,8 @@ fn registry(host: &ExaminedHost) -> CheckOutcome {
     Ok(format!("{path}: {servers}"))
 }
 
-/// An enabled entry: its program, if it has one, and its digest.
-type EnabledEntry<'a> = (Option<&'a StdioCommand>, &'a str);
+/// An enabled server or agent: its program, if it has one, its digest, and the id of its entry.
+type EnabledEntry<'a> = (Option<&'a StdioCommand>, &'a str, &'a str);
 
 /// Says for which enabled servers and agents something is wrong.
 fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<String>) -> CheckOutcome {
@@ -101,10 +101,10 @@ fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<St
     let servers = registry.servers.iter().filter(|(_, entry)| !entry.disabled);
     let servers = servers.map(|(id, entry)| {
         let command = entry.command.as_deref();
-        (id, (command, entry.digest.as_str()))
+        (id, (command, entry.digest.as_str(), entry.entry_id.as_str()))
     });
     let agents = registry.agents.iter().filter(|(_, entry)| !entry.disabled);
-    let agents = agents.map(|(id, entry)| (id, (Some(&*entry.command), entry.digest.as_str())));
+    let agents = agents.map(|(id, entry)| (id, (Some(&*entry.command), entry.digest.as_str(), id.as_str())));
     let counts = [(servers.clone().count(), "server"), (agents.clone().count(), "agent")];
     let counts = counts
         .into_iter()
@@ -122,9 +122,9 @@ fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<St
 
 fn programs(host: &ExaminedHost) -> CheckOutcome {
     let servers = &host.own()?.servers;
-    each(host, |id, (command, _)| {
+    each(host, |_, (command, _, entry)| {
         let mut command = command?.clone();
-        if let Err(fault) = complete_command(&mut command, servers, id) {
+        if let Err(fault) = complete_command(&mut command, servers, entry) {
             return Some(fault.to_string());
         }
         let program = command.program.display();
@@ -143,7 +143,7 @@ fn agreed(host: &ExaminedHost) -> CheckOutcome {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => ConsentFile::default(),
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
-    each(host, |id, (_, digest)| match consent.servers.get(id) {
+    each(host, |id, (_, digest, _)| match consent.servers.get(id) {
         Some(agreed) if agreed == digest || consent.next.get(id).is_some_and(|next| next == digest) => None,
         Some(_) => Some("it was changed since".to_owned()),
         None => Some("you have not yet".to_owned()),

@@ -99,7 +99,8 @@ impl LearnedServer {
                 "{id} runs in a jail already; what it does there was decided by its policy"
             )));
         }
-        complete_command(&mut command, &scope.servers, id).map_err(|fault| CommandError::Data(fault.to_string()))?;
+        complete_command(&mut command, &scope.servers, &entry.entry_id)
+            .map_err(|fault| CommandError::Data(fault.to_string()))?;
         let mut own = BTreeMap::new();
         for (name, value) in &command.env {
             let value = match value {

@@ -8,7 +8,7 @@ use colibri_mcp::importers::{Package, PackageRegistry};
 use colibri_registry::{PackageOrigin, PackagePin};
 use serde_json::{Value, json};
 
-use crate::install::{InstallScope, PackageLock, PackageTools};
+use crate::install::{EntryDigests, InstallScope, PackageLock, PackageTools};
 use colibri_text::visible;
 
 /// The most packages that are named in a line.
@@ -19,8 +19,8 @@ const MAX_NAMED: usize = 12;
 pub(super) struct UpdateCandidate {
     /// The server.
     pub id: String,
-    /// The digest of its entry, to which the user agreed.
-    pub entry: String,
+    /// The digests of its entry, to which the user agreed.
+    pub entry: EntryDigests,
     /// Its package now.
     pub old: PackagePin,
     /// The other one.
@@ -78,7 +78,7 @@ impl UpdateCandidate {
 /// # Errors
 /// It cannot be found out.
 pub(super) fn find(
-    (id, entry): (&str, &str),
+    (id, entry): (&str, EntryDigests),
     old: &PackagePin,
     to: Option<&str>,
     scope: &InstallScope,
@@ -105,7 +105,7 @@ pub(super) fn find(
     let is_same = pin == *old || (to.is_none() && pin.origin == old.origin);
     Ok((!is_same).then(|| UpdateCandidate {
         id: id.to_owned(),
-        entry: entry.to_owned(),
+        entry,
         old: old.clone(),
         changes: changes(&current, &lock),
         pin,
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(changes(&old, &new), ["+c 3", "time 1 to 2", "-b 1"]);
         let candidate = UpdateCandidate {
             id: "time".to_owned(),
-            entry: String::new(),
+            entry: EntryDigests::new(),
             old: old.pin().unwrap(),
             pin: new.pin().unwrap(),
             changes: (0..20).map(|n| format!("p{n}\u{202e} 1 to 2")).collect(),

@@ -3,12 +3,13 @@
 mod candidate;
 mod trial;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
-use colibri_api::{PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, paths};
+use colibri_api::{PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, complete_command, paths};
 use colibri_registry::{PackageOrigin, PackagePin, ServerEntry};
 use serde_json::{Value, json};
 
@@ -53,8 +54,10 @@ pub(crate) struct UpdateArguments {
 /// The outcome for one server.
 #[derive(Default)]
 struct UpdateReport {
-    /// The servers that run a new version, each with the definitions that were approved with it.
-    taken: Vec<(String, Vec<PinSeen>)>,
+    /// The entries whose servers run a new version.
+    taken: Vec<String>,
+    /// Their servers, each with the definitions that were approved with it.
+    approved: Vec<(String, Vec<PinSeen>)>,
     /// Those that stay as they were, and why.
     failed: Vec<(String, String)>,
 }
@@ -73,10 +76,22 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         return Err(CommandError::Usage("--to: name one server".to_owned()));
     }
     let agreed = install::agreements(&scope, &read)?;
-    let is_named = |id: &String| arguments.names.is_empty() || arguments.names.contains(id);
+    let is_named = |(id, entry): &(&String, &ServerEntry)| {
+        arguments.names.is_empty()
+            || arguments
+                .names
+                .iter()
+                .any(|name| name == *id || *name == entry.entry_id)
+    };
     let (mut found, mut current, mut bundles) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = UpdateReport::default();
-    for (id, entry) in read.servers.iter().filter(|(id, _)| is_named(id)) {
+    let mut seen = BTreeSet::new();
+    for (_, entry) in read.servers.iter().filter(is_named) {
+        // The accounts of an entry have one package.
+        let id = &entry.entry_id;
+        if !seen.insert(id) {
+            continue;
+        }
         let Some(pin) = package_of(entry) else {
             if !arguments.names.is_empty() {
                 let why = "its entry has no package: its command is a program of this machine".to_owned();
@@ -89,15 +104,17 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             bundles.push(id.clone());
             continue;
         }
-        if agreed
-            .as_ref()
-            .is_some_and(|agreed| agreed.get(id) != Some(&entry.digest))
-        {
+        let digests = install::digests(&read, id);
+        let is_other = |(server, digest): (&String, &String)| {
+            let agreed = agreed.as_ref();
+            agreed.is_some_and(|agreed| agreed.get(server) != Some(digest))
+        };
+        if digests.iter().any(is_other) {
             let why = format!("you have not agreed to its entry as it stands: colibri-mcp server enable {id}");
             report.failed.push((id.clone(), why));
             continue;
         }
-        match find((id, &entry.digest), pin, arguments.to.as_deref(), &scope, &tools) {
+        match find((id, digests), pin, arguments.to.as_deref(), &scope, &tools) {
             Ok(Some(candidate)) => found.push(candidate),
             Ok(None) => current.push(id.clone()),
             Err(why) => report.failed.push((id.clone(), format!("{why:#}"))),
@@ -149,14 +166,17 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
     for candidate in &found {
         interrupt::check()?;
         match updater.take(candidate) {
-            Ok(approved) => report.taken.push((candidate.id.clone(), approved)),
+            Ok(approved) => {
+                report.taken.push(candidate.id.clone());
+                report.approved.extend(approved);
+            }
             Err(why) => report.failed.push((candidate.id.clone(), format!("{why:#}"))),
         }
     }
     // A daemon that is started may wait for the same directory.
     drop(alone);
     tell_failures(&report.failed, "stays as it was");
-    let ids: Vec<String> = report.taken.iter().map(|(id, _)| id.clone()).collect();
+    let ids = &report.taken;
     let back = found
         .iter()
         .filter(|candidate| ids.contains(&candidate.id))
@@ -179,8 +199,9 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
     told.answer(context, &scope, (said, facts), None)?;
     interrupt::release()?;
     let is_on = |id: &&String| read.servers.get(*id).is_some_and(|entry| !entry.disabled);
-    let on: Vec<String> = ids.iter().filter(is_on).cloned().collect();
-    for (id, approved) in &report.taken {
+    let servers = report.approved.iter().map(|(id, _)| id);
+    let on: Vec<String> = servers.filter(is_on).cloned().collect();
+    for (id, approved) in &report.approved {
         if on.contains(id)
             && !approved.is_empty()
             && let Err(why) = approve(id, approved, context)
@@ -208,15 +229,16 @@ struct Updater<'u> {
 }
 
 impl Updater<'_> {
-    /// Installs a new version, tries it, and puts it in place of the old one; the definitions that are approved with it.
-    fn take(&self, candidate: &UpdateCandidate) -> anyhow::Result<Vec<PinSeen>> {
+    /// Installs a new version, tries it, and puts it in place of the old one; its servers, each with the definitions that
+    /// are approved with it.
+    fn take(&self, candidate: &UpdateCandidate) -> anyhow::Result<Vec<(String, Vec<PinSeen>)>> {
         let (scope, id) = (self.scope, candidate.id.as_str());
         let was_there = install::installed(&candidate.pin, scope, id).is_some();
         self.tools.install(&candidate.lock, None, scope, id)?;
-        let taken = self.try_out(candidate).and_then(|outcome| {
+        let taken = self.try_out(candidate).and_then(|approved| {
             candidate.lock.write(scope)?;
             install::put_package(scope, id, &candidate.pin, &candidate.entry)?;
-            Ok(outcome.diffs.diffs.iter().map(seen).collect())
+            Ok(approved)
         });
         match &taken {
             // The old one can be gone back to.
@@ -230,21 +252,29 @@ impl Updater<'_> {
     /// True if the entry has the new version although not all could be written, or that is not known.
     fn has_entry_of(&self, candidate: &UpdateCandidate) -> bool {
         install::registered(self.scope).map_or(true, |registry| {
-            let entry = registry.read.servers.get(&candidate.id);
-            entry.and_then(package_of) == Some(&candidate.pin)
+            let entry = registry.read.of_entry(&candidate.id).next();
+            entry.and_then(|(_, entry)| package_of(entry)) == Some(&candidate.pin)
         })
     }
 
-    /// Starts a new version, and has the person agree to what it defines.
-    fn try_out(&self, candidate: &UpdateCandidate) -> anyhow::Result<TrialOutcome> {
-        let id = candidate.id.as_str();
+    /// Starts a new version as each of the entry's servers, and has the person agree to what it defines.
+    fn try_out(&self, candidate: &UpdateCandidate) -> anyhow::Result<Vec<(String, Vec<PinSeen>)>> {
         let registry = install::registered(self.scope)?.read;
-        let entry = registry.servers.get(id).context("its entry is gone")?;
-        if entry.digest != candidate.entry {
-            bail!("its entry was changed meanwhile");
+        if install::digests(&registry, &candidate.id) != candidate.entry {
+            bail!("its entry was changed or taken out meanwhile");
         }
+        let servers = registry.of_entry(&candidate.id).map(|(id, entry)| {
+            let outcome = self.try_server(id, entry, candidate)?;
+            Ok((id.clone(), outcome.diffs.diffs.iter().map(seen).collect()))
+        });
+        servers.collect()
+    }
+
+    /// The same for one server.
+    fn try_server(&self, id: &str, entry: &ServerEntry, candidate: &UpdateCandidate) -> anyhow::Result<TrialOutcome> {
         let mut command = entry.command.as_deref().cloned().context("it has no command")?;
         command.package = Some(candidate.pin.clone());
+        complete_command(&mut command, &self.scope.servers, &candidate.id)?;
         let mut trial = ServerTrial {
             id,
             command,

@@ -11,9 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use colibri_api::{
-    PinDiffRequest, PinDiffs, PinList, PinRow, PinState, PinSubject, PinsRequest, ServerTools, complete_command,
-};
+use colibri_api::{PinDiffRequest, PinDiffs, PinList, PinRow, PinState, PinSubject, PinsRequest, ServerTools};
 use colibri_registry::{EntryValue, StdioCommand};
 use nix::unistd::{User, geteuid};
 use serde_json::{Map, Value, json};
@@ -57,7 +55,7 @@ impl TrialOutcome {
 pub(super) struct ServerTrial<'c> {
     /// Its id.
     pub id: &'c str,
-    /// Its command, with the new package.
+    /// Its command, completed by the new package.
     pub command: StdioCommand,
     /// The state directory of the daemon that it is for, where the approved definitions are.
     pub state_dir: &'c Path,
@@ -71,8 +69,6 @@ impl ServerTrial<'_> {
     /// # Errors
     /// It does not start, or does not say what it offers.
     pub(super) fn run(&self, scope: &InstallScope) -> anyhow::Result<TrialOutcome> {
-        let mut command = self.command.clone();
-        complete_command(&mut command, &scope.servers, self.id)?;
         let place = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < MAX_DIRECTORY);
         let place = place.unwrap_or_else(|| PathBuf::from("/tmp")).canonicalize()?;
         let place = tempfile::Builder::new().prefix("colibri-trial-").tempdir_in(place)?;
@@ -80,7 +76,7 @@ impl ServerTrial<'_> {
             true => Some(User::from_name("colibri")?.context("there is no user colibri on this machine")?),
             false => None,
         };
-        let is_approved = prepare(&place, self, &command, scope, user.as_ref())? > 0;
+        let is_approved = prepare(&place, self, scope, user.as_ref())? > 0;
         let mut daemon = TrialDaemon::start(&place, user.as_ref(), is_approved)?;
         let mut connection = daemon.connect(&place)?;
         let answer = started(&mut connection, self.id, Instant::now() + INTRODUCTION)?;
@@ -135,7 +131,6 @@ fn compare(
 fn prepare(
     place: &TempDir,
     trial: &ServerTrial<'_>,
-    command: &StdioCommand,
     scope: &InstallScope,
     user: Option<&User>,
 ) -> anyhow::Result<usize> {
@@ -143,7 +138,7 @@ fn prepare(
     for name in ["home", "state", "skills", "daemon-secrets"] {
         DirBuilder::new().mode(0o700).create(path(name))?;
     }
-    let mut env = Map::new();
+    let (mut env, command) = (Map::new(), &trial.command);
     for (name, value) in &command.env {
         match value {
             EntryValue::Plain(text) => drop(env.insert(name.clone(), json!(text))),
