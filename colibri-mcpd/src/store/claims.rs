@@ -82,26 +82,41 @@ impl Database {
         let free = "(for_session IS NULL OR lease_until <= ?4)";
         let fitting = seeks.capabilities.map(|capabilities| fits(capabilities, &mut values));
         let free = fitting.map_or(free.to_owned(), |fitting| format!("{free} AND {fitting}"));
-        let mut whose = "created_by = ?1".to_owned();
-        if seeks.shared {
-            whose = format!("({whose} OR {})", who.shared_condition(self, &mut values)?);
-        }
-        let whose = match who.session {
-            Some(_) => format!(
-                "{whose} AND (for_session = ?2 OR ({free})) AND NOT EXISTS (SELECT 1 FROM tasks
-                     WHERE status IN ('claimed', 'started') AND claimed_session = ?2)"
-            ),
-            None => format!("{whose} AND {free}"),
+        let own = "created_by = ?1";
+        let shared = seeks
+            .shared
+            .then(|| who.shared_condition(self, &mut values))
+            .transpose()?;
+        let idle = match who.session {
+            Some(_) => {
+                "NOT EXISTS (SELECT 1 FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?2)"
+            }
+            None => "TRUE",
         };
+        // Each alone is one walk of an index to its first row; an order over all of them would sort the whole queue.
+        let reserved = who.session.map(|_| match &shared {
+            Some(shared) => format!("for_session = ?2 AND ({own} OR {shared})"),
+            None => format!("for_session = ?2 AND {own}"),
+        });
+        let shared = shared.map(|shared| format!("{shared} AND {free}"));
+        let choices: Vec<String> = [reserved, Some(format!("{own} AND {free}")), shared]
+            .into_iter()
+            .flatten()
+            .collect();
         let has_lease = self.lease_condition(who.session.is_some(), &mut values);
         let sql = |locking: &str| {
+            let first = |choice: &String| {
+                format!(
+                    "(SELECT id FROM tasks WHERE status = 'queued' AND {choice} ORDER BY priority DESC, id LIMIT 1{locking})"
+                )
+            };
+            let choices: Vec<String> = choices.iter().map(first).collect();
             format!(
                 "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
-                 lease_until = ?3, for_session = NULL, updated_at = ?4
-             WHERE {has_lease} AND status = 'queued' AND id = (SELECT id FROM tasks WHERE status = 'queued' AND {whose}
-                 ORDER BY CASE WHEN for_session = ?2 THEN 0 WHEN created_by = ?1 THEN 1 ELSE 2 END,
-                     priority DESC, id LIMIT 1{locking})
-             RETURNING {COLUMNS}"
+                     lease_until = ?3, for_session = NULL, updated_at = ?4
+                 WHERE {has_lease} AND {idle} AND status = 'queued' AND id = COALESCE({}, NULL)
+                 RETURNING {COLUMNS}",
+                choices.join(", ")
             )
         };
         self.change_board(|statements| {
@@ -231,8 +246,13 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
-        let sql = "SELECT DISTINCT created_by FROM tasks
-                   WHERE status = 'queued' AND (for_session IS NULL OR lease_until <= ?1) ORDER BY created_by";
+        // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of them.
+        let sql = "WITH RECURSIVE creators (person) AS (
+                       SELECT min(created_by) FROM tasks WHERE status = 'queued'
+                       UNION ALL SELECT (SELECT min(created_by) FROM tasks
+                           WHERE status = 'queued' AND created_by > person) FROM creators WHERE person IS NOT NULL)
+                   SELECT person FROM creators WHERE person IS NOT NULL AND EXISTS (SELECT 1 FROM tasks
+                       WHERE status = 'queued' AND created_by = person AND (for_session IS NULL OR lease_until <= ?1))";
         let now = [now.cast_signed().into()];
         let mut creators = self.on_board(|statements| statements.all(sql, &now, |row| row.user(0)))?;
         creators.retain(|uid| !self.is_foreign(*uid));
@@ -275,15 +295,21 @@ impl Database {
     pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let why = "its claim lapsed: nobody renewed it";
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
-        let mut requeued = self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)?;
-        if self.fleet().is_some() {
-            let condition = "((status IN ('claimed', 'started') AND claimed_session IS NOT NULL)
-                OR (status = 'queued' AND for_session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM hosts
-                    WHERE name = split_part(COALESCE(for_session, claimed_session), ':', 1) AND lease_until > now_ms())";
-            let why = "the host that had it lost its lease";
-            requeued.extend(self.requeue_all(condition, None, why, now, tell)?);
+        self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)
+    }
+
+    /// Takes back, where many hosts share the board, what instances had whose host lost its lease.
+    ///
+    /// # Errors
+    /// [`StoreError::Board`], [`StoreError::Unrecorded`].
+    pub(crate) fn requeue_of_lost_hosts(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
+        if self.fleet().is_none() {
+            return Ok(Vec::new());
         }
-        Ok(requeued)
+        let condition = "((status IN ('claimed', 'started') AND claimed_session IS NOT NULL)
+            OR (status = 'queued' AND for_session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM hosts
+                WHERE name = split_part(COALESCE(for_session, claimed_session), ':', 1) AND lease_until > now_ms())";
+        self.requeue_all(condition, None, "the host that had it lost its lease", now, tell)
     }
 
     /// Takes back what an instance had, or was to have.
@@ -324,12 +350,11 @@ impl Database {
     pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         // An instance's session has no sign of LIKE in it, nor has a host's name.
         let own: Value = self.session_name("%").into();
-        let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
-        let requeued = self.requeue_all(condition, Some(own.clone()), why, now, tell)?;
         let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL
                    WHERE status = 'queued' AND for_session LIKE ?1";
-        self.on_board(|statements| statements.execute(sql, &[own]))?;
-        Ok(requeued)
+        self.on_board(|statements| statements.execute(sql, &[own.clone()]))?;
+        let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
+        self.requeue_all(condition, Some(own), why, now, tell)
     }
 
     fn requeue_all(

@@ -215,6 +215,13 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE tasks ADD COLUMN by_person INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE tasks ADD COLUMN tainted INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- A claim finds its task by one of these at once, however many there are.
+    CREATE INDEX tasks_waiting ON tasks (created_by, priority DESC, id) WHERE status = 'queued';
+    CREATE INDEX tasks_shared ON tasks (share) WHERE share IS NOT NULL AND status = 'queued';
+    CREATE INDEX tasks_kept ON tasks (for_session) WHERE for_session IS NOT NULL;
+    CREATE INDEX tasks_held ON tasks (claimed_session) WHERE status IN ('claimed', 'started');
+",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.

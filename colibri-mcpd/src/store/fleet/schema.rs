@@ -9,7 +9,8 @@ use super::fault::{BoardFault, fault};
 ///
 /// Numbers of people are those of `persons`, which also has groups; an instance is `host:session`; times are milliseconds
 /// since the epoch by the database's clock.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE board (
         id BIGINT PRIMARY KEY CHECK (id = 1),
         epoch BIGINT NOT NULL,
@@ -77,16 +78,38 @@ pub(super) const MIGRATIONS: &[&str] = &["
         runs BIGINT NOT NULL DEFAULT 0
     );
     CREATE INDEX schedules_due ON schedules (next_at);
-"];
+",
+    "
+    CREATE INDEX tasks_waiting ON tasks (created_by, priority DESC, id) WHERE status = 'queued';
+    CREATE INDEX tasks_kept ON tasks (for_session) WHERE for_session IS NOT NULL;
+",
+    "
+    CREATE TABLE witness_requests (
+        host TEXT NOT NULL,
+        witness TEXT NOT NULL,
+        request TEXT NOT NULL,
+        PRIMARY KEY (host, witness)
+    );
+    CREATE TABLE cosignatures (
+        host TEXT NOT NULL,
+        witness TEXT NOT NULL,
+        key TEXT NOT NULL,
+        note TEXT NOT NULL,
+        PRIMARY KEY (host, witness)
+    );
+",
+];
 
 /// What a schema of the newest version has at least: tables with a column of each. Where one is missing only a part of
 /// it was restored.
-const TABLES: [(&str, &str); 5] = [
+const TABLES: [(&str, &str); 7] = [
     ("board", "incarnation"),
     ("persons", "name"),
     ("hosts", "free_places"),
     ("tasks", "tainted"),
     ("schedules", "last_outcome"),
+    ("witness_requests", "request"),
+    ("cosignatures", "note"),
 ];
 
 /// The lock under which one daemon at a time brings the schema up to date: "COLI".
