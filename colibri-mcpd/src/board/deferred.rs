@@ -3,6 +3,7 @@
 use colibri_api::{NewTask, TaskStatus};
 use colibri_text::brief;
 
+use super::change_order::ChangeKey;
 use super::orders::{Board, BoardActor};
 use crate::relay::{Client, DeferredCall, Defers};
 use crate::store::{DEFERRED, PRIORITY_DEFAULT};
@@ -37,6 +38,8 @@ impl Defers for Board {
             limits: client.flow().map(|flow| flow.inherited()).unwrap_or_default(),
         };
         let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
+        // The same call may be left twice at once.
+        let _key = self.order.take(ChangeKey::Creator(who.uid));
         let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));
         Ok(task?.id)
     }

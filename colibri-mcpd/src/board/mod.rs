@@ -3,6 +3,7 @@
 //! Claims and their numbers are the store's; the board adds time (a person's claim lapses, an agent's lasts as long as
 //! its instance), the record of each change, those who watch, and the scheduler.
 
+mod change_order;
 mod changes;
 mod choice;
 mod claim_table;

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
 
+use super::change_order::{ChangeKey, ChangeOrder, TakenKey};
 use super::changes::{By, DAEMON, TaskChange, record};
 use super::choice::{AgentDirectory, Candidate};
 use super::claim_table::ClaimTable;
@@ -82,8 +83,8 @@ pub struct Board {
     over: Mutex<VecDeque<String>>,
     /// Instances that are gone, and why, whose tasks are not taken back yet.
     gone: Mutex<Vec<(String, String)>>,
-    /// Locked while a change is made, so that what follows from changes does so in their order.
-    changing: Mutex<()>,
+    /// What follows from changes of one task does so in their order.
+    pub(super) order: ChangeOrder,
     /// The last lease under which what instances had was taken back.
     begun: Mutex<u64>,
     on_begin: OnceLock<ClaimObserver>,
@@ -134,7 +135,7 @@ impl Board {
             askers: Mutex::default(),
             over: Mutex::default(),
             gone: Mutex::default(),
-            changing: Mutex::default(),
+            order: ChangeOrder::default(),
             begun: Mutex::default(),
             on_begin: OnceLock::new(),
             claimed: Mutex::default(),
@@ -190,8 +191,14 @@ impl Board {
         work: impl FnOnce(Tell<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let made = RefCell::new(Vec::new());
-        let changing = self.changing.lock();
+        let keys = RefCell::new(Vec::new());
         let done = work(&|task, from| {
+            // Nobody else changes this task in the store until this is committed: who is waited for here has done so,
+            // and needs nothing of the store any more.
+            let key = ChangeKey::Task(task.id);
+            if !keys.borrow().iter().any(|taken: &TakenKey<'_>| taken.key == key) {
+                keys.borrow_mut().push(self.order.take(key));
+            }
             let change = TaskChange {
                 task: task.clone(),
                 from,
@@ -200,6 +207,7 @@ impl Board {
             made.borrow_mut().push(change);
             Ok(())
         })?;
+        let mut left = Vec::new();
         for change in made.into_inner() {
             let (from, to) = (change.from, change.task.said.status);
             if to == TaskStatus::Claimed {
@@ -212,11 +220,26 @@ impl Board {
                 self.requeues.fetch_add(1, Ordering::Relaxed);
             }
             self.claimed().note(&change.task);
+            if !to.has_ended() {
+                let instances = [&change.task.claimed_session, &change.task.for_session];
+                left.extend(
+                    instances
+                        .into_iter()
+                        .flatten()
+                        .filter(|session| self.is_over(session))
+                        .cloned(),
+                );
+            }
             // Nobody has to watch.
             let _ = self.changes.send(Arc::new(change));
             self.changed.notify_one();
         }
-        drop(changing);
+        drop(keys);
+        // An instance that ended while this was being committed: what was taken back from it then did not include this.
+        for session in left {
+            self.gone.lock().push((session, "its agent had ended".to_owned()));
+            self.take_back();
+        }
         Ok(done)
     }
 
@@ -226,8 +249,10 @@ impl Board {
     /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn create(&self, who: BoardActor<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, StoreError> {
         self.begin_under_lease()?;
+        let key = self.order.take(ChangeKey::Creator(who.uid));
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
         let mut task = self.change(who.by(), added)?;
+        drop(key);
         self.explain(std::slice::from_mut(&mut task));
         Ok(task)
     }
@@ -281,16 +306,18 @@ impl Board {
             lease_until,
             shared: who.groups.is_some(),
         };
+        // An instance has one task at a time, however many it asks for at once.
+        let key = self.order.take(ChangeKey::Instance(session.to_owned()));
         let claimed = self.change(who.by(), |tell| {
             let tell = |task: &Task, from| {
-                // Asked within the claim: one that is there when the instance has ended is taken back.
-                if self.over.lock().iter().any(|over| over == session) {
+                if self.is_over(session) {
                     return Err(format!("instance {session} has ended, and gets no task"));
                 }
                 tell(task, from)
             };
             self.store.claim_next(who.actor(), seeks, now, &tell)
         })?;
+        drop(key);
         let claimed = match claimed {
             Some(claimed) => Some(claimed),
             None => self.store.held_by(session)?,
@@ -392,6 +419,11 @@ impl Board {
         Ok(())
     }
 
+    /// True if an instance has ended lately.
+    fn is_over(&self, session: &str) -> bool {
+        self.over.lock().iter().any(|over| over == session)
+    }
+
     /// From now on an instance claims nothing.
     fn ends(&self, session: &str) {
         self.claimed().end(session);
@@ -460,7 +492,9 @@ impl Board {
     }
 
     pub(super) fn requeue_lapsed(&self) -> Result<(), StoreError> {
-        self.change(DAEMON, |tell| self.store.requeue_lapsed(self.now(), tell))
-            .map(drop)
+        let now = self.now();
+        self.change(DAEMON, |tell| self.store.requeue_lapsed(now, tell))?;
+        self.change(DAEMON, |tell| self.store.requeue_of_lost_hosts(now, tell))?;
+        Ok(())
     }
 }

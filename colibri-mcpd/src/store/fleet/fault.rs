@@ -42,7 +42,7 @@ pub(super) fn fault(error: &tokio_postgres::Error) -> String {
         "28000" => "let this role in from this host in pg_hba.conf, or name another in the address",
         "3D000" => "make it (createdb), or name another in the address",
         "42501" => "grant the role what it lacks",
-        "53300" => "raise max_connections: a daemon takes up to 7",
+        "53300" => "raise max_connections: a daemon takes up to 8",
         "25006" => "it is a standby: name the primary, or add target_session_attrs=read-write",
         "40001" | "40P01" | "55P03" => "somebody else was at it: try again",
         "57P03" => "wait until it has started",

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::fault::BoardFault;
 use super::lease::elapsed;
 use super::state::FleetState;
-use super::statements::CHANNEL;
+use super::wakes::CHANNEL;
 use super::{address, schema};
 
 /// The time for which a lease is given, by the database's clock.

@@ -13,6 +13,7 @@ mod people;
 mod schema;
 mod state;
 mod statements;
+mod wakes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub use lease::HostLease;
 use people::{Account, FOREIGN, People};
 use state::{FleetState, NOT_YET};
 pub use state::{HostIdentity, HostPlaces};
-use statements::FleetStatements;
+use statements::{FleetStatements, TransactionState};
 
 /// The board's tables in PostgreSQL, as one host reaches them.
 pub struct Fleet {
@@ -58,6 +59,7 @@ impl Fleet {
             lease: Arc::default(),
             places: Mutex::default(),
             woken: Notify::new(),
+            wakes: Notify::new(),
             address,
             host,
         });
@@ -69,6 +71,10 @@ impl Fleet {
         let runtime = runtime()?;
         runtime.spawn(lease_renewal::keep(Arc::downgrade(&fleet.state)));
         runtime.spawn(lease_renewal::watch(Arc::downgrade(&fleet.state)));
+        runtime.spawn(wakes::send(
+            Arc::downgrade(&fleet.state),
+            fleet.connections.aside().clone(),
+        ));
         Ok(Arc::new(fleet))
     }
 
@@ -116,26 +122,37 @@ impl Fleet {
         is_transaction: bool,
         work: impl FnOnce(&mut dyn Statements) -> Result<T, TransactionError>,
     ) -> Result<T, StoreError> {
+        let _place = self.connections.place()?;
+        let state = if is_transaction {
+            TransactionState::Due
+        } else {
+            TransactionState::None
+        };
+        self.run(state, false, work)
+    }
+
+    /// Runs statements on a connection of the pool, for which the caller has a place, or on the one aside.
+    fn run<T>(
+        &self,
+        transaction: TransactionState,
+        is_aside: bool,
+        work: impl FnOnce(&mut dyn Statements) -> Result<T, TransactionError>,
+    ) -> Result<T, StoreError> {
         if let Some(why) = self.away() {
             return Err(self.connections.unusable(why));
         }
-        let client = self.connections.client()?;
-        let mut statements = FleetStatements::new(&self.connections, self, client);
-        if is_transaction {
-            statements.batch("BEGIN")?;
-        }
+        let client = self.connections.client(is_aside)?;
+        let mut statements = FleetStatements::new(&self.connections, self, client, transaction);
         let done = work(&mut statements).and_then(|done| {
-            if is_transaction {
-                statements.notify_others(&self.state.host.name)?;
-                statements.batch("COMMIT")?;
-            }
+            statements.end("COMMIT")?;
             Ok(done)
         });
+        if done.is_ok() && statements.wakes_others() {
+            self.state.wakes.notify_one();
+        }
         done.map_err(|aborted| {
-            if is_transaction {
-                // A connection that cannot roll back is given up, and the server does.
-                let _ = statements.batch("ROLLBACK");
-            }
+            // A connection that cannot roll back is given up, and the server does.
+            let _ = statements.end("ROLLBACK");
             match aborted {
                 TransactionError::Refused(error) => error,
                 TransactionError::Sqlite(error) => self
@@ -166,7 +183,7 @@ impl Fleet {
             return Ok(number);
         }
         let name = [Value::from(self.people.name(account))];
-        let number = self.work(false, |statements| {
+        let number = self.run(TransactionState::None, true, |statements| {
             // Numbers are not used up by those who are there.
             let insert = "INSERT INTO persons (name) SELECT ?1::TEXT WHERE NOT EXISTS
                 (SELECT 1 FROM persons WHERE name = ?1) ON CONFLICT (name) DO NOTHING";
@@ -232,7 +249,7 @@ impl HostNames for Fleet {
         if let Some(name) = self.people.known(number) {
             return Some(name);
         }
-        let rows = self.work(false, |statements| {
+        let rows = self.run(TransactionState::None, true, |statements| {
             let name = |row: &BoardRow<'_>| Ok((row.get(0)?, row.get(1)?));
             statements.all("SELECT id, name FROM persons", &[], name)
         });

@@ -41,4 +41,6 @@ pub(super) struct FleetState {
     pub(super) away: Mutex<Option<String>>,
     /// Another host has changed something, or the database is back.
     pub(super) woken: Notify,
+    /// This host has changed something that others wait for.
+    pub(super) wakes: Notify,
 }

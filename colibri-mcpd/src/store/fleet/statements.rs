@@ -14,16 +14,24 @@ use super::fault::fault;
 use crate::store::error::{StoreError, TransactionError};
 use crate::store::statements::{BoardRow, HostNames, Statements};
 
-/// The channel on which hosts tell each other that there is something to take.
-pub(super) const CHANNEL: &str = "colibri_board";
-
 /// The statements of one transaction.
 pub(super) struct FleetStatements<'a> {
     connections: &'a BoardConnections,
     names: &'a dyn HostNames,
     /// `None`: it was given up.
     client: Option<Arc<Object>>,
+    transaction: TransactionState,
     wakes_others: bool,
+}
+
+/// The transaction of the statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TransactionState {
+    /// Each statement is one.
+    None,
+    /// It begins with the first statement, on the same way to the database.
+    Due,
+    Open,
 }
 
 impl<'a> FleetStatements<'a> {
@@ -31,11 +39,13 @@ impl<'a> FleetStatements<'a> {
         connections: &'a BoardConnections,
         names: &'a dyn HostNames,
         client: Object,
+        transaction: TransactionState,
     ) -> FleetStatements<'a> {
         FleetStatements {
             connections,
             names,
             client: Some(Arc::new(client)),
+            transaction,
             wakes_others: false,
         }
     }
@@ -48,7 +58,22 @@ impl<'a> FleetStatements<'a> {
     {
         let gone = || self.connections.unusable("the connection to the database is gone");
         let client = self.client.clone().ok_or_else(gone)?;
-        let done = self.connections.wait(work(client));
+        let is_due = self.transaction == TransactionState::Due;
+        let begin = client.clone();
+        let work = work(client);
+        let begun_work = async move {
+            if !is_due {
+                drop(begin);
+                return work.await;
+            }
+            let begin = async move { begin.batch_execute("BEGIN").await };
+            let (begun, done) = tokio::join!(biased; begin, work);
+            begun.and(done)
+        };
+        if is_due {
+            self.transaction = TransactionState::Open;
+        }
+        let done = self.connections.wait(begun_work);
         let is_broken = match &done {
             Err(_) => true,
             Ok(done) => done.as_ref().is_err_and(|error| error.as_db_error().is_none()),
@@ -59,18 +84,17 @@ impl<'a> FleetStatements<'a> {
         done?.map_err(|error| self.connections.unusable(fault(&error)))
     }
 
-    /// Runs a statement without parameters or rows.
-    pub(super) fn batch(&mut self, sql: &'static str) -> Result<(), StoreError> {
+    /// Ends the transaction, if one has begun, with `COMMIT` or `ROLLBACK`.
+    pub(super) fn end(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        if std::mem::replace(&mut self.transaction, TransactionState::None) != TransactionState::Open {
+            return Ok(());
+        }
         self.run(|client| async move { client.batch_execute(sql).await })
     }
 
-    /// Has the other hosts told, once it is committed, if something was changed that they wait for.
-    pub(super) fn notify_others(&mut self, host: &str) -> Result<(), TransactionError> {
-        if self.wakes_others {
-            let values = [CHANNEL.to_owned().into(), host.to_owned().into()];
-            self.query("SELECT pg_notify(?1, ?2)::TEXT", &values)?;
-        }
-        Ok(())
+    /// True if something was changed that other hosts wait for.
+    pub(super) fn wakes_others(&self) -> bool {
+        self.wakes_others
     }
 }
 
