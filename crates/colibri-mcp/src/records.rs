@@ -16,8 +16,9 @@ use crate::terminal;
 use colibri_text::{brief, counted, visible};
 use colibri_trail::{
     CosignedCheckpoint, Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats,
-    TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey, WitnessedHeads, directory, drop_segments, last_seal,
-    note_path, open_regular, sealed_segments, show, stats, verifier_path, verify,
+    TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey, WitnessedHeads, WitnessedHost, cosigned_directory,
+    directory, drop_segments, last_seal, note_path, open_regular, sealed_segments, show, stats, verifier_path, verify,
+    witness_directory, witnessed_hosts,
 };
 
 /// Longest file of keys or of a checkpoint that is read, bytes.
@@ -112,9 +113,22 @@ impl NamedWitnesses<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             opened => Some((&*beside, opened)),
         };
+        // Those that other hosts of the board signed.
+        let hosts = cosigned_directory(state_dir);
+        let mut by_hosts: Vec<PathBuf> = Vec::new();
+        match std::fs::read_dir(&hosts) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            files => {
+                for file in files.map_err(at(&hosts))? {
+                    by_hosts.push(file.map_err(at(&hosts))?.path());
+                }
+            }
+        }
+        by_hosts.retain(|path| path.extension().is_some_and(|ending| ending == "checkpoint"));
+        let by_hosts = by_hosts.iter().map(|path| (&**path, open_regular(path)));
         let named = self.cosigned.iter().map(|path| (&**path, File::open(path)));
         let mut found = Vec::new();
-        for (path, opened) in own.into_iter().chain(named) {
+        for (path, opened) in own.into_iter().chain(by_hosts).chain(named) {
             let opened = CosignedCheckpoint::open(&read_text(path, opened)?, log, &keys);
             found.push(opened.map_err(|error| CommandError::Data(format!("{}: {error}", path.display())))?);
         }
@@ -151,7 +165,12 @@ pub(crate) fn report(
         Some(archive) => (archive, Extent::Archive),
         None => (&*own, Extent::Whole),
     };
-    verify(dir, extent, key, &heads).map_err(at(dir))
+    let mut report = verify(dir, extent, key, &heads).map_err(at(dir))?;
+    if extent == Extent::Whole {
+        let hosts = witnessed_hosts(&witness_directory(state_dir));
+        report.hosts = hosts.map_err(|error| CommandError::Data(error.to_string()))?;
+    }
+    Ok(report)
 }
 
 /// `trail verify`: prints the [`report`]. Returns the exit status: 0 where nothing is wrong and somebody vouches for it,
@@ -181,13 +200,41 @@ pub(crate) fn print_verify(
         print_report(dir, &report, key, witnesses.log.is_some(), out)?;
         if extent == Extent::Whole {
             print_vouchers(&report, out)?;
+            print_hosts(&report, out)?;
         }
     }
     Ok(match extent {
-        _ if !report.is_sound() => 1,
+        _ if !report.is_sound() || report.hosts.iter().any(|host| host.rewritten.is_some()) => 1,
         Extent::Whole if report.vouched_by.is_empty() => UNVOUCHED,
         _ => 0,
     })
+}
+
+/// The other hosts of the board, of whose trails this one signed heads.
+fn print_hosts(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    for WitnessedHost {
+        host,
+        records,
+        time,
+        rewritten,
+    } in &report.hosts
+    {
+        let time = colibri_trail::utc(SystemTime::UNIX_EPOCH + Duration::from_secs(*time));
+        writeln!(
+            out,
+            "witness of   {}: {records} records, signed at {time}",
+            visible(host)
+        )?;
+        if let Some(evidence) = rewritten {
+            writeln!(
+                out,
+                "  REWRITTEN: the trail of {} was cut off or rewritten below what this host signed; the evidence is {}",
+                visible(host),
+                evidence.display()
+            )?;
+        }
+    }
+    Ok(())
 }
 
 fn print_report(

@@ -64,6 +64,11 @@ pub enum CosignError {
     },
 }
 
+/// The file with the last checkpoint of a trail that the witness in `dir` signed.
+pub(crate) fn stored_checkpoint(dir: &Path, log: &Verifier) -> PathBuf {
+    dir.join(format!("{}.checkpoint", &hex(&Sha256::digest(log.name()))[..16]))
+}
+
 /// Cosigns the checkpoint of a request (the text of a [`GrowthProof`]) for the trail whose key is `log`. The witness's
 /// directory, made if there is none, has its key and the last checkpoint of each trail. Returns the cosigned one.
 ///
@@ -90,7 +95,7 @@ pub fn cosign(dir: &Path, log: &Verifier, request: &str, now: SystemTime) -> Res
     let (size, root) = log.open(&proof.checkpoint)?;
     let checkpoint = Checkpoint::parse(&proof.checkpoint)?;
     checkpoint.check_signatures()?;
-    let stored = dir.join(format!("{}.checkpoint", &hex(&Sha256::digest(log.name()))[..16]));
+    let stored = stored_checkpoint(dir, log);
     let (signed, signed_root) = match open_regular(&stored) {
         Ok(file) => {
             let mut text = String::new();

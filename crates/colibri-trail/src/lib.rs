@@ -13,6 +13,7 @@ mod error;
 mod event;
 mod file;
 mod gap;
+mod host_witness;
 mod line;
 mod merkle;
 mod prove;
@@ -43,6 +44,10 @@ pub use cosignature::{CosignedCheckpoint, WitnessKey};
 pub use error::{ProofError, TrailError};
 pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
+pub use host_witness::{
+    HostWitnessError, WitnessedHost, answer_request, cosigned_directory, request_cosignature, store_cosignature,
+    witness_directory, witnessed_hosts,
+};
 pub use prove::{GrowthProof, InclusionProof, check_proof, prove, prove_growth};
 pub use record::{
     Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, RecordReference,

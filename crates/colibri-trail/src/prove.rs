@@ -177,7 +177,7 @@ pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) 
 pub struct GrowthProof {
     /// The number of records of the tree that somebody knows already.
     pub old: u64,
-    path: Vec<Hash>,
+    pub(crate) path: Vec<Hash>,
     /// The signed checkpoint of the tree that continues it.
     pub checkpoint: String,
 }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::host_witness::WitnessedHost;
+
 /// Faults that a report lists; it counts all.
 pub(crate) const MAX_LISTED: usize = 100;
 
@@ -102,6 +104,8 @@ pub struct Report {
     pub vouched_by: Vec<TrailWitness>,
     /// The cosignatures that agree with the trail.
     pub cosigned_by: Vec<TrailCosignature>,
+    /// The hosts whose trails this one witnesses.
+    pub hosts: Vec<WitnessedHost>,
 }
 
 /// A witness's cosignature under a checkpoint of a trail.

@@ -92,7 +92,11 @@ impl Signer {
         }
     }
 
-    fn load(path: &Path) -> Result<Self, NoteError> {
+    /// Reads the key at `path`.
+    ///
+    /// # Errors
+    /// Where the file is not there, cannot be read, is open to others, or holds something else.
+    pub(crate) fn load(path: &Path) -> Result<Self, NoteError> {
         let failed = |error| NoteError::KeyFile {
             action: "read",
             path: path.into(),

@@ -3,6 +3,7 @@
 mod appending;
 mod campaign;
 mod example;
+mod hosts;
 mod publishing;
 mod refusing;
 mod retaining;
