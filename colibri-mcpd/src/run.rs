@@ -253,6 +253,20 @@ pub async fn run(
     });
     let fleet = board.transpose().map_err(configuration_failure)?;
     let store = Arc::new(store.with_fleet(fleet));
+    let recorder = Arc::new(recorder);
+    if let Some(fleet) = store.fleet() {
+        let trail = recorder.clone();
+        let sealed = move || match &*trail {
+            Recorder::Trail(trail) => {
+                let status = trail.status();
+                let sealed = status.sealed.unwrap_or(0);
+                (sealed == 0 || sealed < status.synced).then_some(sealed)
+            }
+            Recorder::Off => None,
+        };
+        let began = fleet.witness_each_other(&config.state_dir, sealed);
+        began.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    }
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     if loaded.needs_helper() {
@@ -268,13 +282,10 @@ pub async fn run(
         })
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let (recorder, rules) = (
-        Arc::new(recorder),
-        Arc::new(CallRules {
-            gates: ArcSwap::from_pointee(gates),
-            clients: ArcSwap::from_pointee(clients),
-        }),
-    );
+    let rules = Arc::new(CallRules {
+        gates: ArcSwap::from_pointee(gates),
+        clients: ArcSwap::from_pointee(clients),
+    });
     let (budget, ledger) = (Arc::new(ByteBudget::new(MAX_QUEUED)), Arc::new(CostLedger::default()));
     let models = {
         let recorder = recorder.clone();

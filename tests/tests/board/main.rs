@@ -4,6 +4,7 @@
 
 mod agents;
 mod campaign;
+mod claims;
 mod door;
 mod flow;
 mod integrations;
@@ -13,3 +14,4 @@ mod notes;
 mod postgres;
 mod tasks;
 mod waking;
+mod witnesses;

@@ -18,14 +18,14 @@ fn own_name() -> String {
 }
 
 /// A server with a database `board` of the test's own role.
-fn board() -> Postgres {
+pub(super) fn board() -> Postgres {
     let postgres = Postgres::new();
     postgres.database("board", &own_name());
     postgres
 }
 
 /// A host's place, where the account that runs the test is the person `ann`.
-fn host() -> Place {
+pub(super) fn host() -> Place {
     let place = Place::new();
     registry(
         &place,
@@ -42,7 +42,7 @@ fn serve<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     place.start(&["--write", "--host", name, "--board", &postgres.url("board")])
 }
 
-fn joined<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
+pub(super) fn joined<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     let daemon = serve(place, postgres, name);
     daemon.wait_for_log("the board is there");
     daemon
@@ -190,7 +190,7 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
     postgres.sql("board", "DROP SCHEMA colibri CASCADE");
     joined(&place, &postgres, "one").stop();
     postgres.sql("board", "INSERT INTO colibri.migrations VALUES (99)");
-    says("is of a newer Colibri (version 99, this one knows 1): upgrade this host");
+    says("is of a newer Colibri (version 99, this one knows 3): upgrade this host");
     postgres.sql("board", "DELETE FROM colibri.migrations WHERE version = 99");
     postgres.sql("board", "ALTER TABLE colibri.schedules RENAME TO away");
     says("is not whole (no column schedules.last_outcome): restore it whole from a backup");

@@ -14,6 +14,7 @@ mod schema;
 mod state;
 mod statements;
 mod wakes;
+mod witnesses;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -159,6 +160,13 @@ impl Fleet {
                     .connections
                     .unusable(format!("what it has cannot be read: {error}")),
             }
+        })
+    }
+
+    /// Changes a row that belongs to no transaction.
+    fn put(&self, sql: &str, values: &[Value]) -> Result<(), StoreError> {
+        self.run(TransactionState::None, true, |statements| {
+            statements.execute(sql, values).map(drop)
         })
     }
 
