@@ -96,7 +96,8 @@ impl Database {
         // Each alone is one walk of an index to its first row; an order over all of them would sort the whole queue.
         let reserved = who.session.map(|_| match &shared {
             Some(shared) => format!("for_session = ?2 AND ({own} OR {shared})"),
-            None => format!("for_session = ?2 AND {own}"),
+            // The sum keeps SQLite from the index of all that the creator has waiting.
+            None => "for_session = ?2 AND created_by + 0 = ?1".to_owned(),
         });
         let shared = shared.map(|shared| format!("{shared} AND {free}"));
         let choices: Vec<String> = [reserved, Some(format!("{own} AND {free}")), shared]
@@ -246,15 +247,23 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
-        // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of them.
-        let sql = "WITH RECURSIVE creators (person) AS (
-                       SELECT min(created_by) FROM tasks WHERE status = 'queued'
-                       UNION ALL SELECT (SELECT min(created_by) FROM tasks
-                           WHERE status = 'queued' AND created_by > person) FROM creators WHERE person IS NOT NULL)
-                   SELECT person FROM creators WHERE person IS NOT NULL AND EXISTS (SELECT 1 FROM tasks
-                       WHERE status = 'queued' AND created_by = person AND (for_session IS NULL OR lease_until <= ?1))";
+        // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of them. SQLite would take
+        // the index of the status instead.
+        let tasks = if self.fleet().is_some() {
+            "tasks"
+        } else {
+            "tasks INDEXED BY tasks_waiting"
+        };
+        let sql = format!(
+            "WITH RECURSIVE creators (person) AS (
+                 SELECT min(created_by) FROM {tasks} WHERE status = 'queued'
+                 UNION ALL SELECT (SELECT min(created_by) FROM {tasks}
+                     WHERE status = 'queued' AND created_by > person) FROM creators WHERE person IS NOT NULL)
+             SELECT person FROM creators WHERE person IS NOT NULL AND EXISTS (SELECT 1 FROM {tasks}
+                 WHERE status = 'queued' AND created_by = person AND (for_session IS NULL OR lease_until <= ?1))"
+        );
         let now = [now.cast_signed().into()];
-        let mut creators = self.on_board(|statements| statements.all(sql, &now, |row| row.user(0)))?;
+        let mut creators = self.on_board(|statements| statements.all(&sql, &now, |row| row.user(0)))?;
         creators.retain(|uid| !self.is_foreign(*uid));
         Ok(creators)
     }

@@ -221,6 +221,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX tasks_shared ON tasks (share) WHERE share IS NOT NULL AND status = 'queued';
     CREATE INDEX tasks_kept ON tasks (for_session) WHERE for_session IS NOT NULL;
     CREATE INDEX tasks_held ON tasks (claimed_session) WHERE status IN ('claimed', 'started');
+    DROP INDEX tasks_to_take;
 ",
 ];
 

@@ -16,8 +16,8 @@ use crate::terminal;
 use colibri_text::{brief, counted, visible};
 use colibri_trail::{
     CosignedCheckpoint, Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats,
-    TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey, WitnessedHeads, WitnessedHost, cosigned_directory,
-    directory, drop_segments, last_seal, note_path, open_regular, sealed_segments, show, stats, verifier_path, verify,
+    TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey, WitnessedHeads, cosigned_by_hosts, directory,
+    drop_segments, last_seal, note_path, open_regular, sealed_segments, show, stats, verifier_path, verify,
     witness_directory, witnessed_hosts,
 };
 
@@ -114,17 +114,7 @@ impl NamedWitnesses<'_> {
             opened => Some((&*beside, opened)),
         };
         // Those that other hosts of the board signed.
-        let hosts = cosigned_directory(state_dir);
-        let mut by_hosts: Vec<PathBuf> = Vec::new();
-        match std::fs::read_dir(&hosts) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            files => {
-                for file in files.map_err(at(&hosts))? {
-                    by_hosts.push(file.map_err(at(&hosts))?.path());
-                }
-            }
-        }
-        by_hosts.retain(|path| path.extension().is_some_and(|ending| ending == "checkpoint"));
+        let by_hosts = cosigned_by_hosts(state_dir).map_err(at(state_dir))?;
         let by_hosts = by_hosts.iter().map(|path| (&**path, open_regular(path)));
         let named = self.cosigned.iter().map(|path| (&**path, File::open(path)));
         let mut found = Vec::new();
@@ -212,25 +202,14 @@ pub(crate) fn print_verify(
 
 /// The other hosts of the board, of whose trails this one signed heads.
 fn print_hosts(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    for WitnessedHost {
-        host,
-        records,
-        time,
-        rewritten,
-    } in &report.hosts
-    {
-        let time = colibri_trail::utc(SystemTime::UNIX_EPOCH + Duration::from_secs(*time));
-        writeln!(
-            out,
-            "witness of   {}: {records} records, signed at {time}",
-            visible(host)
-        )?;
-        if let Some(evidence) = rewritten {
+    for witnessed in &report.hosts {
+        writeln!(out, "witness of   {}", visible(&witnessed.to_string()))?;
+        if let Some(evidence) = &witnessed.rewritten {
             writeln!(
                 out,
                 "  REWRITTEN: the trail of {} was cut off or rewritten below what this host signed; the evidence is {}",
-                visible(host),
-                evidence.display()
+                visible(&witnessed.host),
+                visible(&evidence.display().to_string())
             )?;
         }
     }

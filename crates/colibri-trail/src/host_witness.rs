@@ -10,14 +10,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::Serialize;
-
 use crate::cosign::{CosignError, cosign, stored_checkpoint};
 use crate::cosignature::{CosignedCheckpoint, WitnessKey};
 use crate::error::ProofError;
 use crate::file::{directory, key_path, open_regular, replace, verifier_path};
 use crate::merkle::Hash;
 use crate::prove::{GrowthProof, prove_growth};
+use crate::report::WitnessedHost;
 use crate::signed_note::{NoteError, Signer, Verifier};
 
 /// The first line of what the signature of a request is over.
@@ -110,9 +109,23 @@ pub fn witness_directory(state_dir: &Path) -> PathBuf {
 }
 
 /// The directory, in a state directory, of this host's checkpoints that others cosigned.
-#[must_use]
-pub fn cosigned_directory(state_dir: &Path) -> PathBuf {
+pub(crate) fn cosigned_directory(state_dir: &Path) -> PathBuf {
     state_dir.join("cosigned")
+}
+
+/// The files with checkpoints of the trail in a state directory that other hosts cosigned.
+///
+/// # Errors
+/// Where their directory cannot be read.
+pub fn cosigned_by_hosts(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let files = match fs::read_dir(cosigned_directory(state_dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        files => files?,
+    };
+    let paths: io::Result<Vec<PathBuf>> = files.map(|file| Ok(file?.path())).collect();
+    let mut paths = paths?;
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "checkpoint"));
+    Ok(paths)
 }
 
 /// Pins the key of a host in `dir`: the first that is seen is the only one that counts. Keys that root names elsewhere
@@ -263,19 +276,6 @@ pub fn store_cosignature(
         replace(&path, 0o600, note.as_bytes(), true).map_err(at(&path))?;
     }
     Ok((opened.records, opened.root))
-}
-
-/// A host that this one witnesses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WitnessedHost {
-    /// Its name.
-    pub host: String,
-    /// Records of the last checkpoint of its trail that this host signed.
-    pub records: u64,
-    /// The time at which it was signed, seconds since 1970.
-    pub time: u64,
-    /// The evidence that its trail was cut off or rewritten.
-    pub rewritten: Option<PathBuf>,
 }
 
 /// The hosts that the witness in `dir` has signed for or has evidence against, by name.

@@ -1,8 +1,11 @@
 //! The faults of a trail, the extent of the promise, and the witnesses.
 
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
 use serde::Serialize;
 
-use crate::host_witness::WitnessedHost;
+use crate::time::utc;
 
 /// Faults that a report lists; it counts all.
 pub(crate) const MAX_LISTED: usize = 100;
@@ -106,6 +109,26 @@ pub struct Report {
     pub cosigned_by: Vec<TrailCosignature>,
     /// The hosts whose trails this one witnesses.
     pub hosts: Vec<WitnessedHost>,
+}
+
+/// A host that this one witnesses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WitnessedHost {
+    /// Its name.
+    pub host: String,
+    /// Records of the last checkpoint of its trail that this host signed.
+    pub records: u64,
+    /// The time at which it was signed, seconds since 1970.
+    pub time: u64,
+    /// The evidence that its trail was cut off or rewritten.
+    pub rewritten: Option<PathBuf>,
+}
+
+impl std::fmt::Display for WitnessedHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let time = utc(SystemTime::UNIX_EPOCH + Duration::from_secs(self.time));
+        write!(f, "{}: {} records, signed at {time}", self.host, self.records)
+    }
 }
 
 /// A witness's cosignature under a checkpoint of a trail.

@@ -64,7 +64,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn witness_each_other(
+    pub(crate) fn witness_each_other(
         self: &Arc<Self>,
         state_dir: &Path,
         sealed: impl Fn() -> Option<u64> + Send + 'static,

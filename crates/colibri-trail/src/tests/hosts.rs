@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use super::*;
+use crate::host_witness::cosigned_directory;
 
 /// The number of calls in each trail: with its state records some 40 records are sealed.
 const CALLS: u64 = 18;
