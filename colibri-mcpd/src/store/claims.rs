@@ -361,7 +361,7 @@ impl Database {
         let own: Value = self.session_name("%").into();
         let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL
                    WHERE status = 'queued' AND for_session LIKE ?1";
-        self.on_board(|statements| statements.execute(sql, &[own.clone()]))?;
+        self.on_board(|statements| statements.execute(sql, std::slice::from_ref(&own)))?;
         let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
         self.requeue_all(condition, Some(own), why, now, tell)
     }
