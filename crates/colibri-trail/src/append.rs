@@ -315,6 +315,12 @@ impl Trail {
         }
     }
 
+    /// The key that signs this trail's checkpoints. Whatever else it signs begins with a line of its own kind.
+    #[must_use]
+    pub fn signer(&self) -> &Arc<Signer> {
+        &self.inner.signer
+    }
+
     /// The key that checks this trail's checkpoints.
     #[must_use]
     pub fn verifier(&self) -> &Verifier {

@@ -58,7 +58,7 @@ pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;
 pub use show::show_last;
 pub use show::{RecordFields, RecordFilter, RecordReader, RecordView, RecordedClient, show, tail};
-pub use signed_note::{NoteError, Verifier};
+pub use signed_note::{NoteError, Signer, Verifier};
 pub use stats::{Stats, StatsRow, stats};
 pub use tiles::{TilesError, TilesReport, write_tiles};
 pub use time::utc;
