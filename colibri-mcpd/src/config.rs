@@ -13,7 +13,7 @@ use hyper::http::uri::Authority;
 use crate::notices;
 use crate::store::BoardAddress;
 use colibri_api::paths::Private;
-use colibri_api::{CostMode, PrivMode, check_url, paths};
+use colibri_api::{CostMode, PrivMode, check_url, is_host_name, paths};
 use colibri_http::{AllowedTarget, UrlOrigin};
 
 /// The time for which a private daemon waits for another client, in seconds.
@@ -53,6 +53,9 @@ pub struct DaemonFlags {
     /// Be this host on that board; without it the first part of the host's name
     #[arg(long, value_name = "NAME", env = "COLIBRI_HOST", value_parser = board_host)]
     host: Option<String>,
+    /// Read from this file, which must be there, which other hosts of that board count, and for whom
+    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_HOSTS", requires = "board")]
+    hosts: Option<PathBuf>,
     /// Look for skills (directories with a SKILL.md) in this directory; may be given more than once
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_SKILLS", value_delimiter = ':')]
     skills: Vec<PathBuf>,
@@ -138,14 +141,9 @@ fn http_host(text: &str) -> anyhow::Result<String> {
     name.context("it is no host name: leave out the scheme, the port and the path")
 }
 
-/// Reads a host's name on the board, which has no sign of SQL's LIKE and none that separates it from an instance.
+/// Reads a host's name on the board.
 fn board_host(text: &str) -> anyhow::Result<String> {
-    let is_name = (1..=64).contains(&text.len())
-        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
-    let name = is_name.then(|| text.to_owned());
+    let name = is_host_name(text).then(|| text.to_owned());
     name.context("it is no name for a host: 1 to 64 letters, digits, dots and hyphens, with a letter or digit first")
 }
 
@@ -214,6 +212,10 @@ pub struct DaemonConfig {
     pub state_dir: PathBuf,
     /// The board of many hosts, and this host's name there.
     pub board: Option<(BoardAddress, String)>,
+    /// The hosts that count there.
+    pub hosts: PathBuf,
+    /// A flag or variable names it, so it must be there.
+    pub hosts_named: bool,
     /// The directories of skills.
     pub skills: Vec<PathBuf>,
     /// The host names that are answered to over HTTP, beside localhost.
@@ -310,6 +312,8 @@ impl DaemonFlags {
             registry: path(self.external_config, |own| &own.registry, paths::registry),
             clients_named: self.clients.is_some(),
             clients: path(self.clients, |own| &own.clients, paths::clients),
+            hosts_named: self.hosts.is_some(),
+            hosts: path(self.hosts, |own| &own.hosts, paths::hosts),
             state_dir: path(self.state_dir, |own| &own.state_dir, paths::state_dir),
             skills: match &own {
                 _ if !self.skills.is_empty() => self.skills,

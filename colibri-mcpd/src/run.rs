@@ -239,16 +239,18 @@ pub async fn run(
         clients,
         registry: loaded,
         gates,
+        hosts,
     } = files;
     let limits = *clients.limits();
     let store = Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let board = config.board.clone().map(|(address, name)| {
-        let key = match &recorder {
-            Recorder::Trail(trail) => trail.verifier().to_string(),
+        let signer = match &recorder {
+            Recorder::Trail(trail) => trail.signer().clone(),
             Recorder::Off => anyhow::bail!("a board of many hosts needs a trail"),
         };
-        let fleet = Fleet::start(address, HostIdentity { name, key })?;
+        let fleet = Fleet::start(address, HostIdentity { name, signer })?;
         fleet.map_persons(clients.persons());
+        fleet.count_hosts(reload::counted(hosts));
         Ok(fleet)
     });
     let fleet = board.transpose().map_err(configuration_failure)?;

@@ -151,6 +151,16 @@ impl Place {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its mode");
     }
 
+    /// Says which hosts count on a board of many.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn hosts(&self, text: &str) {
+        let path = self.path("hosts.json");
+        fs::write(&path, text).expect("the hosts that count");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its mode");
+    }
+
     /// Limits the daemon, and leaves everybody what they may without a client policy.
     ///
     /// # Panics
@@ -277,6 +287,10 @@ impl Place {
         let clients = self.path("clients.json");
         if clients.exists() {
             command.arg("--clients").arg(clients);
+        }
+        let hosts = self.path("hosts.json");
+        if hosts.exists() && flags.contains(&"--board") {
+            command.arg("--hosts").arg(hosts);
         }
         command
     }

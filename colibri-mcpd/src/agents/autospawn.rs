@@ -89,6 +89,7 @@ impl AgentDirectory for AgentRoster {
         HostPlaces {
             agents: serde_json::Value::from(agents).to_string(),
             free,
+            instances: self.running_as_json(),
         }
     }
 }

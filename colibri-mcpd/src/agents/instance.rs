@@ -230,6 +230,8 @@ impl Instance {
             id: self.door.session.to_string(),
             agent: self.door.agent.to_string(),
             uid: self.uid,
+            host: None,
+            person: None,
             task: self.task,
             task_status: known.task_status,
             state,

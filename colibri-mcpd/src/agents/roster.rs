@@ -27,6 +27,8 @@ use crate::relay::{CallRules, Recorder};
 use crate::results::Results;
 use crate::store::Database;
 
+/// The most instances of a host that other hosts show.
+const MAX_SHOWN: usize = 200;
 /// The directory where the helper looks for an instance's socket.
 const JAILS_SOCKETS: &str = "/var/run/colibri";
 /// The most instances that have ended and are still shown.
@@ -256,6 +258,55 @@ impl AgentRoster {
         (operator || found.uid == uid).then_some(found)
     }
 
+    /// The instances that run, as other hosts of the board show them: JSON.
+    pub(super) fn running_as_json(&self) -> String {
+        let Some(fleet) = self.parts.store.fleet() else {
+            return String::new();
+        };
+        let mut shown: Vec<_> = self.running().iter().map(|instance| self.view(instance)).collect();
+        shown.sort_by_key(|instance| std::cmp::Reverse(instance.started_at));
+        shown.truncate(MAX_SHOWN);
+        for instance in &mut shown {
+            instance.person = Some(fleet.person_name(instance.uid));
+        }
+        serde_json::to_string(&shown).unwrap_or_default()
+    }
+
+    /// The instances on other hosts of the board that this caller may see, as those hosts say; none while the board is
+    /// away. It waits for the database.
+    pub fn elsewhere(&self, uid: u32, operator: bool) -> Vec<AgentInstance> {
+        let Some(fleet) = self.parts.store.fleet() else {
+            return Vec::new();
+        };
+        let person = fleet.person_name(uid);
+        let mut found = Vec::new();
+        for (host, shown) in fleet.instances_elsewhere().unwrap_or_default() {
+            let shown: Vec<AgentInstance> = serde_json::from_str(&shown).unwrap_or_default();
+            let seen = shown.into_iter().take(MAX_SHOWN);
+            let seen = seen.filter(|one| operator || one.person.as_ref() == Some(&person));
+            found.extend(seen.map(|instance| AgentInstance {
+                host: Some(host.clone()),
+                ..instance
+            }));
+        }
+        found
+    }
+
+    /// The reason for which an instance is not this caller's to see or stop here. It waits for the database.
+    pub(crate) fn missing_instance(&self, session: &str, (uid, operator): (u32, bool), command: &str) -> String {
+        let elsewhere = self.elsewhere(uid, operator);
+        let found = elsewhere.iter().find(|instance| instance.id == session);
+        let session = colibri_text::brief(session, 40);
+        match found.and_then(|instance| instance.host.as_deref()) {
+            Some(host) => format!(
+                "the instance {session} runs on the host {host}: ssh {host} colibri-mcp agent {command} {session}"
+            ),
+            None => {
+                format!("there is no instance {session} of yours: colibri-mcp agent list shows those there are")
+            }
+        }
+    }
+
     /// True if the daemon before this one left the instance of this session running.
     pub(crate) fn was_left(&self, session: &str) -> bool {
         self.left.contains(session)
@@ -332,10 +383,7 @@ impl AgentRoster {
     /// # Errors
     /// There is none that this caller may stop.
     pub fn stop(&self, session: &str, by: u32, operator: bool) -> anyhow::Result<AgentInstance> {
-        let unknown = || {
-            let session = colibri_text::brief(session, 40);
-            format!("there is no instance {session} of yours: colibri-mcp agent list shows those there are")
-        };
+        let unknown = || self.missing_instance(session, (by, operator), "stop");
         let seen = self.one(session, by, operator).with_context(unknown)?;
         let Some(instance) = self.instance(session).filter(|instance| !instance.has_ended()) else {
             return Ok(seen);

@@ -31,6 +31,11 @@ pub fn origin(task: &Task, viewer: u32) -> Option<String> {
     Some(visible(&format!("from {user}{with}")).into_owned())
 }
 
+/// True if a task is foreign and `who` an agent: no agent is given its words.
+fn is_kept_from(who: BoardActor<'_>, task: &Task) -> bool {
+    who.agent.is_some() && task.foreign.is_some()
+}
+
 impl Board {
     /// True if `who` may see a task. To anybody else it is as if there were none of its number.
     pub fn sees(&self, who: BoardActor<'_>, task: &Task) -> bool {
@@ -44,7 +49,7 @@ impl Board {
     /// [`StoreError::Task`] where there is none that this caller may see; [`StoreError::Sqlite`].
     pub fn task(&self, who: BoardActor<'_>, id: u64) -> Result<(Task, Option<String>), StoreError> {
         let (mut task, result) = self.store.task(id)?;
-        if !self.sees(who, &task) {
+        if !self.sees(who, &task) || is_kept_from(who, &task) {
             return Err(TaskRefusal::Missing(id).into());
         }
         let result = result.filter(|_| who.actor().sees_result(&task));
@@ -62,7 +67,10 @@ impl Board {
     /// # Errors
     /// [`StoreError::Task`] where there is none; [`StoreError::Sqlite`].
     pub(crate) fn status_of(&self, id: u64) -> Result<TaskStatus, StoreError> {
-        Ok(self.store.task(id)?.0.said.status)
+        match self.store.task(id)?.0 {
+            Task { foreign: Some(why), .. } => Err(TaskRefusal::Foreign { id, why }.into()),
+            task => Ok(task.said.status),
+        }
     }
 
     /// A page of the tasks that `who` may see; see [`Store::tasks`](crate::store::Database::tasks).
@@ -77,6 +85,7 @@ impl Board {
         cursor: Option<&str>,
     ) -> Result<Tasks, StoreError> {
         let mut page = self.store.tasks(who.actor(), filter, limit, cursor)?;
+        page.tasks.retain(|task| !is_kept_from(who, task));
         self.explain(&mut page.tasks);
         Ok(page)
     }
@@ -89,11 +98,16 @@ impl Board {
         self.store.task_counts(who.map_or(Actor::DAEMON, BoardActor::actor))
     }
 
-    /// Says of queued tasks why they wait.
+    /// Says of queued tasks why they wait, and of which hosts tasks are, where there are several.
     pub(super) fn explain(&self, tasks: &mut [Task]) {
         let mut known = HashMap::new();
         for task in tasks {
-            if task.said.status == TaskStatus::Queued && task.for_session.is_none() {
+            self.store.show_host(task);
+            // Whose words it has nobody knows.
+            if task.foreign.is_some() {
+                (task.said.limits.by_person, task.said.limits.tainted) = (false, true);
+            }
+            if task.said.status == TaskStatus::Queued && task.for_session.is_none() && task.foreign.is_none() {
                 let creator = task.said.created_by;
                 if self.store.is_foreign(creator) {
                     task.waiting = Some("its person has no account on this host".to_owned());

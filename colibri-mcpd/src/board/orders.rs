@@ -199,10 +199,11 @@ impl Board {
             if !keys.borrow().iter().any(|taken: &TakenKey<'_>| taken.key == key) {
                 keys.borrow_mut().push(self.order.take(key));
             }
-            let change = TaskChange {
+            let mut change = TaskChange {
                 task: task.clone(),
                 from,
             };
+            self.store.show_host(&mut change.task);
             record(&self.recorder, &change, by)?;
             made.borrow_mut().push(change);
             Ok(())
@@ -476,6 +477,9 @@ impl Board {
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn begin(&self) -> Result<Vec<Task>, StoreError> {
+        if self.store.fleet().is_some() {
+            self.requeue_lapsed()?;
+        }
         let why = "its agent ended with the daemon";
         let back = self.change(DAEMON, |tell| self.store.requeue_all_instances(why, self.now(), tell))?;
         if !back.is_empty() {

@@ -41,6 +41,7 @@ impl Board {
             created_at: now,
             next_at,
             last_at: None,
+            foreign: None,
             last_task: None,
             last_outcome: None,
             runs: 0,
@@ -81,7 +82,7 @@ impl Scheduler {
         for schedule in self.board.store.schedules(None, Some(now))? {
             let id = schedule.id;
             // Another host runs it, on which its creator has an account.
-            if self.board.store.is_foreign(schedule.created_by) {
+            if self.board.store.is_foreign(schedule.created_by) || schedule.foreign.is_some() {
                 continue;
             }
             if let Err(error) = self.run_schedule(&schedule, now) {

@@ -15,6 +15,8 @@ use crate::store::{Actor, StoreError};
 
 /// The interval at which the scheduler looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(30);
+/// The interval at which this host says what it has, where others share the board: as often as it renews its lease.
+const REPORT: Duration = Duration::from_secs(3);
 /// The least time between two looks, so that many changes at once are one.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The least time until something that is due is looked for again.
@@ -53,8 +55,19 @@ impl Scheduler {
         })
     }
 
-    /// Looks, for as long as the daemon runs.
+    /// Looks, and has other hosts of the board see what this one has, for as long as the daemon runs.
     pub async fn run(self: &Arc<Self>) {
+        tokio::join!(self.look_on(), self.report_on());
+    }
+
+    async fn report_on(&self) {
+        while let Some(fleet) = self.board.store.fleet() {
+            fleet.report(self.board.places());
+            sleep(REPORT).await;
+        }
+    }
+
+    async fn look_on(self: &Arc<Self>) {
         loop {
             let scheduler = self.clone();
             // The store waits for the disk: not on a thread that serves clients.
@@ -95,9 +108,6 @@ impl Scheduler {
     /// # Errors
     /// The store's.
     pub(super) fn look(self: &Arc<Self>) -> Result<(), StoreError> {
-        if let Some(fleet) = self.board.store.fleet() {
-            fleet.report(self.board.places());
-        }
         self.board.begin_under_lease()?;
         self.board.take_back();
         self.board.requeue_lapsed()?;
@@ -146,6 +156,9 @@ impl Scheduler {
                     break;
                 };
                 after = Some((task.said.priority, task.id));
+                if task.foreign.is_some() {
+                    continue;
+                }
                 let counts = load.iter().map(|(agent, count)| (agent.as_str(), *count)).collect();
                 let Some(chosen) = best(&task.said.required_capabilities, free.iter(), &counts) else {
                     continue;

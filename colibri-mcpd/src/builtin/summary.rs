@@ -233,6 +233,9 @@ pub(super) fn task_line(task: &Task, viewer: u32) -> String {
     if let Some(origin) = origin(task, viewer) {
         line.push_str(&format!(" ({origin})"));
     }
+    if let Some(why) = &task.foreign {
+        line.push_str(&format!(" (foreign: {})", brief(why, MAX_SUMMARY_TEXT)));
+    }
     for why in [&task.reason, &task.waiting].into_iter().flatten() {
         line.push_str(&format!(" ({})", brief(why, MAX_SUMMARY_TEXT)));
     }

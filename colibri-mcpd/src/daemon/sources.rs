@@ -1,5 +1,6 @@
-//! The files that decide what is allowed: registry and client policy, and what a private daemon's user agreed to. Read together, and never taken for absent where
-//! they should be there: without the one nothing is served, without the other everybody may call everything.
+//! The files that decide what is allowed: registry and client policy, what a private daemon's user agreed to, and the hosts
+//! that count on a board of many. Read together, and never taken for absent where they should be there: without the
+//! registry nothing is served, without the client policy everybody may call everything.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,23 +12,25 @@ use tracing::warn;
 
 use crate::config::DaemonConfig;
 use crate::policy::file::replace;
-use crate::policy::{Clients, Gates, PinError, Pins, TrustMode, UserConsent};
+use crate::policy::{BoardHosts, Clients, Gates, PinError, Pins, TrustMode, UserConsent};
 use crate::registry::{self, LoadedRegistry};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
 const MEMORY: &str = "files-in-force";
 
-/// Both files as they were read.
+/// The files as they were read.
 pub struct SourceFiles {
     /// The client policy.
     pub clients: Clients,
     /// The registry.
     pub registry: LoadedRegistry,
+    /// The hosts that count on a board of many; none without a board.
+    pub hosts: BoardHosts,
     /// The gates that are open by flags, and by the consent of a private daemon's user.
     pub gates: Gates,
 }
 
-/// The facts about both files beyond their contents.
+/// The facts about the files beyond their contents.
 pub struct SourceMetadata {
     memory: PathBuf,
     in_force: Mutex<BTreeSet<PathBuf>>,
@@ -52,10 +55,10 @@ impl SourceMetadata {
         })
     }
 
-    /// Reads both files.
+    /// Reads the files.
     ///
     /// # Errors
-    /// Everything that is wrong with either; a file that is missing although a flag names it or it was in force before.
+    /// Everything that is wrong with them; a file that is missing although a flag names it or it was in force before.
     pub fn read(&self, config: &DaemonConfig) -> anyhow::Result<SourceFiles> {
         let rules = registry::RegistryRules {
             require_jail: config.require_jail,
@@ -95,17 +98,28 @@ impl SourceMetadata {
             }
             Ok(loaded)
         });
-        match (clients, loaded) {
-            (Ok(clients), Ok(mut registry)) => {
+        let read = |_| -> anyhow::Result<BoardHosts> {
+            let hosts = BoardHosts::read(&config.hosts)?;
+            let flag = config.hosts_named.then_some("--hosts (COLIBRI_MCP_HOSTS)");
+            self.check_absent(hosts.is_absent, &config.hosts, flag)?;
+            Ok(hosts)
+        };
+        let hosts = config.board.as_ref().map_or(Ok(BoardHosts::default()), read);
+        match (clients, loaded, hosts) {
+            (Ok(clients), Ok(mut registry), Ok(hosts)) => {
                 registry.notes.extend(clients.unknown_accounts(&registry.servers));
                 Ok(SourceFiles {
                     clients,
                     registry,
+                    hosts,
                     gates,
                 })
             }
-            (Err(one), Err(other)) => Err(anyhow!("{one:#}; {other:#}")),
-            (Err(error), _) | (_, Err(error)) => Err(error),
+            (clients, registry, hosts) => {
+                let errors = [clients.err(), registry.err(), hosts.err()];
+                let errors: Vec<_> = errors.iter().flatten().map(|error| format!("{error:#}")).collect();
+                Err(anyhow!(errors.join("; ")))
+            }
         }
     }
 
@@ -134,6 +148,7 @@ impl SourceMetadata {
         for (path, is_absent) in [
             (&config.clients, files.clients.is_absent()),
             (&config.registry, files.registry.is_absent),
+            (&config.hosts, files.hosts.is_absent || config.board.is_none()),
         ] {
             if !is_absent {
                 in_force.insert(absolute(path));

@@ -1,5 +1,6 @@
 //! Taking over registry and client policy, at the start and again when told to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tracing::{error, info, warn};
@@ -9,9 +10,10 @@ use crate::agents::AgentRoster;
 use crate::catalog::ServerHost;
 use crate::daemon::Daemon;
 use crate::daemon::sources::SourceFiles;
-use crate::policy::{Clients, Gate};
+use crate::policy::{BoardHosts, Clients, Gate};
 use crate::registry::LoadedRegistry;
 use crate::servers::{State, Viewer};
+use crate::store::CountedHost;
 use colibri_trail::TrailEvent;
 
 /// Makes the servers and agents of a registry the daemon's, and says what is odd about it.
@@ -33,6 +35,14 @@ pub(crate) fn note_clients(clients: &Clients) {
     for note in clients.notes() {
         warn!("{note}");
     }
+}
+
+/// The hosts that count on the board, as the store has them.
+pub(crate) fn counted(file: BoardHosts) -> BTreeMap<String, CountedHost> {
+    let hosts = file.hosts.into_iter();
+    hosts
+        .map(|(name, (key, persons))| (name, CountedHost { key, persons }))
+        .collect()
 }
 
 /// What came of a reload.
@@ -58,10 +68,12 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
                 clients,
                 registry,
                 gates,
+                hosts,
             } = files;
             note_clients(&clients);
             if let Some(fleet) = daemon.store.fleet() {
                 fleet.map_persons(clients.persons());
+                fleet.count_hosts(counted(hosts));
             }
             let limits_wait = *clients.limits() != daemon.limits_in_force;
             if limits_wait {

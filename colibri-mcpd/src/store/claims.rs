@@ -4,7 +4,7 @@
 //! Each change is one statement that names the status and the claim that it found, so that it holds where statements
 //! of others come between, as in PostgreSQL. What it says stays within what PostgreSQL takes too.
 
-use super::actor::Actor;
+use super::actor::{Actor, bind};
 use super::database::Database;
 use super::error::{StoreError, TaskRefusal, TransactionError};
 use super::statements::Statements;
@@ -15,6 +15,9 @@ use rusqlite::types::Value;
 
 /// The number of times that a task comes back to the queue before it fails.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
+
+/// The most foreign tasks that are passed over in search of one that can be claimed.
+const MAX_PASSED: usize = 1_000;
 
 /// The operation on a task.
 #[derive(Debug, Clone, Copy)]
@@ -76,10 +79,11 @@ impl Database {
         let mut values = vec![
             Value::from(self.person(who.uid)?),
             who.session.map(|session| self.session_name(session)).into(),
-            seeks.lease_until.map(u64::cast_signed).into(),
             now.cast_signed().into(),
+            // The foreign tasks that are passed over.
+            Value::Null,
         ];
-        let free = "(for_session IS NULL OR lease_until <= ?4)";
+        let free = "(for_session IS NULL OR lease_until <= ?3)";
         let fitting = seeks.capabilities.map(|capabilities| fits(capabilities, &mut values));
         let free = fitting.map_or(free.to_owned(), |fitting| format!("{free} AND {fitting}"));
         let own = "created_by = ?1";
@@ -91,7 +95,8 @@ impl Database {
             Some(_) => {
                 "NOT EXISTS (SELECT 1 FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?2)"
             }
-            None => "TRUE",
+            // PostgreSQL must see each parameter.
+            None => "CAST(?2 AS TEXT) IS NULL",
         };
         // Each alone is one walk of an index to its first row; an order over all of them would sort the whole queue.
         let reserved = who.session.map(|_| match &shared {
@@ -108,25 +113,36 @@ impl Database {
         let sql = |locking: &str| {
             let first = |choice: &String| {
                 format!(
-                    "(SELECT id FROM tasks WHERE status = 'queued' AND {choice} ORDER BY priority DESC, id LIMIT 1{locking})"
+                    "(SELECT id FROM tasks WHERE status = 'queued' AND {choice} AND replace(?4, ',' || id || ',', '') = ?4
+                      ORDER BY priority DESC, id LIMIT 1{locking})"
                 )
             };
             let choices: Vec<String> = choices.iter().map(first).collect();
             format!(
-                "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
-                     lease_until = ?3, for_session = NULL, updated_at = ?4
-                 WHERE {has_lease} AND {idle} AND status = 'queued' AND id = COALESCE({}, NULL)
-                 RETURNING {COLUMNS}",
+                "SELECT {COLUMNS} FROM tasks
+                 WHERE {has_lease} AND {idle} AND status = 'queued' AND id = COALESCE({}, NULL){locking}",
                 choices.join(", ")
             )
         };
         self.change_board(|statements| {
             let sql = sql(statements.for_update_skipping());
-            let claimed = statements.one(&sql, &values, read)?;
-            if let Some(task) = &claimed {
-                tell(task, Some(TaskStatus::Queued)).map_err(StoreError::Unrecorded)?;
+            let mut passed = ",".to_owned();
+            for _ in 0..MAX_PASSED {
+                values[3] = passed.clone().into();
+                let Some(old) = statements.one(&sql, &values, read)? else {
+                    return Ok(None);
+                };
+                if old.foreign.is_some() {
+                    passed.push_str(&format!("{},", old.id));
+                    continue;
+                }
+                let (mut new, _) = ClaimOrder::Claim(seeks.lease_until).applied(TaskStep::Claim, &old, who, now);
+                self.write(statements, &old, &mut new, None)?;
+                tell(&new, Some(TaskStatus::Queued)).map_err(StoreError::Unrecorded)?;
+                return Ok(Some(new));
             }
-            Ok(claimed)
+            tracing::warn!("the first {MAX_PASSED} tasks that could be claimed are foreign: cancel them");
+            Ok(None)
         })
     }
 
@@ -139,7 +155,8 @@ impl Database {
             "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
         );
         let session = [self.session_name(session).into()];
-        self.on_board(|statements| statements.one(&sql, &session, read))
+        let held = self.on_board(|statements| statements.one(&sql, &session, read))?;
+        Ok(held.filter(|task| task.foreign.is_none()))
     }
 
     /// The tasks that somebody has claimed.
@@ -148,7 +165,9 @@ impl Database {
     /// [`StoreError::Sqlite`].
     pub(crate) fn claimed(&self) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started')");
-        self.on_board(|statements| statements.all(&sql, &[], read))
+        let mut claimed = self.on_board(|statements| statements.all(&sql, &[], read))?;
+        claimed.retain(|task| task.foreign.is_none());
+        Ok(claimed)
     }
 
     /// Carries out an order.
@@ -169,9 +188,12 @@ impl Database {
                 return Err(TaskRefusal::Missing(id).into());
             }
             let step = order.step(&old);
+            if step != TaskStep::Cancel {
+                check_signed(&old)?;
+            }
             order.check(step, &old, who, now)?;
-            let (new, result) = order.applied(step, &old, who, now);
-            self.write(statements, &old, &new, result)?;
+            let (mut new, result) = order.applied(step, &old, who, now);
+            self.write(statements, &old, &mut new, result)?;
             tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
             Ok(new)
         })
@@ -200,14 +222,15 @@ impl Database {
             if old.said.status != TaskStatus::Queued {
                 return Err(status(&old, "reserving", &[TaskStatus::Queued]).into());
             }
+            check_signed(&old)?;
             reserved(&old, Some(session), now)?;
-            let new = Task {
+            let mut new = Task {
                 for_session: Some(session.to_owned()),
                 lease_until: until,
                 updated_at: now,
                 ..old.clone()
             };
-            self.write(statements, &old, &new, None)?;
+            self.write(statements, &old, &mut new, None)?;
             Ok(new)
         })
     }
@@ -219,7 +242,7 @@ impl Database {
     pub(crate) fn renew(&self, task: &Task) -> Result<(), StoreError> {
         let until = task.lease_until.map(u64::cast_signed);
         let sql = "UPDATE tasks SET lease_until = ?1
-                   WHERE id = ?2 AND claim = ?3 AND status IN ('claimed', 'started')";
+                   WHERE id = ?2 AND claim = ?3 AND status IN ('claimed', 'started') AND lease_until > 0";
         let values = [
             until.into(),
             task.id.cast_signed().into(),
@@ -304,7 +327,14 @@ impl Database {
     pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let why = "its claim lapsed: nobody renewed it";
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
-        self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)
+        let mut requeued = Vec::new();
+        if self.fleet().is_some() {
+            // As the raise of the board's epoch leaves it.
+            let condition = "status IN ('claimed', 'started') AND lease_until = 0";
+            requeued = self.requeue_all(condition, None, "the board was restored", now, tell)?;
+        }
+        requeued.extend(self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)?);
+        Ok(requeued)
     }
 
     /// Takes back, where many hosts share the board, what instances had whose host lost its lease.
@@ -342,12 +372,24 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
-        let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL, updated_at = ?2
-                   WHERE status = 'queued' AND for_session = ?1";
-        let values = [self.session_name(session).into(), now.cast_signed().into()];
-        self.on_board(|statements| {
-            statements.wake_others();
-            statements.execute(sql, &values).map(drop)
+        self.free_all("for_session = ?1", self.session_name(session).into(), now)
+    }
+
+    fn free_all(&self, condition: &str, value: Value, now: u64) -> Result<(), StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status = 'queued' AND {condition}");
+        self.change_board(|statements| {
+            let sql = format!("{sql}{}", statements.for_update_skipping());
+            let found = statements.all(&sql, &[value], read)?;
+            for old in found.into_iter().filter(|old| old.foreign.is_none()) {
+                let mut new = Task {
+                    for_session: None,
+                    lease_until: None,
+                    updated_at: now,
+                    ..old.clone()
+                };
+                self.write(statements, &old, &mut new, None)?;
+            }
+            Ok(())
         })
     }
 
@@ -359,9 +401,7 @@ impl Database {
     pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         // An instance's session has no sign of LIKE in it, nor has a host's name.
         let own: Value = self.session_name("%").into();
-        let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL
-                   WHERE status = 'queued' AND for_session LIKE ?1";
-        self.on_board(|statements| statements.execute(sql, std::slice::from_ref(&own)))?;
+        self.free_all("for_session LIKE ?1", own.clone(), now)?;
         let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
         self.requeue_all(condition, Some(own), why, now, tell)
     }
@@ -379,9 +419,9 @@ impl Database {
         self.change_board(|statements| {
             let found = statements.all(&format!("{sql}{}", statements.for_update_skipping()), &values, read)?;
             let mut requeued = Vec::with_capacity(found.len());
-            for old in found {
-                let new = back(&old, why, now);
-                self.write(statements, &old, &new, None)?;
+            for old in found.into_iter().filter(|old| old.foreign.is_none()) {
+                let mut new = back(&old, why, now);
+                self.write(statements, &old, &mut new, None)?;
                 tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
                 requeued.push(new);
             }
@@ -455,6 +495,7 @@ impl ClaimOrder<'_> {
             ClaimOrder::Claim(until) => {
                 new.claim += 1;
                 new.claimed_by = Some(who.uid);
+                new.claimed_person = None;
                 new.claimed_session = who.session.map(str::to_owned);
                 new.lease_until = until;
             }
@@ -482,6 +523,7 @@ fn back(old: &Task, why: &str, now: u64) -> Task {
     new.attempts += 1;
     new.updated_at = now;
     new.claimed_by = None;
+    new.claimed_person = None;
     new.claimed_session = None;
     new.lease_until = None;
     new.for_session = None;
@@ -507,6 +549,17 @@ fn reserved(task: &Task, session: Option<&str>, now: u64) -> Result<(), TaskRefu
             session: kept.clone(),
         }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a foreign task.
+fn check_signed(task: &Task) -> Result<(), TaskRefusal> {
+    match &task.foreign {
+        Some(why) => Err(TaskRefusal::Foreign {
+            id: task.id,
+            why: why.clone(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -536,9 +589,14 @@ impl Database {
         &self,
         statements: &mut dyn Statements,
         old: &Task,
-        new: &Task,
+        new: &mut Task,
         result: Option<&str>,
     ) -> Result<(), TransactionError> {
+        if let Some(fleet) = self.fleet()
+            && new.claimed_person.is_none()
+        {
+            new.claimed_person = new.claimed_by.map(|uid| fleet.person_name(uid));
+        }
         let time = |time: Option<u64>| Value::from(time.map(u64::cast_signed));
         let session = |session: &Option<String>| Value::from(session.as_ref().map(|name| self.session_name(name)));
         let mut values = vec![
@@ -559,10 +617,18 @@ impl Database {
             old.claim.cast_signed().into(),
         ];
         let has_lease = self.lease_condition(new.claimed_session.is_some(), &mut values);
+        let signed = match self.fleet() {
+            Some(fleet) => {
+                let [host, signature] = fleet.rows().sign_state(new, result);
+                let (host, signature) = (bind(&mut values, host), bind(&mut values, signature));
+                format!(", state_host = {host}, state_signature = {signature}")
+            }
+            None => String::new(),
+        };
         let sql = format!(
             "UPDATE tasks SET status = ?1, claim = ?2, claimed_by = ?3, claimed_session = ?4, lease_until = ?5,
                  for_session = ?6, attempts = ?7, reason = ?8, result = COALESCE(result, ?9), started_at = ?10,
-                 ended_at = ?11, updated_at = ?12
+                 ended_at = ?11, updated_at = ?12{signed}
              WHERE id = ?13 AND status = ?14 AND claim = ?15 AND {has_lease}"
         );
         if new.said.status == TaskStatus::Queued || new.said.status.has_ended() {

@@ -4,6 +4,7 @@ use super::error::{StoreError, TransactionError};
 use super::fleet::{Fleet, is_foreign};
 use super::open;
 use super::statements::{SqliteStatements, Statements};
+use colibri_api::Task;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -155,6 +156,13 @@ impl Database {
     /// True if this is a person who has no account on this host.
     pub(crate) fn is_foreign(&self, uid: u32) -> bool {
         self.fleet.is_some() && is_foreign(uid)
+    }
+
+    /// Leaves a task's host out where there is only this one.
+    pub(crate) fn show_host(&self, task: &mut Task) {
+        if !self.fleet.as_ref().is_some_and(|fleet| fleet.has_others()) {
+            task.host = None;
+        }
     }
 
     /// The name of an instance on the board.

@@ -131,6 +131,14 @@ pub enum TaskRefusal {
         /// The instance.
         session: String,
     },
+    /// No host that counts here has signed it as it stands on the board of many hosts.
+    #[error("task {id} is foreign: {why}; nothing is done with it but to cancel it")]
+    Foreign {
+        /// The task.
+        id: u64,
+        /// The reason.
+        why: String,
+    },
     /// Only who created it, and operators, may do that.
     #[error("task {0} was created by somebody else: its creator, or an operator, can do that")]
     NotCreator(u64),

@@ -172,6 +172,7 @@ mod tests {
             };
             let work = ScheduledWork { task: None, call: None };
             store.add_schedule(&Schedule {
+                foreign: None,
                 id: 0,
                 timing,
                 work,

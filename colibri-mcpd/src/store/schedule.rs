@@ -1,7 +1,7 @@
 //! Schedules: what is to be done at which times.
 
-use colibri_api::{NewTask, Schedule, Task};
-use rusqlite::types::Value;
+use colibri_api::{NewTask, Schedule, Task, TaskShare};
+use serde_json::{Value, json};
 
 use super::database::Database;
 use super::error::{StoreError, TaskRefusal, room, unexpected};
@@ -9,7 +9,8 @@ use super::quota::place_for_schedule;
 use super::statements::BoardRow;
 use super::step::Tell;
 
-const COLUMNS: &str = "id, timing, work, created_by, created_at, next_at, last_at, last_task, last_outcome, runs";
+const COLUMNS: &str = "id, timing, work, created_by, created_at, next_at, last_at, last_task, last_outcome, runs\
+    /*seal of schedule*/";
 
 impl Database {
     /// Adds a schedule: all that is said of it but its number and its runs.
@@ -31,15 +32,21 @@ impl Database {
             let next = new.next_at.map(u64::cast_signed);
             let created_at = new.created_at.cast_signed();
             let values = [
-                timing.into(),
-                work.into(),
+                timing.clone().into(),
+                work.clone().into(),
                 person.into(),
                 created_at.into(),
                 next.into(),
             ];
             statements.wake_others();
-            let added = statements.one(&sql, &values, read)?;
-            Ok(added.ok_or(StoreError::Schedules)?)
+            let mut added = statements.one(&sql, &values, read)?.ok_or(StoreError::Schedules)?;
+            if let Some(fleet) = self.fleet() {
+                let creator = fleet.person_name(new.created_by);
+                let facts = facts(added.id, [&timing, &work], Some(&creator), new.created_at);
+                fleet.rows().sign_schedule(statements, added.id, &facts)?;
+                added.foreign = None;
+            }
+            Ok(added)
         })
     }
 
@@ -75,7 +82,7 @@ impl Database {
     /// [`StoreError::Task`] where there is none of theirs; [`StoreError::Sqlite`].
     pub(crate) fn delete_schedule(&self, id: u64, uid: u32, operator: bool) -> Result<Schedule, StoreError> {
         let sql = format!("DELETE FROM schedules WHERE id = ?1 AND (created_by = ?2 OR ?3 = 1) RETURNING {COLUMNS}");
-        let values = [id.cast_signed(), self.person(uid)?, i64::from(operator)].map(Value::from);
+        let values = [id.cast_signed(), self.person(uid)?, i64::from(operator)].map(Into::into);
         let deleted = self.on_board(|statements| statements.one(&sql, &values, read))?;
         deleted.ok_or_else(|| TaskRefusal::NoSchedule(id).into())
     }
@@ -129,20 +136,39 @@ impl Database {
     }
 }
 
+/// The facts of a schedule that its host signs on a board of many hosts.
+fn facts(id: u64, [timing, work]: [&str; 2], creator: Option<&str>, created_at: u64) -> Value {
+    json!([id, timing, work, creator, created_at])
+}
+
 fn read(row: &BoardRow<'_>) -> rusqlite::Result<Schedule> {
     let number = |column| row.get::<i64>(column).map(i64::unsigned_abs);
     let some = |column| row.get::<Option<i64>>(column).map(|some| some.map(i64::unsigned_abs));
     let (timing, work): (String, String) = (row.get(1)?, row.get(2)?);
-    Ok(Schedule {
+    let mut schedule = Schedule {
         id: number(0)?,
         timing: serde_json::from_str(&timing).map_err(|error| unexpected(1, error.to_string()))?,
         work: serde_json::from_str(&work).map_err(|error| unexpected(2, error.to_string()))?,
         created_by: row.user(3)?,
+        foreign: None,
         created_at: number(4)?,
         next_at: some(5)?,
         last_at: some(6)?,
         last_task: some(7)?,
         last_outcome: row.get(8)?,
         runs: number(9)?,
-    })
+    };
+    if let Some(names) = row.names {
+        // The work has the numbers of an account and a group of the host that wrote it.
+        let host = format!("{}:", row.seal.host.as_deref().unwrap_or_default());
+        if let Some(task) = &mut schedule.work.task {
+            task.created_by = schedule.created_by;
+            let is_own = names.local_session(&host).is_empty();
+            task.share = task.share.filter(|share| is_own || *share == TaskShare::All);
+        }
+        let creator = row.person(3)?;
+        let facts = facts(schedule.id, [&timing, &work], creator.as_deref(), schedule.created_at);
+        schedule.foreign = names.foreign_schedule(&facts, creator.as_deref(), &row.seal);
+    }
+    Ok(schedule)
 }

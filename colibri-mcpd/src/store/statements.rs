@@ -8,6 +8,8 @@ use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::{TransactionError, unexpected};
+use super::row_seal::RowSeal;
+use colibri_api::Task;
 
 /// The statements of one transaction.
 pub(super) trait Statements {
@@ -73,6 +75,12 @@ pub(super) trait HostNames {
     /// The name of a number, if the board has one.
     fn name(&self, number: i64) -> Option<String>;
 
+    /// The reason for which a task is foreign: no host that counts here has signed it as it stands on the board.
+    fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String>;
+
+    /// The same of a schedule, of which `facts` is what is signed.
+    fn foreign_schedule(&self, facts: &serde_json::Value, creator: Option<&str>, seal: &RowSeal) -> Option<String>;
+
     /// An instance: one of another host keeps that one's name.
     fn local_session<'a>(&self, session: &'a str) -> &'a str;
 }
@@ -82,6 +90,8 @@ pub(super) struct BoardRow<'a> {
     pub(super) values: Vec<Value>,
     /// Where many hosts share the board.
     pub(super) names: Option<&'a dyn HostNames>,
+    /// There: who has signed the row.
+    pub(super) seal: RowSeal,
 }
 
 impl BoardRow<'_> {
@@ -160,7 +170,11 @@ impl Statements for SqliteStatements<'_> {
         while let Some(row) = rows.next()? {
             let values = (0..columns).map(|column| row.get(column));
             let values = values.collect::<rusqlite::Result<_>>()?;
-            found.push(BoardRow { values, names: None });
+            found.push(BoardRow {
+                values,
+                names: None,
+                seal: RowSeal::default(),
+            });
         }
         Ok(found)
     }

@@ -3,6 +3,7 @@
 use super::actor::{Actor, bind, read_share, share_number};
 use super::database::Database;
 use super::error::{CursorError, StoreError, TaskRefusal, TransactionError, room, unexpected};
+use super::fleet::digest;
 use super::quota::place_for_task;
 use super::statements::{BoardRow, Statements};
 use super::step::Tell;
@@ -105,7 +106,8 @@ impl Database {
         let person = Value::from(self.person(new.created_by)?);
         self.change_board(|statements| {
             let values = [person.clone(), new.source.clone().into(), new.title.clone().into()];
-            if let Some(open) = statements.one(&same, &values, read)? {
+            let open = statements.one(&same, &values, read)?;
+            if let Some(open) = open.filter(|open| open.foreign.is_none()) {
                 return Ok(open);
             }
             let values = [person, format!("{DEFERRED}%").into()];
@@ -126,7 +128,13 @@ impl Database {
         let found = match i64::try_from(id) {
             Err(_) => None,
             Ok(id) => {
-                let whole = |row: &BoardRow<'_>| Ok((read(row)?, row.get(RESULT)?));
+                let whole = |row: &BoardRow<'_>| {
+                    let (task, result) = (read(row)?, row.get::<Option<String>>(RESULT)?);
+                    // On a board of many hosts it is the one of which the digest was signed.
+                    let is_signed = |result: &String| row.names.is_none() || row.seal.result == Some(digest(result));
+                    let result = result.filter(|result| task.foreign.is_none() && is_signed(result));
+                    Ok((task, result))
+                };
                 self.on_board(|statements| statements.one(&sql, &[id.into()], whole))?
             }
         };
@@ -206,6 +214,7 @@ impl Database {
         let person = self.person(new.created_by)?;
         place_for_task(statements, person)?;
         room(self.path(), new.title.len() + new.description.len())?;
+        let said = self.fleet().map(|_| new.clone());
         let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
         let may = new.limits.may.as_ref().map(|may| serde_json::json!(may).to_string());
         let sql = format!(
@@ -230,16 +239,46 @@ impl Database {
         ];
         statements.wake_others();
         let task = statements.one(&sql, &values, read)?;
-        let task = task.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
+        let mut task = task.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
+        if let Some((fleet, said)) = self.fleet().zip(said) {
+            task = new_task(task.id, said, for_session, now);
+            task.person = Some(fleet.person_name(task.said.created_by));
+            fleet.rows().sign_task(statements, &mut task)?;
+        }
         tell(&task, None).map_err(StoreError::Unrecorded)?;
         Ok(task)
     }
 }
 
-/// The columns that [`read`] reads, in its order.
+/// A task as it is when it was just added.
+fn new_task(id: u64, said: NewTask, for_session: Option<&str>, now: u64) -> Task {
+    Task {
+        id,
+        said,
+        created_at: now,
+        updated_at: now,
+        claim: 0,
+        claimed_by: None,
+        claimed_session: None,
+        lease_until: None,
+        for_session: for_session.map(str::to_owned),
+        attempts: 0,
+        reason: None,
+        person: None,
+        claimed_person: None,
+        host: None,
+        foreign: None,
+        waiting: None,
+        started_at: None,
+        ended_at: None,
+    }
+}
+
+/// The columns that [`read`] reads, in its order; on a board of many hosts those of signatures follow, which
+/// [`BoardRow`] has beside them.
 pub(super) const COLUMNS: &str = "id, title, description, source, status, required_capabilities, priority, created_by, \
     created_at, updated_at, claim, claimed_by, claimed_session, lease_until, for_session, attempts, reason, \
-    started_at, ended_at, share, may, by_person, tainted";
+    started_at, ended_at, share, may, by_person, tainted/*seal*/";
 
 /// Their number, and the place of the column after them.
 const RESULT: usize = 23;
@@ -250,7 +289,7 @@ pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
     let capabilities: String = row.get(5)?;
     let number = |column| row.get::<i64>(column).map(i64::unsigned_abs);
     let time = |column| row.get::<Option<i64>>(column).map(|time| time.map(i64::unsigned_abs));
-    Ok(Task {
+    let mut task = Task {
         id: number(0)?,
         said: NewTask {
             title: row.get(1)?,
@@ -284,10 +323,14 @@ pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
         reason: row.get(16)?,
         person: row.person(7)?,
         claimed_person: row.person(11)?,
+        host: row.seal.host.clone(),
+        foreign: None,
         waiting: None,
         started_at: time(17)?,
         ended_at: time(18)?,
-    })
+    };
+    task.foreign = row.names.and_then(|names| names.foreign_task(&task, &row.seal));
+    Ok(task)
 }
 
 #[cfg(test)]

@@ -31,6 +31,12 @@ pub struct AgentInstance {
     pub agent: String,
     /// For whom it runs.
     pub uid: u32,
+    /// The host on which it runs, where many share the board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The name of that person on that board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub person: Option<String>,
     /// The task that it works on.
     pub task: Option<u64>,
     /// The status of that task after the instance's end; `None` while it runs.
@@ -102,8 +108,11 @@ pub struct AgentFacts {
 pub struct AgentsResponse {
     /// The agents that the caller may have run.
     pub agents: Vec<AgentFacts>,
-    /// Their instances, those that run first, the newest first.
+    /// Their instances, those that run first, the newest first; then those that run on other hosts of the board.
     pub instances: Vec<AgentInstance>,
+    /// This host, where others share its board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// The parameters of `colibri/spawn-agent`: an instance for the caller, for a task of the caller's, a prompt that

@@ -7,6 +7,7 @@ mod agents;
 mod cost;
 mod costs;
 mod depth;
+mod host_name;
 mod http;
 mod installed;
 mod login;
@@ -32,6 +33,7 @@ pub use agents::{
 pub use cost::{Budgets, CostMode, CostModeSet, CostSetBy, CostUsage};
 pub use costs::{CostDay, CostRow, CostSum, Costs, CostsBy, CostsRequest};
 pub use depth::json_depth;
+pub use host_name::is_host_name;
 pub use http::{authority, check_header_name, check_url, is_header_value};
 pub use installed::{BUNDLE_DIRECTORY, InstalledPackage, PackageFault, complete_command};
 pub use login::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};

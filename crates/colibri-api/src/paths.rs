@@ -44,6 +44,8 @@ pub struct Private {
     pub registry: PathBuf,
     /// The client policy.
     pub clients: PathBuf,
+    /// The hosts that count on a board of many.
+    pub hosts: PathBuf,
     /// Skills.
     pub skills: PathBuf,
     /// Store and trail, pins and log.
@@ -72,6 +74,7 @@ fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Privat
     Private {
         registry: configuration.join("external-mcp.json"),
         clients: configuration.join("clients.json"),
+        hosts: configuration.join("hosts.json"),
         skills: configuration.join("skills"),
         log: state_dir.join("colibri-mcpd.log"),
         consent: state_dir.join("consent.json"),
@@ -185,6 +188,11 @@ pub fn registry() -> PathBuf {
 /// The client policy.
 pub fn clients() -> PathBuf {
     of_the_system("/usr/local/etc/colibri/clients.json", |private| private.clients)
+}
+
+/// The hosts that count on a board of many.
+pub fn hosts() -> PathBuf {
+    of_the_system("/usr/local/etc/colibri/hosts.json", |private| private.hosts)
 }
 
 /// Store and trail.

@@ -154,6 +154,13 @@ pub struct Task {
     /// The person who has it, or had it when it ended, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_person: Option<String>,
+    /// The host that wrote it, where many hosts share the board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The reason for which it counts as foreign: no host that counts here has signed it as it stands on the board of
+    /// many hosts. No agent gets it, and it has no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<String>,
     /// The reason for which no agent takes it now, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
@@ -253,6 +260,9 @@ pub struct Schedule {
     pub work: ScheduledWork,
     /// The uid of who created it.
     pub created_by: u32,
+    /// The reason for which it counts as foreign, as of a task; it is not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<String>,
     /// Milliseconds since 1970-01-01 UTC.
     pub created_at: u64,
     /// The time of the next run; null: never again.

@@ -296,6 +296,7 @@ mod tests {
         let own = Private {
             registry: under("r"),
             clients: under("c"),
+            hosts: under("h"),
             skills: under("s"),
             state_dir: under("state"),
             log: under("state/log"),

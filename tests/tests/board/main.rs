@@ -12,6 +12,7 @@ mod integrations_git;
 mod model;
 mod notes;
 mod postgres;
+mod signed;
 mod tasks;
 mod waking;
 mod witnesses;

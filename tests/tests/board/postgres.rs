@@ -38,6 +38,26 @@ pub(super) fn host() -> Place {
     place
 }
 
+/// The key of a place's trail.
+pub(super) fn key(place: &Place) -> String {
+    let path = place.path("state/trail.pub");
+    if !path.exists() {
+        place.start(&[]).stop();
+    }
+    fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+/// Has each of these hosts count for everybody at all of them.
+pub(super) fn introduce(hosts: &[(&Place, &str)]) {
+    let all: serde_json::Map<_, _> = hosts
+        .iter()
+        .map(|(place, name)| ((*name).to_owned(), json!({ "key": key(place), "persons": ["*"] })))
+        .collect();
+    for (place, _) in hosts {
+        place.hosts(&json!({ "hosts": all }).to_string());
+    }
+}
+
 fn serve<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     place.start(&["--write", "--host", name, "--board", &postgres.url("board")])
 }
@@ -48,7 +68,7 @@ pub(super) fn joined<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> D
     daemon
 }
 
-fn create(client: &mut Client, title: &str) -> u64 {
+pub(super) fn create(client: &mut Client, title: &str) -> u64 {
     let new = json!({ "title": title, "description": "", "source": "test" });
     ok(client, "colibri_create_task", new)["task"]["id"].as_u64().unwrap()
 }
@@ -80,6 +100,7 @@ fn a_database_outlives_the_servers_sudden_end_and_is_gone_with_the_test() {
 fn what_a_person_creates_on_one_host_they_do_on_another_under_a_claim_that_is_in_force() {
     let postgres = board();
     let (one, two) = (host(), host());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let id = create(&mut here_client, "Update the mirror");
@@ -190,10 +211,10 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
     postgres.sql("board", "DROP SCHEMA colibri CASCADE");
     joined(&place, &postgres, "one").stop();
     postgres.sql("board", "INSERT INTO colibri.migrations VALUES (99)");
-    says("is of a newer Colibri (version 99, this one knows 3): upgrade this host");
+    says("is of a newer Colibri (version 99, this one knows 4): upgrade this host");
     postgres.sql("board", "DELETE FROM colibri.migrations WHERE version = 99");
     postgres.sql("board", "ALTER TABLE colibri.schedules RENAME TO away");
-    says("is not whole (no column schedules.last_outcome): restore it whole from a backup");
+    says("is not whole (no column schedules.signature): restore it whole from a backup");
     postgres.sql("board", "ALTER TABLE colibri.away RENAME TO schedules");
     postgres.sql("board", &format!("REVOKE UPDATE ON colibri.tasks FROM \"{own}\""));
     says("has no right to UPDATE colibri.tasks: GRANT");
@@ -293,6 +314,7 @@ fn over_a_network_a_host_shows_a_certificate_or_a_password_and_believes_its_auth
 fn a_restore_ends_every_claim() {
     let postgres = board();
     let (one, two) = (host(), host());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
     let mut client = here.quiet(LEGACY);
     let id = create(&mut client, "before the backup");
@@ -327,6 +349,7 @@ fn a_restore_ends_every_claim() {
 fn taken_over(end: impl FnOnce(Daemon<'_>, &Place, &str)) {
     let postgres = board();
     let (one, two) = (host(), host());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let first = joined(&one, &postgres, "one");
     let second = joined(&two, &postgres, "two");
     let session = start(&one, &["w", "{\"do\":\"hang\"}"]);

@@ -13,7 +13,7 @@ use super::postgres::{board, host, joined};
 use super::tasks::ok;
 
 /// Heads go nowhere: what was signed over the board alone counts here.
-struct Nowhere;
+pub(super) struct Nowhere;
 
 impl Witness for Nowhere {
     fn witness(&self, _: &TrailHead) -> std::io::Result<()> {

@@ -1,6 +1,7 @@
 //! Keeps this host's lease, and hears of what other hosts change.
 
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const MARGIN: Duration = Duration::from_secs(3);
 /// The interval of its renewals, and of tries to reach a database that is away.
 const EVERY: Duration = Duration::from_secs(3);
 /// Claims are as much higher after a restore: none of before is in force, nor ever will be.
-const CLAIMS: i64 = 1_000_000;
+pub(super) const CLAIMS: i64 = 1_000_000;
 
 /// Keeps the lease for as long as there is a board.
 pub(super) async fn keep(fleet: Weak<FleetState>) {
@@ -53,7 +54,8 @@ async fn session(fleet: &Arc<FleetState>) -> Result<(), BoardFault> {
     let client = client
         .map_err(|_| BoardFault::from("the database did not answer: see that it runs and is reached from here"))??;
     within(schema::prepare(&client, &fleet.address.role)).await?;
-    let epoch = within(epoch(&client)).await?;
+    let (epoch, board) = within(epoch(&client)).await?;
+    *fleet.board.lock() = board;
     let mut beat = within(enroll(&client, fleet)).await?;
     let listen = format!("LISTEN {CHANNEL}");
     within(async { Ok(client.batch_execute(&listen).await?) }).await?;
@@ -64,9 +66,10 @@ async fn session(fleet: &Arc<FleetState>) -> Result<(), BoardFault> {
         "the board is there"
     );
     fleet.woken.notify_one();
+    let mut reported = String::new();
     loop {
         sleep(EVERY).await;
-        let now = within(renew(&client, fleet)).await?;
+        let now = within(renew(&client, fleet, &mut reported)).await?;
         if now.0 != beat + 1 && now.1 == epoch {
             raise_epoch(&client, epoch, "").await?;
         }
@@ -122,36 +125,36 @@ where
     Ok(client)
 }
 
-/// The board's epoch, raised if this is another cluster, timeline or database than the one that it was made in.
-async fn epoch(client: &Client) -> Result<i64, BoardFault> {
-    let read = "SELECT epoch, incarnation, (SELECT system_identifier::TEXT FROM pg_control_system()) || '/' ||
+/// The board's epoch, raised if this is another cluster, timeline or database than the one that it was made in; and its
+/// name.
+async fn epoch(client: &Client) -> Result<(i64, String), BoardFault> {
+    let read = "SELECT epoch, incarnation, name, (SELECT system_identifier::TEXT FROM pg_control_system()) || '/' ||
         (SELECT timeline_id::TEXT FROM pg_control_checkpoint()) || '/' ||
         (SELECT oid::TEXT FROM pg_database WHERE datname = current_database()) FROM board";
     let row = client.query_opt(read, &[]).await?;
     let row = row.ok_or("its schema is not whole (board has no row): restore it whole from a backup")?;
-    let (epoch, then, now): (i64, String, String) = (row.get(0), row.get(1), row.get(2));
+    let (epoch, then, board, now): (i64, String, String, String) = (row.get(0), row.get(1), row.get(2), row.get(3));
     if then == now {
-        return Ok(epoch);
+        return Ok((epoch, board));
     }
     if then.is_empty() {
         let note = "UPDATE board SET incarnation = $1 WHERE incarnation = ''";
         client.execute(note, &[&now]).await?;
-        return Ok(epoch);
+        return Ok((epoch, board));
     }
     raise_epoch(client, epoch, &now).await?;
     let row = client.query_one("SELECT epoch FROM board", &[]).await?;
-    Ok(row.get(0))
+    Ok((row.get(0), board))
 }
 
-/// Ends every claim, unless another host just did; notes the incarnation where one is said.
+/// Ends every claim, unless another host just did; notes the incarnation where one is said. What is signed of a task stays:
+/// its claim goes by its last digits there. What somebody has, or is kept for an instance, has lapsed by this, and the
+/// next look of a host takes it back.
 async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(), BoardFault> {
     let raise = "WITH raised AS (UPDATE board SET epoch = epoch + 1,
             incarnation = CASE WHEN $2 = '' THEN incarnation ELSE $2 END WHERE epoch = $1 RETURNING epoch)
-        UPDATE tasks SET claim = claim + $3, for_session = NULL,
-            status = CASE WHEN status IN ('claimed', 'started') THEN 'queued' ELSE status END,
-            claimed_by = CASE WHEN status IN ('claimed', 'started') THEN NULL ELSE claimed_by END,
-            claimed_session = CASE WHEN status IN ('claimed', 'started') THEN NULL ELSE claimed_session END,
-            lease_until = NULL WHERE EXISTS (SELECT 1 FROM raised)";
+        UPDATE tasks SET claim = claim + $3, lease_until = 0
+            WHERE status IN ('intake', 'queued', 'claimed', 'started') AND EXISTS (SELECT 1 FROM raised)";
     let done = client.execute(raise, &[&epoch, &incarnation, &CLAIMS]).await;
     let changed = done?;
     warn!(
@@ -163,7 +166,7 @@ async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(
 
 /// Takes the lease of this host's name, or goes on with it. Returns its beat.
 async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> {
-    let (name, key, run) = (&fleet.host.name, &fleet.host.key, &fleet.run);
+    let (name, key, run) = (&fleet.host.name, &fleet.host.signer.verifier().to_string(), &fleet.run);
     let insert = "INSERT INTO hosts (name, key, run, version) VALUES ($1, $2, '', $3) ON CONFLICT DO NOTHING";
     let version = env!("CARGO_PKG_VERSION");
     client.execute(insert, &[name, key, &version]).await?;
@@ -204,18 +207,22 @@ async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> 
     }))
 }
 
-/// Renews the lease. Returns its beat, and the board's epoch.
-async fn renew(client: &Client, fleet: &FleetState) -> Result<(i64, i64), BoardFault> {
+/// Renews the lease, and says what this host has where that is not what it `reported`. Returns its beat, and the board's
+/// epoch.
+async fn renew(client: &Client, fleet: &FleetState, reported: &mut String) -> Result<(i64, i64), BoardFault> {
     let places = fleet.places.lock().clone();
     let sent = elapsed();
-    let renew = "UPDATE hosts SET beat = beat + 1, lease_until = now_ms() + $3, agents = $4, free_places = $5
+    let renew = "UPDATE hosts SET beat = beat + 1, lease_until = now_ms() + $3, agents = $4, free_places = $5,
+            instances = COALESCE($6, instances)
         WHERE name = $1 AND run = $2 AND lease_until > now_ms()
         RETURNING beat, now_ms(), (SELECT epoch FROM board), EXISTS (SELECT 1 FROM tasks
             WHERE status IN ('claimed', 'started') AND claimed_session IS NOT NULL AND NOT EXISTS (SELECT 1 FROM hosts
-                WHERE name = split_part(claimed_session, ':', 1) AND lease_until > now_ms()))";
+                WHERE name = split_part(claimed_session, ':', 1) AND lease_until > now_ms())),
+            EXISTS (SELECT 1 FROM hosts WHERE name <> $1)";
     let length = LEASE.as_millis() as i64;
     let (host, free) = (&fleet.host, i64::from(places.free));
-    let values: [&(dyn ToSql + Sync); 5] = [&host.name, &fleet.run, &length, &places.agents, &free];
+    let instances = Some(&places.instances).filter(|instances| **instances != *reported);
+    let values: [&(dyn ToSql + Sync); 6] = [&host.name, &fleet.run, &length, &places.agents, &free, &instances];
     let row = client.query_opt(renew, &values).await?;
     let Some(row) = row else {
         fleet.lease.lose();
@@ -224,6 +231,8 @@ async fn renew(client: &Client, fleet: &FleetState) -> Result<(i64, i64), BoardF
     fleet
         .lease
         .renew(sent, LEASE - MARGIN, row.get::<_, i64>(1).unsigned_abs());
+    reported.clone_from(&places.instances);
+    fleet.has_others.store(row.get(4), Ordering::Relaxed);
     // A host that is gone has left something.
     if row.get(3) {
         fleet.woken.notify_one();

@@ -11,24 +11,32 @@ mod lease;
 mod lease_renewal;
 mod people;
 mod schema;
+mod signed;
 mod state;
 mod statements;
 mod wakes;
 mod witnesses;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use colibri_api::{Task, is_host_name};
 use parking_lot::Mutex;
 use rusqlite::types::Value;
 use tokio::sync::Notify;
 
 use super::error::{StoreError, TransactionError};
+use super::row_seal::RowSeal;
 use super::statements::{BoardRow, HostNames, Statements};
 pub use address::BoardAddress;
 use connections::{BoardConnections, runtime};
 pub use lease::HostLease;
+pub(super) use people::is_foreign;
 use people::{Account, FOREIGN, People};
+use signed::RowSigner;
+pub(super) use signed::digest;
+pub use state::CountedHost;
 use state::{FleetState, NOT_YET};
 pub use state::{HostIdentity, HostPlaces};
 use statements::{FleetStatements, TransactionState};
@@ -59,6 +67,9 @@ impl Fleet {
             run: format!("{:016x}", u64::from_be_bytes(run)),
             lease: Arc::default(),
             places: Mutex::default(),
+            has_others: AtomicBool::new(false),
+            board: Mutex::default(),
+            counted: Mutex::default(),
             woken: Notify::new(),
             wakes: Notify::new(),
             address,
@@ -109,9 +120,44 @@ impl Fleet {
         self.people.map(persons);
     }
 
+    /// From now on what these hosts have signed counts, beside what this one has.
+    pub fn count_hosts(&self, hosts: BTreeMap<String, CountedHost>) {
+        let own = &self.state.host;
+        if hosts
+            .get(&own.name)
+            .is_some_and(|listed| listed.key != *own.signer.verifier())
+        {
+            tracing::warn!(
+                "hosts.json: hosts.{}: that is this host, and the key there is not its own, which counts: write {} there, or \
+                 leave it out",
+                own.name,
+                own.signer.verifier()
+            );
+        }
+        *self.state.counted.lock() = Arc::new(hosts);
+    }
+
     /// From now on the other hosts read this of what this one can run.
     pub fn report(&self, places: HostPlaces) {
         *self.state.places.lock() = places;
+    }
+
+    /// True if other hosts have enrolled on the board.
+    pub fn has_others(&self) -> bool {
+        self.state.has_others.load(Ordering::Relaxed)
+    }
+
+    /// The instances of the other hosts that are there, as they show them: by the host's name, JSON.
+    ///
+    /// # Errors
+    /// [`StoreError::Board`].
+    pub(crate) fn instances_elsewhere(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let sql = "SELECT name, instances FROM hosts WHERE name <> ?1 AND lease_until > now_ms() ORDER BY name";
+        let own = [Value::from(self.state.host.name.clone())];
+        let read = |row: &BoardRow<'_>| Ok((row.get(0)?, row.get(1)?));
+        let mut hosts: Vec<(String, String)> = self.work(false, |statements| statements.all(sql, &own, read))?;
+        hosts.retain(|(name, _)| is_host_name(name));
+        Ok(hosts)
     }
 
     /// Runs statements, as one transaction or each as its own.
@@ -203,12 +249,23 @@ impl Fleet {
         Ok(number)
     }
 
+    /// The name of a user on the board.
+    pub(crate) fn person_name(&self, uid: u32) -> String {
+        self.rows().person_name(uid)
+    }
+
+    /// What signs and checks rows for this host.
+    pub(super) fn rows(&self) -> RowSigner<'_> {
+        RowSigner {
+            state: &self.state,
+            people: &self.people,
+            names: self,
+        }
+    }
+
     /// An instance of this host as the board has it.
     pub(super) fn session(&self, session: &str) -> String {
-        match session.contains(':') {
-            true => session.to_owned(),
-            false => format!("{}:{session}", self.state.host.name),
-        }
+        self.state.session(session)
     }
 
     /// The condition that this host's lease is in force by the database's clock. Its parameters are added to `values`.
@@ -229,11 +286,6 @@ impl Fleet {
         }
         *self.state.away.lock() = Some("this daemon ends".to_owned());
     }
-}
-
-/// True if a uid stands for a person who is none of this host.
-pub(super) fn is_foreign(uid: u32) -> bool {
-    uid >= FOREIGN && uid != u32::MAX
 }
 
 fn foreign(number: i64) -> u32 {
@@ -263,6 +315,14 @@ impl HostNames for Fleet {
         });
         self.people.learn(rows.ok()?.into_iter());
         self.people.known(number)
+    }
+
+    fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String> {
+        self.rows().foreign_task(task, seal)
+    }
+
+    fn foreign_schedule(&self, facts: &serde_json::Value, creator: Option<&str>, seal: &RowSeal) -> Option<String> {
+        self.rows().foreign_schedule(facts, creator, seal)
     }
 
     fn local_session<'a>(&self, session: &'a str) -> &'a str {

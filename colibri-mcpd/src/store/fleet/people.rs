@@ -8,6 +8,11 @@ use parking_lot::Mutex;
 /// From here on numbers stand for people and groups that this host has no account for.
 pub(super) const FOREIGN: u32 = 0xF000_0000;
 
+/// True if a uid stands for a person who is none of this host.
+pub(in crate::store) fn is_foreign(uid: u32) -> bool {
+    uid >= FOREIGN && uid != u32::MAX
+}
+
 /// A person or a group of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Account {

@@ -98,16 +98,23 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (host, witness)
     );
 ",
+    "
+    ALTER TABLE board ADD COLUMN name TEXT NOT NULL DEFAULT gen_random_uuid()::TEXT;
+    ALTER TABLE tasks ADD COLUMN host TEXT, ADD COLUMN signature TEXT,
+        ADD COLUMN state_host TEXT, ADD COLUMN state_signature TEXT;
+    ALTER TABLE schedules ADD COLUMN host TEXT, ADD COLUMN signature TEXT;
+    ALTER TABLE hosts ADD COLUMN instances TEXT NOT NULL DEFAULT '[]';
+",
 ];
 
 /// What a schema of the newest version has at least: tables with a column of each. Where one is missing only a part of
 /// it was restored.
 const TABLES: [(&str, &str); 7] = [
-    ("board", "incarnation"),
+    ("board", "name"),
     ("persons", "name"),
-    ("hosts", "free_places"),
-    ("tasks", "tainted"),
-    ("schedules", "last_outcome"),
+    ("hosts", "instances"),
+    ("tasks", "state_signature"),
+    ("schedules", "signature"),
     ("witness_requests", "request"),
     ("cosignatures", "note"),
 ];

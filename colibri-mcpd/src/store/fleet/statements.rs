@@ -12,6 +12,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use super::connections::BoardConnections;
 use super::fault::fault;
 use crate::store::error::{StoreError, TransactionError};
+use crate::store::row_seal::{RowSeal, SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS, SEAL, SEAL_COLUMNS};
 use crate::store::statements::{BoardRow, HostNames, Statements};
 
 /// The statements of one transaction.
@@ -98,9 +99,10 @@ impl<'a> FleetStatements<'a> {
     }
 }
 
-/// The same statement with PostgreSQL's parameters.
+/// The same statement with PostgreSQL's parameters, and with the columns of signatures, which SQLite has not.
 fn translated(sql: &str) -> String {
-    sql.replace('?', "$")
+    let sql = sql.replace(SEAL, SEAL_COLUMNS);
+    sql.replace(SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS).replace('?', "$")
 }
 
 fn parameters(values: &[Value]) -> Vec<BoundValue> {
@@ -117,7 +119,9 @@ impl Statements for FleetStatements<'_> {
         })?;
         let (connections, names) = (self.connections, self.names);
         let read = |row: &Row| -> Result<BoardRow<'_>, StoreError> {
+            let mut seal = RowSeal::default();
             let values = row.columns().iter().enumerate();
+            let values = values.filter(|(number, column)| !seal.read(column.name(), || row.get(*number)));
             let values = values.map(|(number, column)| match *column.type_() {
                 Type::INT8 => Ok(row.get::<_, Option<i64>>(number).map_or(Value::Null, Value::from)),
                 Type::TEXT => Ok(row.get::<_, Option<String>>(number).map_or(Value::Null, Value::from)),
@@ -125,7 +129,7 @@ impl Statements for FleetStatements<'_> {
             });
             let values = values.collect::<Result<_, _>>()?;
             let names = Some(names);
-            Ok(BoardRow { values, names })
+            Ok(BoardRow { values, names, seal })
         };
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }

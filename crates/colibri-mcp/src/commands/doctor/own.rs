@@ -166,6 +166,7 @@ mod tests {
         let own = Private {
             registry: home.path().join("config/external-mcp.json"),
             clients: home.path().join("config/clients.json"),
+            hosts: home.path().join("config/hosts.json"),
             skills: home.path().join("config/skills"),
             state_dir: home.path().to_owned(),
             log: home.path().join("log"),

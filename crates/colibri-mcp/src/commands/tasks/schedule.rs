@@ -114,6 +114,7 @@ fn show(answer: &Schedules) -> String {
         work,
         runs,
         last_outcome,
+        foreign,
         next_at,
         ..
     } in &answer.schedules
@@ -133,12 +134,16 @@ fn show(answer: &Schedules) -> String {
             (_, Some(call)) => format!("call: {}", call.tool),
             _ => String::new(),
         };
+        let last = match foreign {
+            Some(why) => format!("foreign: {why}"),
+            None => last_outcome.clone().unwrap_or_default(),
+        };
         table.row(&[
             (&id.to_string(), Style::Plain),
             (&when, Style::Plain),
             (&what, Style::Plain),
             (&runs.to_string(), Style::Plain),
-            (last_outcome.as_deref().unwrap_or_default(), Style::Plain),
+            (&last, Style::Plain),
         ]);
     }
     table.text()

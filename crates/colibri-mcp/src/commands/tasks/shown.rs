@@ -36,6 +36,7 @@ pub(crate) fn note(task: &Task) -> String {
         (None, None, Some(session)) => notes.push(format!("for the agent's instance {session}")),
         (None, None, None) => {}
     }
+    notes.extend(task.foreign.as_ref().map(|why| format!("foreign: {why}")));
     notes.extend(origin(task));
     notes.extend(task.reason.clone());
     notes.extend(task.waiting.clone());
