@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use colibri_api::{AgentEventsRequest, AgentsResponse, OneAgent, SpawnAgentRequest, StopAgentRequest};
 use colibri_protocol::{AnswerBody, RpcError};
-use colibri_text::brief;
 use colibri_wire::json::string;
 use serde::Serialize;
 use serde::de::IgnoredAny;
@@ -33,9 +32,17 @@ impl DaemonMethod for ListAgents {
     fn start(_: IgnoredAny, request: MethodCall) {
         request.finish_blocking(|daemon, call| {
             let caller = OperatorCaller::of(daemon, &call.client);
+            let fleet = daemon.store.fleet().filter(|fleet| fleet.has_others());
+            let host = fleet.map(|fleet| fleet.host().to_owned());
+            let mut instances = daemon.agents.list(caller.uid, caller.operator);
+            for instance in &mut instances {
+                instance.host.clone_from(&host);
+            }
+            instances.extend(daemon.agents.elsewhere(caller.uid, caller.operator));
             told(&AgentsResponse {
                 agents: daemon.agents.facts(caller.uid, caller.operator),
-                instances: daemon.agents.list(caller.uid, caller.operator),
+                instances,
+                host,
             })
         });
     }
@@ -161,19 +168,17 @@ async fn open(
     caller: &OperatorCaller,
     session: &str,
 ) -> Result<(Option<Arc<Instance>>, EventReader), String> {
-    if daemon.agents.one(session, caller.uid, caller.operator).is_none() {
-        let session = brief(session, 40);
-        return Err(format!(
-            "there is no instance {session} of yours: colibri-mcp agent list shows those there are"
-        ));
-    }
-    let (agents, session) = (daemon.agents.clone(), session.to_owned());
+    let (agents, session, caller) = (daemon.agents.clone(), session.to_owned(), *caller);
     let opened = tokio::task::spawn_blocking(move || {
+        if agents.one(&session, caller.uid, caller.operator).is_none() {
+            return Err(agents.missing_instance(&session, (caller.uid, caller.operator), "log"));
+        }
         let instance = agents.instance(&session);
-        agents.events_of(&session).map(|reader| (instance, reader))
+        let reader = agents.events_of(&session);
+        let reader = reader.map_err(|error| format!("its events are not kept any more: {error}"))?;
+        Ok((instance, reader))
     });
-    let opened = opened.await.map_err(|error| error.to_string())?;
-    opened.map_err(|error| format!("its events are not kept any more: {error}"))
+    opened.await.map_err(|error| error.to_string())?
 }
 
 /// Streams the events of an instance: those that are kept, and with `follow` those that come, until it has ended.

@@ -7,6 +7,7 @@ mod campaign;
 mod claims;
 mod door;
 mod flow;
+mod hosts;
 mod integrations;
 mod integrations_git;
 mod model;

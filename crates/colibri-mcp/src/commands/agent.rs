@@ -386,7 +386,11 @@ fn instances(instances: &[AgentInstance]) -> String {
 }
 
 fn instance_table(instances: &[AgentInstance]) -> TextTable {
-    let mut table = TextTable::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+    // Where several hosts share the board.
+    let has_hosts = instances.iter().any(|instance| instance.host.is_some());
+    let host: &[&str] = if has_hosts { &["host"] } else { &[] };
+    let titles = ["agent", "state", "for", "task", "events", "calls", "tokens"];
+    let mut table = TextTable::new(&[&["instance"], host, &titles].concat());
     table.keep_first_whole();
     for instance in instances {
         let style = match instance.state {
@@ -412,19 +416,17 @@ fn instance_table(instances: &[AgentInstance]) -> TextTable {
             state.push_str(", stalled");
         }
         let tokens = instance.tokens_in + instance.tokens_out;
-        table.row(&[
-            (&instance.id, Style::Plain),
-            (&instance.agent, Style::Plain),
-            (&state, style),
-            (&user(instance.uid), Style::Plain),
-            (
-                &instance.task.map_or("-".to_owned(), |task| task.to_string()),
-                Style::Plain,
-            ),
-            (&instance.events.to_string(), Style::Plain),
-            (&instance.calls.to_string(), Style::Plain),
-            (&tokens.to_string(), Style::Plain),
-        ]);
+        let person = instance.person.clone().unwrap_or_else(|| user(instance.uid));
+        let task = instance.task.map_or("-".to_owned(), |task| task.to_string());
+        let numbers = [instance.events, instance.calls, tokens].map(|number| number.to_string());
+        let mut cells = vec![(instance.id.as_str(), Style::Plain)];
+        if has_hosts {
+            cells.push((instance.host.as_deref().unwrap_or("-"), Style::Plain));
+        }
+        cells.extend([(instance.agent.as_str(), Style::Plain), (&state, style)]);
+        let rest = [&person, &task].into_iter().chain(&numbers);
+        cells.extend(rest.map(|text| (text.as_str(), Style::Plain)));
+        table.row(&cells);
     }
     table
 }

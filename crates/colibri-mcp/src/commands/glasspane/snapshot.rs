@@ -44,7 +44,11 @@ impl GlasspaneSnapshot<'_> {
             schema: SCHEMA,
             host: host.to_string_lossy().into_owned(),
             time,
-            panes: agents.instances.iter().map(pane).collect(),
+            // The form is of one host's panes.
+            panes: (agents.instances.iter())
+                .filter(|instance| instance.host == agents.host)
+                .map(pane)
+                .collect(),
         }
     }
 }

@@ -240,19 +240,26 @@ fn detail(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u
 const COLUMNS: [(&str, usize); 5] = [("TASK", 6), ("CALLS", 7), ("TOKENS", 9), ("WAIT", 5), ("EVENT", 8)];
 const STATE: usize = 9;
 const PLACE: usize = 12;
+const HOST: usize = 13;
 
 fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Rows {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
+    // Where several hosts share the board.
+    let has_hosts = model.now.agents.host.is_some();
+    let host = if has_hosts { HOST } else { 0 };
     let name = usize::from(width)
-        .saturating_sub(numbers + STATE + PLACE + 5)
+        .saturating_sub(numbers + STATE + PLACE + 5 + host)
         .clamp(14, 44);
     let state_at = name + 4;
-    let place_at = state_at + STATE + numbers + 1;
+    let host_at = state_at + STATE + numbers + 1;
+    let place_at = host_at + host;
     let columns = |texts: [String; 5], style: Style, line: StyledLine| {
         to_the_right(line, state_at + STATE, COLUMNS.map(|(_, width)| width), texts, style)
     };
     let head = StyledLine::new("   AGENT", BOLD).and(state_at, "STATE", BOLD);
-    let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head).and(place_at, "WHERE", BOLD);
+    let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head);
+    let head = head.and(host_at, if has_hosts { "HOST" } else { "" }, BOLD);
+    let head = head.and(place_at, "WHERE", BOLD);
     let mut rows = Rows::new(head, "attention");
     let all = &model.now.agents.instances;
     let shown: Vec<_> = all.iter().filter(|one| one.attention || !view.only_attention).collect();
@@ -292,8 +299,10 @@ fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Ro
         let line = StyledLine::new(marks, style)
             .and(3, of, style)
             .and(state_at, state, view.of_state(instance));
-        rows.lines
-            .push(columns(numbers, style, line).and(place_at, place(instance), style));
+        let host = instance.host.as_deref().map(text).unwrap_or_default();
+        let host: String = host.chars().take(HOST - 1).collect();
+        let line = columns(numbers, style, line).and(host_at, host, style);
+        rows.lines.push(line.and(place_at, place(instance), style));
         if chosen {
             rows.selected = Some(rows.lines.len() - 1);
         }
@@ -352,7 +361,7 @@ fn facts(
         "{} {} for {}: {}{}",
         text(&instance.agent),
         text(&instance.id),
-        text(model.user(Some(instance.uid))),
+        text(instance.person.as_deref().unwrap_or(model.user(Some(instance.uid)))),
         instance.state,
         if instance.stalled { ", stalled" } else { "" }
     );

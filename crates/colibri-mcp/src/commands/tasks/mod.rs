@@ -284,16 +284,25 @@ fn show(answer: &Tasks) -> String {
     if answer.tasks.is_empty() {
         return "No tasks.".to_owned();
     }
-    let mut table = TextTable::new(&["id", "status", "priority", "source", "title", "note"]);
+    // Where several hosts share the board.
+    let has_hosts = answer.tasks.iter().any(|task| task.host.is_some());
+    let host: &[&str] = if has_hosts { &["host"] } else { &[] };
+    let titles = [&["id"], host, &["status", "priority", "source", "title", "note"]].concat();
+    let mut table = TextTable::new(&titles);
     for task in &answer.tasks {
-        table.row(&[
-            (&task.id.to_string(), Style::Plain),
-            (task.said.status.name(), style(task.said.status)),
-            (&task.said.priority.to_string(), Style::Plain),
-            (&task.said.source, Style::Plain),
-            (&task.said.title, Style::Plain),
-            (&note(task), Style::Plain),
-        ]);
+        let (id, priority, note) = (task.id.to_string(), task.said.priority.to_string(), note(task));
+        let mut cells = vec![(id.as_str(), Style::Plain)];
+        if has_hosts {
+            cells.push((task.host.as_deref().unwrap_or("-"), Style::Plain));
+        }
+        let style = match task.foreign {
+            Some(_) => Style::Bad,
+            None => style(task.said.status),
+        };
+        cells.push((task.said.status.name(), style));
+        let rest = [&priority, &task.said.source, &task.said.title, &note];
+        cells.extend(rest.map(|text| (text.as_str(), Style::Plain)));
+        table.row(&cells);
     }
     match &answer.next_cursor {
         Some(cursor) => format!("{}\n\nMore: --cursor {}", table.text(), visible(cursor)),

@@ -181,9 +181,11 @@ const lanes = (() => {
     }
     const sorted = [...all.values()].sort((a, b) => b.id - a.id);
     if (!sorted.length) return root.replaceChildren(none("There is no task."));
+    const hosts = sorted.some((task) => task.host) ? ["Host"] : [];
     const row = (task) =>
       el("tr", {},
         el("td", {}, el("button", { type: "button", class: "link", "data-key": `task ${task.id}`, "aria-pressed": String(state.task === task.id), onclick: () => ((state.task = state.task === task.id ? null : task.id), (task_view.fits = true), keep(tasks)) }, `#${task.id}`)),
+        ...hosts.map(() => el("td", {}, name(task.host ?? "–"))),
         el("td", {}, name(task.title || "not told")),
         el("td", { class: task.status === "failed" ? "bad" : "" }, task.status, task.why ? [": ", name(task.why)] : ""),
         el("td", {}, name(task.creator)), el("td", { class: "number" }, task.priority ?? "–"), el("td", { class: "number" }, costs.has(task.id) ? short(tokens(costs.get(task.id))) : "–"),
@@ -191,7 +193,7 @@ const lanes = (() => {
     const left = sorted.length - state.tasks;
     const priced = data.day?.model_costs.prices ? [prices()[0]] : [];
     root.replaceChildren(
-      table(["Task", "Title", "Status", "By", "Priority", "Tokens", ...priced, "Created", "Changed"], sorted.slice(0, state.tasks).map(row), [4, 5, ...priced.map(() => 6)]),
+      table(["Task", ...hosts, "Title", "Status", "By", "Priority", "Tokens", ...priced, "Created", "Changed"], sorted.slice(0, state.tasks).map(row), [4, 5, ...priced.map(() => 6)].map((at) => at + hosts.length)),
       more("tasks more", left, 100, () => ((state.tasks += 100), keep(tasks))),
       ...(all.has(state.task) ? task(all.get(state.task), histories.get(state.task) ?? [], costs.get(state.task)) : []),
     );

@@ -43,6 +43,8 @@ struct DaemonNow {
 struct AgentNow {
     id: String,
     agent: String,
+    /// Where several hosts share the board.
+    host: Option<String>,
     user: String,
     state: AgentState,
     attention: bool,
@@ -105,6 +107,8 @@ struct BoardTask {
     status: TaskStatus,
     priority: u8,
     creator: String,
+    /// Where several hosts share the board.
+    host: Option<String>,
     created: u64,
     updated: u64,
     /// The reason for its status, or for which nobody takes it.
@@ -136,6 +140,24 @@ impl Now {
 impl Now {
     /// Its tables.
     pub(super) fn tables(&self) -> Vec<PageTable> {
+        let has_hosts =
+            self.agents.iter().any(|one| one.host.is_some()) || self.board.iter().any(|one| one.host.is_some());
+        let with_host = |mut row: Vec<String>, host: &Option<String>| {
+            if has_hosts {
+                row.insert(1, host.clone().unwrap_or_default());
+            }
+            row
+        };
+        let (agents, tasks): (&'static [&'static str], &'static [&'static str]) = match has_hosts {
+            false => (
+                &["Agent", "For", "State", "Reason", "Task", "Calls"],
+                &["Task", "Title", "Status", "Reason", "Changed (UTC)"],
+            ),
+            true => (
+                &["Agent", "Host", "For", "State", "Reason", "Task", "Calls"],
+                &["Task", "Host", "Title", "Status", "Reason", "Changed (UTC)"],
+            ),
+        };
         let or_none = |text: &Option<String>| text.clone().unwrap_or_default();
         let waiting = |one: &ApprovalNow| {
             let who = format!("{} {}", one.user, or_none(&one.agent));
@@ -148,7 +170,8 @@ impl Now {
             let task = one.task.map_or(String::new(), |task| format!("#{task}"));
             let agent = format!("{} {}", one.agent, one.id);
             let calls = one.calls.to_string();
-            vec![agent, one.user.clone(), state, or_none(&one.reason), task, calls]
+            let row = vec![agent, one.user.clone(), state, or_none(&one.reason), task, calls];
+            with_host(row, &one.host)
         };
         let server = |one: &ServerNow| {
             let (reason, jail) = (or_none(&one.reason), or_none(&one.jail));
@@ -162,7 +185,8 @@ impl Now {
         };
         let task = |one: &BoardTask| {
             let (id, status) = (format!("#{}", one.id), one.status.to_string());
-            vec![id, one.title.clone(), status, or_none(&one.why), utc(one.updated)]
+            let row = vec![id, one.title.clone(), status, or_none(&one.why), utc(one.updated)];
+            with_host(row, &one.host)
         };
         vec![
             PageTable::of(
@@ -177,21 +201,13 @@ impl Now {
                 ],
                 self.waiting.iter().map(waiting),
             ),
-            PageTable::of(
-                "Agents",
-                &["Agent", "For", "State", "Reason", "Task", "Calls"],
-                self.agents.iter().map(agent),
-            ),
+            PageTable::of("Agents", agents, self.agents.iter().map(agent)),
             PageTable::of(
                 "Servers",
                 &["Server", "State", "Reason", "Jail", "Tools"],
                 self.servers.iter().map(server),
             ),
-            PageTable::of(
-                "Tasks",
-                &["Task", "Title", "Status", "Reason", "Changed (UTC)"],
-                self.board.iter().map(task),
-            ),
+            PageTable::of("Tasks", tasks, self.board.iter().map(task)),
         ]
     }
 }
@@ -204,7 +220,8 @@ fn agent(of: &AgentInstance) -> AgentNow {
     AgentNow {
         id: brief(&of.id, NAME),
         agent: brief(&of.agent, NAME),
-        user: terminal::user(of.uid),
+        host: some(of.host.as_ref()),
+        user: some(of.person.as_ref()).unwrap_or_else(|| terminal::user(of.uid)),
         state: of.state,
         attention: of.attention,
         stalled: of.stalled,
@@ -268,9 +285,13 @@ fn board_task(of: &Task) -> BoardTask {
         title: brief(&of.said.title, NAME),
         status: of.said.status,
         priority: of.said.priority,
-        creator: terminal::user(of.said.created_by),
+        creator: some(of.person.as_ref()).unwrap_or_else(|| terminal::user(of.said.created_by)),
+        host: some(of.host.as_ref()),
         created: of.created_at,
         updated: of.updated_at,
-        why: some(of.reason.as_ref().or(of.waiting.as_ref())),
+        why: match &of.foreign {
+            Some(why) => Some(brief(&format!("foreign: {why}"), NAME)),
+            None => some(of.reason.as_ref().or(of.waiting.as_ref())),
+        },
     }
 }

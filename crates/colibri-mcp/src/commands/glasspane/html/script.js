@@ -601,8 +601,9 @@ const page = (() => {
       : "Calls that wait and the daemon's own state are for operators. ";
     const state_of = (is, ...words) => el("td", { class: is ? "bad" : "" }, is ? el("span", { class: "sign" }, "! ") : "", words);
     const unbounded = (one) => (one.unbounded ? el("span", { class: "bad" }, el("span", { class: "sign" }, " ! "), "unbounded mount") : "");
+    const hosts = agents.some((one) => one.host) ? ["Host"] : [];
     const agent = (one) =>
-      el("tr", { class: one.ended ? "soft" : "" }, el("td", {}, name(one.agent), " ", el("span", { class: "soft" }, one.id, one.session ? [", session ", name(one.session)] : "")), el("td", {}, name(one.user)),
+      el("tr", { class: one.ended ? "soft" : "" }, el("td", {}, name(one.agent), " ", el("span", { class: "soft" }, one.id, one.session ? [", session ", name(one.session)] : "")), ...hosts.map(() => el("td", {}, name(one.host ?? "–"))), el("td", {}, name(one.user)),
         state_of(one.attention, one.ended ? `ended, ${one.state}` : one.state, one.stalled ? ", stalled" : "", one.approvals ? `, ${count(one.approvals, "call")} waiting` : "", one.reason ? [": ", name(one.reason)] : ""),
         one.last_event ? when(one.last_event, true) : el("td", {}, "–"),
         el("td", {}, one.jail ? ["jail ", name(one.jail)] : "host, no jail", unbounded(one), one.cwd ? el("span", { class: "soft" }, " in ", name(one.cwd)) : ""),
@@ -615,7 +616,7 @@ const page = (() => {
     root.replaceChildren(
       el("p", { class: "soft" }, about),
       el("h3", {}, "Agents"),
-      agents.length ? table(["Agent", "For", "State", "Last event", "Runs in", "Task", "Calls", "Answers", "Tokens in", "Tokens out"], agents.map(agent), [5, 6, 7, 8, 9]) : none("None runs or has run."),
+      agents.length ? table(["Agent", ...hosts, "For", "State", "Last event", "Runs in", "Task", "Calls", "Answers", "Tokens in", "Tokens out"], agents.map(agent), [5, 6, 7, 8, 9].map((at) => at + hosts.length)) : none("None runs or has run."),
       beyond(agents, counts[0]),
       el("h3", {}, "Servers"),
       servers.length ? table(["Server", "State", "Runs in", "Processes", "Tools"], servers.map(server), [3, 4]) : none("None is in the registry."),
