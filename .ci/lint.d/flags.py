@@ -91,6 +91,9 @@ def main():
         text = "".join(pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text() for file in files)
         found = re.findall(r"(?:KEYS|TERM): [^=]*= &?\[(.*?)\];|(?:root\(\)|value)\s*\.object\(&\[(.*?)\]\)", text, re.S)
         problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(one + other for one, other in found)))
+    hosts = pathlib.Path("colibri-mcpd/src/policy/hosts.rs").read_text().split("#[cfg(test)]")[0]
+    found = re.findall(r'HOST_KEYS: [^=]*= &\[(.*?)\];|object\(&\[(.*?)\]\)', hosts, re.S)
+    problems += missing_keys("hosts.json.5", re.findall(r'"([a-z_]+)"', " ".join(one + other for one, other in found)))
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
 
