@@ -1,6 +1,6 @@
 //! Tells the tests whether they run as root (`cfg(root)`), so that those which need it are reported as ignored, not as
 //! passed, where it is missing. With `COLIBRI_TEST_REQUIRE_ROOT=1` none is ignored: they fail. With 0 they are ignored
-//! whoever builds: somebody else runs what is built here (`.ci/as-user`). The same for sshd and PostgreSQL.
+//! whoever builds: somebody else runs what is built here (`.ci/as-user`). The same for sshd, PostgreSQL and libfaketime.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +10,14 @@ fn main() {
     // Debian's openssh-server, and Debian's place for PostgreSQL's versions and FreeBSD's for the one.
     installed("sshd", &["/usr/sbin/sshd"]);
     installed("postgres", &["/usr/lib/postgresql", "/usr/local/bin/initdb"]);
+    // Debian's place for libfaketime, and FreeBSD's.
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let library = "faketime/libfaketimeMT.so.1";
+    let places = [
+        format!("/usr/lib/{arch}-linux-gnu/{library}"),
+        format!("/usr/local/lib/{library}"),
+    ];
+    installed("faketime", &places.each_ref().map(String::as_str));
     // What changes with who runs cargo.
     for variable in ["COLIBRI_TEST_REQUIRE_ROOT", "HOME", "LOGNAME", "USER"] {
         println!("cargo::rerun-if-env-changed={variable}");

@@ -116,21 +116,21 @@ impl Blow {
 }
 
 /// A xorshift generator.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % limit
     }
 
-    fn one_of(&mut self, of: &[i32]) -> Option<i32> {
+    pub(crate) fn one_of(&mut self, of: &[i32]) -> Option<i32> {
         of.get(self.below(of.len().max(1) as u64) as usize).copied()
     }
 }

@@ -8,6 +8,7 @@ mod bridge;
 pub mod campaign;
 mod client;
 mod daemon;
+pub mod fleet;
 pub mod hostile_scripts;
 pub mod http;
 #[cfg(target_os = "linux")]
@@ -29,7 +30,7 @@ pub use client::{Client, Era, LEGACY, MODERN, code_of, kept_of, last_text_of, mo
 pub use daemon::{Daemon, Place, connect_as};
 pub use mounted::Mounted;
 pub use neighbour::{NEIGHBOUR, Neighbour};
-pub use postgres::Postgres;
+pub use postgres::{Postgres, run_sql};
 #[cfg(target_os = "linux")]
 pub use power_cut::run_to_change;
 pub use processes::{is_alive, processes_with};

@@ -147,13 +147,29 @@ impl Postgres {
         }
         server.wait().expect("PostgreSQL's end");
         self.server = None;
-        let mark = self.directory.path().display().to_string();
+        // A server that was killed leaves its lock, and processes that notice it soon.
         wait_for("PostgreSQL's processes to end", || {
-            // A server that was killed leaves its lock, and processes that notice it soon.
-            let left = crate::processes_with("postgres:").into_iter();
-            let ours = |pid: i32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at.starts_with(&mark));
-            left.filter(|(pid, _)| ours(*pid)).count().eq(&0).then_some(())
+            self.workers().is_empty().then_some(())
         });
+    }
+
+    /// The processes that its server has made.
+    fn workers(&self) -> Vec<i32> {
+        let mark = self.directory.path().display().to_string();
+        let all = crate::processes_with("postgres:").into_iter().map(|(pid, _)| pid);
+        all.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at.starts_with(&mark)))
+            .collect()
+    }
+
+    /// Has its server and all processes that it has made stand still, or go on.
+    pub fn freeze(&self, stops: bool) {
+        let signal = if stops { Signal::SIGSTOP } else { Signal::SIGCONT };
+        let server = self.server.iter().map(|server| server.id().cast_signed());
+        // The server first: it makes no further ones then.
+        for pid in server.chain(self.workers()) {
+            // It may have ended just now.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
     }
 
     /// Makes a database that belongs to a new role of this name.
@@ -209,31 +225,51 @@ impl Postgres {
     ///
     /// # Errors
     /// What PostgreSQL says against it.
-    ///
-    /// # Panics
-    /// If `psql` cannot be started.
     pub fn try_sql(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
-        let mut psql = self.program("psql");
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", Self::ADMIN, "-h"]);
-        psql.arg(self.socket()).args(["-d", database, "-c", sql]);
-        let said = psql.output().expect("psql");
-        if !said.status.success() {
-            return Err(String::from_utf8_lossy(&said.stderr).into_owned());
-        }
-        Ok(String::from_utf8_lossy(&said.stdout)
-            .lines()
-            .map(str::to_owned)
-            .collect())
+        run_sql(self.socket(), self.port, database, sql)
     }
+}
+
+/// Runs SQL at this socket's directory as [`Postgres::ADMIN`], and returns its rows.
+///
+/// # Errors
+/// What PostgreSQL, or `psql`, says against it.
+pub fn run_sql(socket: &Path, port: Option<u16>, database: &str, sql: &str) -> Result<Vec<String>, String> {
+    let mut psql = Command::new(programs().ok_or("PostgreSQL is not installed")?.join("psql"));
+    psql.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C");
+    psql.args([
+        "-X",
+        "-q",
+        "-A",
+        "-t",
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-U",
+        Postgres::ADMIN,
+        "-h",
+    ]);
+    psql.arg(socket).args(["-d", database, "-c", sql]);
+    if let Some(port) = port {
+        psql.args(["-p", &port.to_string()]);
+    }
+    let said = psql.output().map_err(|error| format!("psql: {error}"))?;
+    if !said.status.success() {
+        return Err(String::from_utf8_lossy(&said.stderr).into_owned());
+    }
+    let rows = String::from_utf8_lossy(&said.stdout);
+    Ok(rows.lines().map(str::to_owned).collect())
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
+        if let Some(server) = &self.server {
             let pid = Pid::from_raw(server.id().cast_signed());
             // One that stands still ends once it goes on. At once: its data go with it.
-            let _ = (kill(pid, Signal::SIGQUIT), kill(pid, Signal::SIGCONT));
-            let _ = server.wait();
+            let _ = kill(pid, Signal::SIGQUIT);
+            self.freeze(false);
+            if let Some(server) = &mut self.server {
+                let _ = server.wait();
+            }
         }
     }
 }

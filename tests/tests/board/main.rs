@@ -6,6 +6,7 @@ mod agents;
 mod campaign;
 mod claims;
 mod door;
+mod fleet;
 mod flow;
 mod hosts;
 mod integrations;

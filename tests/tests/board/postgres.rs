@@ -13,7 +13,7 @@ use super::agents::{registry, start, until, worker};
 use super::tasks::{ok, refused};
 
 /// The name of the account that runs the test, which is its role.
-fn own_name() -> String {
+pub(super) fn own_name() -> String {
     User::from_uid(Uid::effective()).unwrap().unwrap().name
 }
 
@@ -58,7 +58,7 @@ pub(super) fn introduce(hosts: &[(&Place, &str)]) {
     }
 }
 
-fn serve<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
+pub(super) fn serve<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     place.start(&["--write", "--host", name, "--board", &postgres.url("board")])
 }
 
@@ -345,13 +345,17 @@ fn a_restore_ends_every_claim() {
     there.stop();
 }
 
-/// A host whose agent has claimed task 1, and another; `end` does something to the first, after which the second gets it.
-fn taken_over(end: impl FnOnce(Daemon<'_>, &Place, &str)) {
+/// A host whose agent has claimed task 1, and another; `join` starts their daemons, and `end` does something to the first,
+/// after which the second gets the task.
+pub(super) fn taken_over(
+    join: impl for<'a> Fn(&'a Place, &Postgres, &str) -> Daemon<'a>,
+    end: impl FnOnce(Daemon<'_>, &Place, &str),
+) {
     let postgres = board();
     let (one, two) = (host(), host());
     introduce(&[(&one, "one"), (&two, "two")]);
-    let first = joined(&one, &postgres, "one");
-    let second = joined(&two, &postgres, "two");
+    let first = join(&one, &postgres, "one");
+    let second = join(&two, &postgres, "two");
     let session = start(&one, &["w", "{\"do\":\"hang\"}"]);
     until(&one, &session, "the agent to work", |seen| {
         seen["task_status"] == "started" || seen["state"] == "working"
@@ -383,18 +387,21 @@ fn taken_over(end: impl FnOnce(Daemon<'_>, &Place, &str)) {
 #[test]
 #[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
 fn a_host_that_stood_still_ends_its_agents_when_it_goes_on() {
-    taken_over(|first, one, session| {
-        first.signal(Signal::SIGCONT);
-        let seen = until(one, session, "the agent to be ended", |seen| {
-            !seen["ended_at"].is_null()
-        });
-        assert!(seen["reason"].as_str().unwrap().contains("lost its lease"), "{seen}");
-        first.stop();
+    taken_over(joined, goes_on);
+}
+
+/// Has a host that stood still go on: it ends its agent.
+pub(super) fn goes_on(first: Daemon<'_>, one: &Place, session: &str) {
+    first.signal(Signal::SIGCONT);
+    let seen = until(one, session, "the agent to be ended", |seen| {
+        !seen["ended_at"].is_null()
     });
+    assert!(seen["reason"].as_str().unwrap().contains("lost its lease"), "{seen}");
+    first.stop();
 }
 
 #[test]
 #[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
 fn a_host_that_was_killed_is_followed_by_another() {
-    taken_over(|first, _, _| first.kill());
+    taken_over(joined, |first, _, _| first.kill());
 }
