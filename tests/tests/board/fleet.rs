@@ -91,6 +91,56 @@ fn what_a_lost_notification_said_is_seen_at_the_next_look() {
     there.stop();
 }
 
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn a_renewal_that_arrives_late_is_no_restore() {
+    let postgres = board();
+    let place = host();
+    let daemon = joined(&place, &postgres, "one");
+    let beat = |change: &str| {
+        let sql = format!("UPDATE colibri.hosts SET beat = beat + {change} RETURNING beat");
+        postgres.sql("board", &sql)[0].parse::<u64>().unwrap()
+    };
+    // One that was no longer waited for, and was made nevertheless.
+    let late = beat("1");
+    wait_for("two renewals", || (beat("0") >= late + 2).then_some(()));
+    assert_eq!(postgres.sql("board", "SELECT epoch FROM colibri.board"), ["1"]);
+    assert!(!daemon.log().contains("was restored"), "{}", daemon.log());
+    daemon.stop();
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn a_snapshot_that_is_restored_below_a_daemon_at_work_ends_every_claim() {
+    let mut postgres = board();
+    let place = host();
+    let daemon = joined(&place, &postgres, "one");
+    let mut client = daemon.quiet(LEGACY);
+    let task = create(&mut client, "before the snapshot");
+    postgres.snapshot();
+    let claimed = wait_for("the board to be back", || {
+        let result = client.call("colibri_next_task", json!({}));
+        (result["isError"] != true).then(|| result["structuredContent"]["task"].clone())
+    });
+    assert_eq!((&claimed["id"], &claimed["claim"]), (&json!(task), &json!(1)));
+    let beat = || {
+        postgres.sql("board", "SELECT beat FROM colibri.hosts")[0]
+            .parse::<u64>()
+            .unwrap()
+    };
+    let before = beat();
+    wait_for("a renewal", || (beat() > before + 1).then_some(()));
+    postgres.snapshot();
+    let epoch = || postgres.try_sql("board", "SELECT epoch FROM colibri.board");
+    wait_for("the epoch to be raised", || (epoch().ok()? == ["2"]).then_some(()));
+    let again = wait_for("the board to be back", || {
+        let result = client.call("colibri_next_task", json!({}));
+        (result["isError"] != true).then(|| result["structuredContent"]["task"]["claim"].clone())
+    });
+    assert_eq!(again, 1_000_001, "no claim of before is in force");
+    daemon.stop();
+}
+
 /// Starts a daemon whose clock is wrong: a day ahead on the host `two`, a day behind on every other.
 fn wrongly<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     let clock = place.path("clock");

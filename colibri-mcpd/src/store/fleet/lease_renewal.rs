@@ -30,9 +30,12 @@ pub(super) const CLAIMS: i64 = 1_000_000;
 /// Keeps the lease for as long as there is a board.
 pub(super) async fn keep(fleet: Weak<FleetState>) {
     let mut said = String::new();
+    let mut beat = 0;
     loop {
         let Some(fleet) = fleet.upgrade() else { return };
-        let Err(fault) = session(&fleet).await else { return };
+        let Err(fault) = session(&fleet, &mut beat).await else {
+            return;
+        };
         let why = fault.to_string();
         *fleet.away.lock() = Some(why.clone());
         // Said once: it is tried again and again.
@@ -45,18 +48,19 @@ pub(super) async fn keep(fleet: Weak<FleetState>) {
     }
 }
 
-/// Uses the database for as long as it answers.
+/// Uses the database for as long as it answers. `beat` is this host's last one, also of sessions before.
 ///
 /// # Errors
 /// The reason for which it is not used any more.
-async fn session(fleet: &Arc<FleetState>) -> Result<(), BoardFault> {
+async fn session(fleet: &Arc<FleetState>, beat: &mut i64) -> Result<(), BoardFault> {
     let client = timeout(address::CONNECT, connect(fleet)).await;
     let client = client
         .map_err(|_| BoardFault::from("the database did not answer: see that it runs and is reached from here"))??;
     within(schema::prepare(&client, &fleet.address.role)).await?;
     let (epoch, board) = within(epoch(&client)).await?;
     *fleet.board.lock() = board;
-    let mut beat = within(enroll(&client, fleet)).await?;
+    let now = (within(enroll(&client, fleet)).await?, epoch);
+    within(follow(&client, fleet, (beat, epoch), now)).await?;
     let listen = format!("LISTEN {CHANNEL}");
     within(async { Ok(client.batch_execute(&listen).await?) }).await?;
     *fleet.away.lock() = None;
@@ -70,15 +74,31 @@ async fn session(fleet: &Arc<FleetState>) -> Result<(), BoardFault> {
     loop {
         sleep(EVERY).await;
         let now = within(renew(&client, fleet, &mut reported)).await?;
-        if now.0 != beat + 1 && now.1 == epoch {
-            raise_epoch(&client, epoch, "").await?;
-        }
-        if now.0 != beat + 1 || now.1 != epoch {
-            fleet.lease.lose();
-            return Err("it was restored to what it was before: all claims are over".into());
-        }
-        beat = now.0;
+        within(follow(&client, fleet, (beat, epoch), now)).await?;
     }
+}
+
+/// Compares the beat and the epoch that the board has now with the last ones that are known.
+///
+/// # Errors
+/// The board was restored. The first host that sees it raises the epoch.
+async fn follow(
+    client: &Client,
+    fleet: &FleetState,
+    (beat, epoch): (&mut i64, i64),
+    now: (i64, i64),
+) -> Result<(), BoardFault> {
+    // It may be more than one higher: a renewal that was no longer waited for arrived late.
+    let was_set_back = now.0 <= *beat;
+    *beat = now.0;
+    if was_set_back && now.1 == epoch {
+        raise_epoch(client, epoch, "").await?;
+    }
+    if was_set_back || now.1 != epoch {
+        fleet.lease.lose();
+        return Err("it was restored to what it was before: all claims are over".into());
+    }
+    Ok(())
 }
 
 /// Gives up a lease whose time is over, whatever the database is waited for meanwhile.
