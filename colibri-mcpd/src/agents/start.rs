@@ -155,12 +155,7 @@ impl AgentRoster {
             let (agents, why) = (self.clone(), format!("{why:#}"));
             let undone = tokio::task::spawn_blocking(move || {
                 let board = &agents.board;
-                if let Err(error) = board.start_failed(&session) {
-                    warn!(
-                        session = &*session,
-                        "the task reserved for an instance that did not start stays so until the daemon's next start: {error}"
-                    );
-                }
+                board.start_failed(&session);
                 let cancelled = made.map(|task| board.cancel(doer(order), task, &why));
                 if let Some(Err(error)) = cancelled {
                     warn!(

@@ -81,8 +81,8 @@ pub struct Board {
     askers: Mutex<HashMap<String, WaitingInstance>>,
     /// Instances that ended lately: a call of theirs may still be on its way.
     over: Mutex<VecDeque<String>>,
-    /// Instances that are gone, and why, whose tasks are not taken back yet.
-    gone: Mutex<Vec<(String, String)>>,
+    /// Instances that are gone, and why, whose tasks are not taken back yet; without a reason, those that never ran.
+    gone: Mutex<Vec<(String, Option<String>)>>,
     /// What follows from changes of one task does so in their order.
     pub(super) order: ChangeOrder,
     /// The last lease under which what instances had was taken back.
@@ -238,7 +238,7 @@ impl Board {
         drop(keys);
         // An instance that ended while this was being committed: what was taken back from it then did not include this.
         for session in left {
-            self.gone.lock().push((session, "its agent had ended".to_owned()));
+            self.gone.lock().push((session, Some("its agent had ended".to_owned())));
             self.take_back();
         }
         Ok(done)
@@ -252,8 +252,9 @@ impl Board {
         self.begin_under_lease()?;
         let key = self.order.take(ChangeKey::Creator(who.uid));
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
-        let mut task = self.change(who.by(), added)?;
+        let added = self.change(who.by(), added);
         drop(key);
+        let mut task = added.inspect_err(|error| self.doubt_reserved(for_session, error))?;
         self.explain(std::slice::from_mut(&mut task));
         Ok(task)
     }
@@ -264,7 +265,16 @@ impl Board {
     /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
     pub fn reserve(&self, who: BoardActor<'_>, task: u64, session: &str) -> Result<Task, StoreError> {
         self.begin_under_lease()?;
-        self.store.reserve(task, (who.actor(), session), None, self.now())
+        let reserved = self.store.reserve(task, (who.actor(), session), None, self.now());
+        reserved.inspect_err(|error| self.doubt_reserved(Some(session), error))
+    }
+
+    /// Frees what may be kept for an instance that is not started: the database may have done it, and only its answer was
+    /// lost.
+    fn doubt_reserved(&self, session: Option<&str>, error: &StoreError) {
+        if let (Some(session), StoreError::Board { .. }) = (session, error) {
+            self.free_reserved(session);
+        }
     }
 
     /// Claims a task: this one, or the next for somebody with these capabilities, of those shared with them, too, if they
@@ -403,21 +413,23 @@ impl Board {
     pub(crate) fn instance_ended(&self, session: &str, why: &str) {
         self.ends(session);
         self.askers().remove(session);
-        self.gone.lock().push((session.to_owned(), why.to_owned()));
+        self.gone.lock().push((session.to_owned(), Some(why.to_owned())));
         self.take_back();
         // A place for another instance is free, whether this one had a task or not.
         self.changed.notify_one();
     }
 
     /// An instance has not come to run: what it was to have never left the queue, and has lost no attempt.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`]; what it was to have is free when the daemon starts again.
-    pub(crate) fn start_failed(&self, session: &str) -> Result<(), StoreError> {
-        self.ends(session);
-        self.store.free_of(session, self.now())?;
+    pub(crate) fn start_failed(&self, session: &str) {
+        self.free_reserved(session);
         self.changed.notify_one();
-        Ok(())
+    }
+
+    /// Keeps nothing for an instance that does not run. What cannot be done now is done at a later look.
+    fn free_reserved(&self, session: &str) {
+        self.ends(session);
+        self.gone.lock().push((session.to_owned(), None));
+        self.take_back();
     }
 
     /// True if an instance has ended lately.
@@ -439,7 +451,13 @@ impl Board {
     pub(super) fn take_back(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
         for (session, why) in gone {
-            let back = self.change(DAEMON, |tell| self.store.requeue_of(&session, &why, self.now(), tell));
+            let back = match &why {
+                Some(why) => {
+                    let back = |tell: Tell<'_>| self.store.requeue_of(&session, why, self.now(), tell);
+                    self.change(DAEMON, back).map(drop)
+                }
+                None => self.store.free_of(&session, self.now()),
+            };
             if let Err(error) = back {
                 warn!("what instance {session} had is not taken back yet: {error}");
                 self.gone.lock().push((session, why));

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use colibri_tests::fleet::{Cable, JOURNAL, faketime, wrong_clock};
+use colibri_tests::fleet::{Cable, CableBreak, JOURNAL, faketime, wrong_clock};
 use colibri_tests::{Client, Daemon, LEGACY, Place, Postgres, code_of, program, wait_for};
 use serde_json::{Value, json};
 
@@ -138,6 +138,30 @@ fn a_snapshot_that_is_restored_below_a_daemon_at_work_ends_every_claim() {
         (result["isError"] != true).then(|| result["structuredContent"]["task"]["claim"].clone())
     });
     assert_eq!(again, 1_000_001, "no claim of before is in force");
+    daemon.stop();
+}
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn what_is_kept_for_an_instance_is_free_where_its_daemon_does_not_learn_that() {
+    let postgres = board();
+    let (place, cable) = (starter(), Cable::to(postgres.socket()));
+    let daemon = place.start(&["--write", "--host", "one", "--board", &cable.url("board")]);
+    daemon.wait_for_log("the board is there");
+    let mut client = daemon.quiet(LEGACY);
+    // Another COMMIT may be the one behind which the connection breaks.
+    let task = wait_for("a reservation whose answer is lost", || {
+        let created = client.call("colibri_create_task", json!({ "title": "for an instance" }));
+        let task = created["structuredContent"]["task"]["id"].as_u64()?;
+        let breaks = cable.breaks();
+        cable.break_at(CableBreak::Commit);
+        let answer = client.ask("colibri/spawn-agent", json!({ "agent": "w", "task": task }));
+        (answer.get("error").is_some() && cable.breaks() > breaks).then_some(task)
+    });
+    let kept = format!("SELECT status, for_session IS NULL FROM colibri.tasks WHERE id = {task}");
+    wait_for("nobody to have it", || {
+        (postgres.sql("board", &kept) == ["queued|t"]).then_some(())
+    });
     daemon.stop();
 }
 
