@@ -1,7 +1,7 @@
 //! The campaign of many hosts: three daemons on one PostgreSQL, agents and a person who work on tasks, and daemons,
 //! instances, connections, clocks and the database itself broken at random. No task is lost, and none is done twice.
 //!
-//! The verdict is [`check`]'s, which reads the board and the three trails alone.
+//! The verdict is [`check()`]'s, which reads the board and the three trails alone.
 
 mod cable;
 mod check;
@@ -28,7 +28,7 @@ use crate::{Postgres, wait_for};
 use host::{FleetHost, PersonClient, hosts};
 
 /// New tasks of a round.
-const TASKS: u64 = 2;
+const TASKS: u64 = 4;
 /// Threads that are the person at work.
 const PERSONS: u64 = 6;
 /// The number of tasks that have not ended from which on nothing is broken until there are fewer.
@@ -503,7 +503,7 @@ impl Person<'_> {
             98 => "crash",
             _ => "leave",
         };
-        let description = json!({ "do": what, "ms": self.random.below(400) }).to_string();
+        let description = json!({ "do": what, "ms": self.random.below(1_200) }).to_string();
         let task = json!({ "title": what, "description": description, "priority": self.random.below(10), "source": "campaign" });
         let created = self.client()?.call("colibri_create_task", &task)?;
         Some(created.is_ok())
