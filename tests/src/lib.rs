@@ -36,7 +36,7 @@ pub use power_cut::run_to_change;
 pub use processes::{is_alive, processes_with};
 pub use programs::{copy_program, program};
 pub use sshd::Sshd;
-pub use trail::{Record, records_in};
+pub use trail::{Record, open_trail, records_in};
 
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::Arc;
 
+use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
 use serde_json::Value;
 
 use crate::Place;
@@ -160,4 +162,28 @@ impl Place {
         }
         calls
     }
+}
+
+/// A witness that keeps nothing.
+struct Nowhere;
+
+impl Witness for Nowhere {
+    fn witness(&self, _: &TrailHead) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens the trail in a state directory without a daemon, with the key that is there or a new one.
+///
+/// # Panics
+/// If it cannot be opened.
+pub fn open_trail(state_dir: &Path) -> Trail {
+    let options = TrailOptions {
+        state_dir: state_dir.to_owned(),
+        sync: false,
+        witness: Arc::new(Nowhere),
+        notify: |_, _| (),
+        limits: SegmentLimits::default(),
+    };
+    Trail::open(options).expect("a trail")
 }

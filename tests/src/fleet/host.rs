@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::cable::Cable;
 use super::clock::wrong_clock;
-use crate::{LEGACY, Place, Postgres, processes_with, program, wait_for};
+use crate::{LEGACY, Place, Postgres, open_trail, processes_with, program, wait_for};
 
 /// How long a call of a person's may take. A daemon that stands still answers none.
 const CALL: Duration = Duration::from_secs(4);
@@ -30,9 +30,16 @@ pub(super) struct FleetHost {
 
 /// Makes the three hosts. All that one has to know of the others belongs here.
 pub(super) fn hosts(postgres: &Postgres, faketime: &std::path::Path) -> Vec<FleetHost> {
-    ["alpha", "beta", "gamma"]
-        .map(|name| FleetHost::new(name, postgres, faketime))
-        .into()
+    let hosts = ["alpha", "beta", "gamma"].map(|name| FleetHost::new(name, postgres, faketime));
+    let counted = hosts.each_ref().map(|host| {
+        let key = open_trail(&host.place.path("state")).verifier().to_string();
+        (host.name.to_owned(), json!({ "key": key, "persons": ["*"] }))
+    });
+    let counted = json!({ "hosts": serde_json::Map::from_iter(counted) }).to_string();
+    for host in &hosts {
+        host.place.hosts(&counted);
+    }
+    hosts.into()
 }
 
 impl FleetHost {

@@ -10,8 +10,8 @@ use colibri_mcpd::board::{AgentDirectory, Board, BoardActor, Candidate};
 use colibri_mcpd::policy::{Clients, Gates};
 use colibri_mcpd::relay::{CallRules, Recorder};
 use colibri_mcpd::store::{BoardAddress, CountedHost, Database, Fleet, HostIdentity};
-use colibri_tests::{Postgres, wait_for};
-use colibri_trail::{SegmentLimits, Signer, Trail, TrailOptions};
+use colibri_tests::{Postgres, open_trail, wait_for};
+use colibri_trail::Signer;
 use tempfile::TempDir;
 
 /// A person of both hosts.
@@ -23,18 +23,6 @@ impl AgentDirectory for NoAgents {
     fn candidates(&self, _: u32) -> Vec<Candidate> {
         Vec::new()
     }
-}
-
-/// The key of a host, as its trail makes it.
-fn signer(directory: &TempDir) -> Arc<Signer> {
-    let options = TrailOptions {
-        state_dir: directory.path().to_owned(),
-        sync: false,
-        witness: Arc::new(super::witnesses::Nowhere),
-        notify: |_, _| (),
-        limits: SegmentLimits::default(),
-    };
-    Trail::open(options).unwrap().signer().clone()
 }
 
 fn joined(postgres: &Postgres, name: &str, directory: &TempDir, signers: &[Arc<Signer>; 2]) -> Arc<Board> {
@@ -81,7 +69,9 @@ fn agent(session: &str) -> BoardActor<'_> {
 fn many_claim_at_once_and_each_task_is_one_instances_and_each_instance_has_one() {
     let postgres = super::postgres::board();
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let signers = directories.each_ref().map(signer);
+    let signers = directories
+        .each_ref()
+        .map(|own| open_trail(own.path()).signer().clone());
     let boards = [
         joined(&postgres, "one", &directories[0], &signers),
         joined(&postgres, "two", &directories[1], &signers),

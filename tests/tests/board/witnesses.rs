@@ -2,35 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use colibri_tests::{Daemon, LEGACY, Place, Postgres, wait_for};
-use colibri_trail::{EventRecord, SegmentLimits, Trail, TrailHead, TrailOptions, TrailRecord, Witness};
+use colibri_tests::{Daemon, LEGACY, Place, Postgres, open_trail, wait_for};
+use colibri_trail::{EventRecord, TrailRecord};
 use serde_json::{Value, json};
 
 use super::postgres::{board, host, joined};
 use super::tasks::ok;
 
-/// Heads go nowhere: what was signed over the board alone counts here.
-pub(super) struct Nowhere;
-
-impl Witness for Nowhere {
-    fn witness(&self, _: &TrailHead) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Writes a trail with the key that is in a state directory, as root there can.
 fn forge(state: &Path, starts: u32) {
-    let options = TrailOptions {
-        state_dir: state.to_owned(),
-        sync: false,
-        witness: Arc::new(Nowhere),
-        notify: |_, _| (),
-        limits: SegmentLimits::default(),
-    };
-    let trail = Trail::open(options).unwrap();
+    let trail = open_trail(state);
     for _ in 0..starts {
         let start = EventRecord {
             time: SystemTime::now(),
