@@ -5,17 +5,18 @@
 //! where it is installed, three, which share the agents. All of them are in this process: what they do for the board is the
 //! daemon's, and no agent takes time for its work. Nothing is recorded in a trail.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use colibri_api::{NewTask, TaskLimits, TaskStatus};
 use colibri_mcpd::board::{AgentDirectory, Board, BoardActor, Candidate};
 use colibri_mcpd::policy::{Clients, Gates};
 use colibri_mcpd::relay::{CallRules, Recorder};
-use colibri_mcpd::store::{BoardAddress, Database, Fleet, HostIdentity, TaskFilter};
-use colibri_tests::{Postgres, wait_for};
+use colibri_mcpd::store::{BoardAddress, CountedHost, Database, Fleet, HostIdentity, TaskFilter};
+use colibri_tests::{Postgres, open_trail, wait_for};
 use nix::unistd::{Uid, User};
 use tempfile::TempDir;
 
@@ -23,7 +24,9 @@ use tempfile::TempDir;
 const PERSONS: u32 = 100;
 /// The uid of the first.
 const FIRST: u32 = 2_000_000;
-/// The statement that fills a board, after the numbers that it selects from.
+/// The threads that fill a board in PostgreSQL.
+const WRITERS: usize = 30;
+/// The statement that fills a board in SQLite, after the numbers that it selects from.
 const FILL: &str = "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
     created_at, updated_at) SELECT 'A task of the bench', '', 'bench', 'queued', '[]', 5, ";
 
@@ -70,6 +73,40 @@ fn sqlite(tasks: u32) -> Ground {
     }
 }
 
+/// Has the boards create so many tasks, as many for each person.
+fn fill(boards: &[Arc<Board>], tasks: u32) {
+    let left = AtomicU32::new(tasks);
+    std::thread::scope(|scope| {
+        for board in boards.iter().cycle().take(WRITERS) {
+            let left = &left;
+            scope.spawn(move || {
+                while let Ok(number) =
+                    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                {
+                    let who = BoardActor {
+                        uid: FIRST + number % PERSONS,
+                        agent: None,
+                        operator: false,
+                        groups: None,
+                    };
+                    let new = NewTask {
+                        title: "A task of the bench".to_owned(),
+                        description: String::new(),
+                        source: "bench".to_owned(),
+                        status: TaskStatus::Queued,
+                        required_capabilities: Vec::new(),
+                        priority: 5,
+                        created_by: who.uid,
+                        share: None,
+                        limits: TaskLimits::default(),
+                    };
+                    board.create(who, new, None).expect("a task");
+                }
+            });
+        }
+    });
+}
+
 fn postgres(tasks: u32) -> Ground {
     let postgres = Postgres::new();
     let own = User::from_uid(Uid::effective())
@@ -80,28 +117,33 @@ fn postgres(tasks: u32) -> Ground {
     let persons: HashMap<u32, String> = (0..PERSONS).map(|n| (FIRST + n, format!("p{n}"))).collect();
     let mut boards = Vec::new();
     let mut directories = Vec::new();
-    for name in ["one", "two", "three"] {
-        let directory = tempfile::tempdir().expect("a directory");
+    let names = ["one", "two", "three"];
+    let found: Vec<_> = names
+        .map(|name| (name, tempfile::tempdir().expect("a directory")))
+        .map(|(name, directory)| (name, open_trail(directory.path()).signer().clone(), directory))
+        .into();
+    let counted = found.iter().map(|(name, signer, _)| {
+        let (key, persons) = (signer.verifier().clone(), ["*".to_owned()].into());
+        ((*name).to_owned(), CountedHost { key, persons })
+    });
+    let counted: BTreeMap<_, _> = counted.collect();
+    for (name, signer, directory) in found {
         let address = BoardAddress::parse(&postgres.url("board")).expect("an address");
         let host = HostIdentity {
             name: name.to_owned(),
-            key: format!("the key of {name}"),
+            signer,
         };
         let fleet = Fleet::start(address, host).expect("a host");
         fleet.map_persons(persons.clone());
+        fleet.count_hosts(counted.clone());
         wait_for("the board", || fleet.away().is_none().then_some(()));
         let store = Database::open(directory.path()).expect("a store");
         boards.push(board(store.with_fleet(Some(fleet)), &directory));
         directories.push(directory);
     }
-    postgres.sql(
-        "board",
-        &format!(
-            "SET search_path = colibri; INSERT INTO persons (name) SELECT 'p' || n FROM generate_series(0, {PERSONS} - 1) n;
-             {FILL} (SELECT id FROM persons WHERE name = 'p' || (i % {PERSONS})), 0, 0 FROM generate_series(0, {tasks} - 1) i;
-             ANALYZE"
-        ),
-    );
+    // Each is signed by the host that created it: one that SQL puts there is given to nobody.
+    fill(&boards, tasks);
+    postgres.sql("board", "ANALYZE");
     Ground {
         _directories: directories,
         _postgres: Some(postgres),
@@ -190,11 +232,15 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|");
     for tasks in [1_000, 100_000] {
-        for agents in [10, 100, 1_000] {
-            let most = claims.min(tasks as usize * 9 / 10);
-            measure("SQLite", &sqlite(tasks), tasks, agents, most);
-            if cfg!(postgres) {
-                measure("PostgreSQL, 3 hosts", &postgres(tasks), tasks, agents, most);
+        let mut grounds = vec![("SQLite", sqlite(tasks))];
+        if cfg!(postgres) {
+            grounds.push(("PostgreSQL, 3 hosts", postgres(tasks)));
+        }
+        for (name, ground) in grounds {
+            for agents in [10, 100, 1_000] {
+                let most = claims.min(tasks * 9 / 10);
+                measure(name, &ground, tasks, agents, most as usize);
+                fill(&ground.boards, most);
             }
         }
     }
