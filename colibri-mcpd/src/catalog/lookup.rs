@@ -175,7 +175,9 @@ impl ServerHost {
             LookupKey::Origin(id, own) => Some((id.as_str(), own.as_str())),
             LookupKey::Uri(..) | LookupKey::Own(..) => None,
         };
-        let Some((named, own)) = named else { return Ok(wanted) };
+        let Some((named, own)) = named.filter(|(named, _)| !self.servers.load().contains_key(*named)) else {
+            return Ok(wanted);
+        };
         let id = self.server_meant(named, rights)?;
         if id == named {
             return Ok(wanted);
