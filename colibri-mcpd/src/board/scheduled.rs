@@ -76,9 +76,11 @@ impl Board {
 }
 
 impl Scheduler {
-    /// Runs what is due: once, however often it was due while nobody looked.
-    pub(super) fn run_due(self: &Arc<Self>) -> Result<(), StoreError> {
+    /// Runs what is due: once, however often it was due while nobody looked. Returns the time of the next that is due, which
+    /// is over where something could not be run just now.
+    pub(super) fn run_due(self: &Arc<Self>) -> Result<Option<u64>, StoreError> {
         let now = self.board.now();
+        let mut is_behind = false;
         for schedule in self.board.store.schedules(None, Some(now))? {
             let id = schedule.id;
             // Another host runs it, on which its creator has an account.
@@ -87,9 +89,13 @@ impl Scheduler {
             }
             if let Err(error) = self.run_schedule(&schedule, now) {
                 warn!(schedule = id, "not run yet: {error}");
+                is_behind = true;
             }
         }
-        Ok(())
+        match is_behind {
+            true => Ok(Some(now)),
+            false => self.board.store.next_due(now),
+        }
     }
 
     fn run_schedule(self: &Arc<Self>, schedule: &Schedule, now: u64) -> Result<(), StoreError> {

@@ -76,8 +76,7 @@ impl Scheduler {
                 if scheduler.board.store.is_away() {
                     return Ok(None);
                 }
-                scheduler.look()?;
-                scheduler.board.store.next_due()
+                scheduler.look()
             });
             let due = match looked.await {
                 Ok(Ok(due)) => due,
@@ -92,7 +91,7 @@ impl Scheduler {
             };
             sleep(PAUSE).await;
             let until = due.map_or(EVERY, |due| Duration::from_millis(due.saturating_sub(self.board.now())));
-            // Time that is over is a reason to look, too; what is overdue could not be run just now.
+            // Time that is over is a reason to look, too.
             let change = async {
                 tokio::select! {
                     () = self.board.changed.notified() => {}
@@ -103,16 +102,17 @@ impl Scheduler {
         }
     }
 
-    /// One look.
+    /// One look. Returns the time of the next schedule that is due.
     ///
     /// # Errors
     /// The store's.
-    pub(super) fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+    pub(super) fn look(self: &Arc<Self>) -> Result<Option<u64>, StoreError> {
         self.board.begin_under_lease()?;
         self.board.take_back();
         self.board.requeue_lapsed()?;
-        self.run_due()?;
-        self.assign()
+        let due = self.run_due()?;
+        self.assign()?;
+        Ok(due)
     }
 
     fn assign(&self) -> Result<(), StoreError> {

@@ -66,13 +66,16 @@ impl Database {
         self.on_board(|statements| statements.all(&sql, &values, read))
     }
 
-    /// The time of the next due schedule.
+    /// The time of the next schedule that is due after a time.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn next_due(&self) -> Result<Option<u64>, StoreError> {
-        let sql = "SELECT min(next_at) FROM schedules";
-        let next = self.on_board(|statements| statements.one(sql, &[], |row| row.get::<Option<i64>>(0)))?;
+    pub(crate) fn next_due(&self, after: u64) -> Result<Option<u64>, StoreError> {
+        let (sql, after) = (
+            "SELECT min(next_at) FROM schedules WHERE next_at > ?1",
+            [after.cast_signed().into()],
+        );
+        let next = self.on_board(|statements| statements.one(sql, &after, |row| row.get::<Option<i64>>(0)))?;
         Ok(next.flatten().map(i64::unsigned_abs))
     }
 
