@@ -63,6 +63,11 @@ pub enum HostWitnessError {
         /// The file with the key that was seen first.
         pinned: PathBuf,
     },
+    /// The key of the host is another than the operator says.
+    #[error(
+        "the host {0} has another key on the board than in hosts.json: somebody else has its name, or the file is old"
+    )]
+    NotCounted(String),
     /// Somebody else made or changed it.
     #[error("the {what} of the host {host} on the board is not signed by its key: somebody else made or changed it")]
     Unsigned {
@@ -128,8 +133,7 @@ pub fn cosigned_by_hosts(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Pins the key of a host in `dir`: the first that is seen is the only one that counts. Keys that root names elsewhere
-/// would be looked up here, before the file.
+/// Pins the key of a host in `dir`: the first that is seen is the only one that counts.
 fn pin(dir: &Path, host: &str, ending: &str, key: &str) -> Result<(), HostWitnessError> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     if host.len() > 64 || !host.starts_with(|c: char| c.is_ascii_alphanumeric()) || !host.chars().all(is_name) {

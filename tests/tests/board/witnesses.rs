@@ -158,3 +158,18 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
     daemon.stop();
     daemons.into_iter().for_each(Daemon::stop);
 }
+
+#[test]
+#[cfg_attr(not(postgres), ignore = "needs PostgreSQL")]
+fn nothing_is_signed_for_a_host_with_another_key_than_hosts_json_says() {
+    let postgres = board();
+    let (one, two, other) = (host(), host(), host());
+    let key = open_trail(&other.path("state")).verifier().to_string();
+    one.hosts(&json!({ "hosts": { "two": { "key": key, "persons": [] } } }).to_string());
+    let daemon = joined(&one, &postgres, "one");
+    let second = sealed(joined(&two, &postgres, "two"), &two, &postgres, "two");
+    daemon.wait_for_log("the host two has another key on the board than in hosts.json");
+    assert_eq!(seen(&one, "two"), None);
+    daemon.stop();
+    second.stop();
+}

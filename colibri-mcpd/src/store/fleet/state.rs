@@ -78,6 +78,13 @@ pub(super) struct FleetState {
 }
 
 impl FleetState {
+    /// False if hosts.json says another key of this host.
+    pub(super) fn counts_key(&self, host: &str, key: &str) -> bool {
+        let counted = self.counted.lock().clone();
+        let known = counted.get(host);
+        known.is_none_or(|known| known.key.to_string() == key.trim())
+    }
+
     /// An instance of this host as the board has it.
     pub(super) fn session(&self, session: &str) -> String {
         match session.contains(':') {

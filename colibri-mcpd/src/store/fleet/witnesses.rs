@@ -111,7 +111,11 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
         for row in rows {
             let name = row.name.clone();
             let mut notes = self.notes.remove(&name).unwrap_or_default();
-            let (answer, request) = (self.answer(&row, &mut notes), self.request(&row, &mut notes));
+            let answer = match fleet.state.counts_key(&row.name, &row.key) {
+                true => self.answer(&row, &mut notes),
+                false => Err(HostWitnessError::NotCounted(row.name.clone())),
+            };
+            let request = self.request(&row, &mut notes);
             let fault = [answer.as_ref().err(), request.as_ref().err()];
             let fault: Vec<String> = fault.into_iter().flatten().map(ToString::to_string).collect();
             let fault = fault.join("; ");
