@@ -14,7 +14,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// The most lines of code of the product, without comments, blank lines and tests.
-const PRODUCT_LINES: usize = 106_700;
+const PRODUCT_LINES: usize = 108_700;
 /// The most lines of code of one file's product part.
 const FILE_LINES: usize = 500;
 /// The most words of `docs/` and the README, as wc(1) counts them.
