@@ -319,115 +319,6 @@ impl Database {
         );
         self.on_board(|statements| statements.one(&sql, &values, read))
     }
-
-    /// Takes back the claims whose time is over.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
-        let why = "its claim lapsed: nobody renewed it";
-        let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
-        let mut requeued = Vec::new();
-        if self.fleet().is_some() {
-            // As the raise of the board's epoch leaves it.
-            let condition = "status IN ('claimed', 'started') AND lease_until = 0";
-            requeued = self.requeue_all(condition, None, "the board was restored", now, tell)?;
-        }
-        requeued.extend(self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)?);
-        Ok(requeued)
-    }
-
-    /// Takes back, where many hosts share the board, what instances had whose host lost its lease.
-    ///
-    /// # Errors
-    /// [`StoreError::Board`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_of_lost_hosts(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
-        if self.fleet().is_none() {
-            return Ok(Vec::new());
-        }
-        let condition = "((status IN ('claimed', 'started') AND claimed_session IS NOT NULL)
-            OR (status = 'queued' AND for_session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM hosts
-                WHERE name = split_part(COALESCE(for_session, claimed_session), ':', 1) AND lease_until > now_ms())";
-        self.requeue_all(condition, None, "the host that had it lost its lease", now, tell)
-    }
-
-    /// Takes back what an instance had, or was to have.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_of(
-        &self,
-        session: &str,
-        why: &str,
-        now: u64,
-        tell: Tell<'_>,
-    ) -> Result<Vec<Task>, StoreError> {
-        let condition = "((status IN ('claimed', 'started') AND claimed_session = ?1)
-            OR (status = 'queued' AND for_session = ?1))";
-        self.requeue_all(condition, Some(self.session_name(session).into()), why, now, tell)
-    }
-
-    /// Keeps nothing for an instance any more.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`].
-    pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
-        self.free_all("for_session = ?1", self.session_name(session).into(), now)
-    }
-
-    fn free_all(&self, condition: &str, value: Value, now: u64) -> Result<(), StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status = 'queued' AND {condition}");
-        self.change_board(|statements| {
-            let sql = format!("{sql}{}", statements.for_update_skipping());
-            let found = statements.all(&sql, &[value], read)?;
-            for old in found.into_iter().filter(|old| old.foreign.is_none()) {
-                let mut new = Task {
-                    for_session: None,
-                    lease_until: None,
-                    updated_at: now,
-                    ..old.clone()
-                };
-                self.write(statements, &old, &mut new, None)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Takes back what this host's instances had: none of them is there any more. What was only kept for one is free
-    /// again.
-    ///
-    /// # Errors
-    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
-        // An instance's session has no sign of LIKE in it, nor has a host's name.
-        let own: Value = self.session_name("%").into();
-        self.free_all("for_session LIKE ?1", own.clone(), now)?;
-        let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
-        self.requeue_all(condition, Some(own), why, now, tell)
-    }
-
-    fn requeue_all(
-        &self,
-        condition: &str,
-        value: Option<Value>,
-        why: &str,
-        now: u64,
-        tell: Tell<'_>,
-    ) -> Result<Vec<Task>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE {condition} ORDER BY id");
-        let values: Vec<Value> = value.into_iter().collect();
-        self.change_board(|statements| {
-            let found = statements.all(&format!("{sql}{}", statements.for_update_skipping()), &values, read)?;
-            let mut requeued = Vec::with_capacity(found.len());
-            for old in found.into_iter().filter(|old| old.foreign.is_none()) {
-                let mut new = back(&old, why, now);
-                self.write(statements, &old, &mut new, None)?;
-                tell(&new, Some(old.said.status)).map_err(StoreError::Unrecorded)?;
-                requeued.push(new);
-            }
-            Ok(requeued)
-        })
-    }
 }
 
 impl ClaimOrder<'_> {
@@ -518,7 +409,7 @@ impl ClaimOrder<'_> {
 }
 
 /// A task that came back to the queue, or failed because it came back too often.
-fn back(old: &Task, why: &str, now: u64) -> Task {
+pub(super) fn back(old: &Task, why: &str, now: u64) -> Task {
     let mut new = old.clone();
     new.attempts += 1;
     new.updated_at = now;
@@ -585,7 +476,7 @@ fn one(statements: &mut dyn Statements, id: u64) -> Result<Task, TransactionErro
 impl Database {
     /// Writes what has changed of a task, if it still is where it was found, and, where an instance of this host has it,
     /// if this host's lease is in force.
-    fn write(
+    pub(super) fn write(
         &self,
         statements: &mut dyn Statements,
         old: &Task,

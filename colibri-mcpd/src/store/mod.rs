@@ -17,6 +17,7 @@ mod fleet;
 mod ledger;
 mod open;
 mod quota;
+mod requeue;
 mod row_seal;
 mod schedule;
 mod search;
