@@ -223,13 +223,7 @@ impl Board {
             self.claimed().note(&change.task);
             if !to.has_ended() {
                 let instances = [&change.task.claimed_session, &change.task.for_session];
-                left.extend(
-                    instances
-                        .into_iter()
-                        .flatten()
-                        .filter(|session| self.is_over(session))
-                        .cloned(),
-                );
+                left.extend(instances.into_iter().flatten().cloned());
             }
             // Nobody has to watch.
             let _ = self.changes.send(Arc::new(change));
@@ -237,10 +231,7 @@ impl Board {
         }
         drop(keys);
         // An instance that ended while this was being committed: what was taken back from it then did not include this.
-        for session in left {
-            self.gone.lock().push((session, Some("its agent had ended".to_owned())));
-            self.take_back();
-        }
+        self.take_back_of_ended(&left);
         Ok(done)
     }
 
@@ -444,6 +435,15 @@ impl Board {
         over.push_back(session.to_owned());
         while over.len() > KEPT_OVER {
             over.pop_front();
+        }
+    }
+
+    /// Takes back what those of these instances have that ended before they got it.
+    pub(super) fn take_back_of_ended<'s>(&self, sessions: impl IntoIterator<Item = &'s String>) {
+        for session in sessions.into_iter().filter(|session| self.is_over(session)) {
+            let why = "its agent had ended".to_owned();
+            self.gone.lock().push((session.clone(), Some(why)));
+            self.take_back();
         }
     }
 

@@ -122,6 +122,8 @@ impl Scheduler {
             .askers()
             .retain(|_, asker| now.saturating_sub(asker.at) < ASKED_MS);
         let busy: HashSet<String> = store.busy_sessions(now)?.into_iter().collect();
+        // By a change of whose commit nobody heard: the database was away just then.
+        board.take_back_of_ended(&busy);
         for person in store.waiting_creators(now)? {
             let creator = Actor {
                 uid: person,

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::policy::{Clients, Gates};
 use crate::relay::{CallRules, Recorder};
-use crate::store::{Database, StoreError, TaskFilter, TaskRefusal};
+use crate::store::{Database, Seeks, StoreError, TaskFilter, TaskRefusal};
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(1_000_000) };
@@ -260,10 +260,25 @@ fn an_agents_claim_lasts_as_long_as_its_instance() {
         (TaskStatus::Queued, Some("its agent was stopped"))
     );
     assert!(bench.board.finish(CODER, id, 1, "1").is_err());
+    // The commit of a claim arrives when its instance has ended, and nobody hears of it.
+    let seeks = Seeks {
+        capabilities: None,
+        lease_until: None,
+        shared: false,
+    };
+    let store = &bench.board.store;
+    let late = store.claim_next(CODER.actor(), seeks, NOW.get(), &|_, _| Ok(()));
+    assert_eq!(late.unwrap().unwrap().id, id);
+    bench.scheduler.look().unwrap();
+    let back = bench.now(id);
+    assert_eq!(
+        (back.said.status, back.reason.as_deref()),
+        (TaskStatus::Queued, Some("its agent had ended"))
+    );
     let counters = bench.board.counters();
     assert_eq!(
         (counters.claims, counters.claims_of_others, counters.requeues),
-        (1, 0, 1)
+        (1, 0, 2)
     );
 }
 
