@@ -9,7 +9,7 @@ use colibri_tests::{Client, Daemon, LEGACY, Place, Postgres, code_of, program, w
 use serde_json::{Value, json};
 
 use super::agents::{registry, worker};
-use super::postgres::{board, create, goes_on, host, joined, own_name, serve, taken_over};
+use super::postgres::{board, create, goes_on, host, introduce, joined, own_name, serve, taken_over};
 use super::tasks::{ok, refused};
 
 /// A host that starts an agent for each task.
@@ -41,6 +41,7 @@ fn starting<'a>(place: &'a Place, url: &str) -> Daemon<'a> {
 fn a_change_on_one_host_wakes_another_at_once() {
     let postgres = board();
     let (one, two) = (host(), starter());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let (here, there) = (joined(&one, &postgres, "one"), starting(&two, &postgres.url("board")));
     let (mut client, mut other) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let beat = || {
@@ -78,6 +79,7 @@ fn a_change_on_one_host_wakes_another_at_once() {
 fn what_a_lost_notification_said_is_seen_at_the_next_look() {
     let postgres = board();
     let (one, two) = (host(), starter());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let cable = Cable::to(postgres.socket());
     let (here, there) = (joined(&one, &postgres, "one"), starting(&two, &cable.url("board")));
     let mut client = here.quiet(LEGACY);
@@ -218,6 +220,7 @@ fn a_host_whose_clock_is_wrong_takes_over_when_a_lease_is_over_and_not_before() 
 fn daemons_at_work_go_on_beside_a_newer_one_that_adds_to_their_schema() {
     let postgres = board();
     let (one, two, three) = (host(), host(), host());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let before = create(&mut here_client, "of before");
@@ -285,6 +288,7 @@ fn daemons_at_work_go_on_beside_a_newer_one_that_adds_to_their_schema() {
 fn the_checker_names_a_lost_a_doubled_and_a_forged_task() {
     let postgres = board();
     let (one, two) = (host(), host());
+    introduce(&[(&one, "one"), (&two, "two")]);
     let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
     postgres.sql("board", JOURNAL);
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
