@@ -24,6 +24,8 @@ use colibri_wire::{Envelope, EnvelopeKind, Json, Tape};
 
 /// The time for which the output of an ended server is read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The most such times for its standard error, each of which brought some more.
+const MOST_WORDS: usize = 5;
 /// The time in which a server's queued input must be written when it ends.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -132,13 +134,17 @@ impl ServerSession {
         if end.is_none() {
             // A process that has ended says why: its callers are told too. One that only closed its output may live on
             // for a while.
-            let _ = timeout(LAST_WORDS, async {
-                if status.is_none() {
-                    status = Some(process.wait().await);
+            if status.is_none() {
+                status = timeout(LAST_WORDS, process.wait()).await.ok();
+            }
+            // As long as there is more to read: a process that it left behind may write for ever.
+            for _ in 0..status.map_or(0, |_| MOST_WORDS) {
+                let read = self.excerpt.lines();
+                let is_read = timeout(LAST_WORDS, &mut log).await.is_ok();
+                if is_read || self.excerpt.lines() == read {
+                    break;
                 }
-                let _ = (&mut log).await;
-            })
-            .await;
+            }
         }
         let mut reason = match &end {
             Some(SessionEnd::Wanted(reason)) => (*reason).to_owned(),

@@ -67,6 +67,8 @@ struct Excerpt {
     /// Lines between the two are dropped.
     has_gap: bool,
     withheld: bool,
+    /// The number of lines that were read.
+    read: u64,
 }
 
 #[derive(Default)]
@@ -118,10 +120,17 @@ fn last_of(text: &str) -> &str {
 impl StderrExcerpt {
     /// From now on there is none: the process gets calls of several users, and may repeat what one of them said.
     pub(super) fn withhold(&self) {
-        *self.0.lock() = Excerpt {
+        let mut excerpt = self.0.lock();
+        *excerpt = Excerpt {
             withheld: true,
+            read: excerpt.read,
             ..Excerpt::default()
         };
+    }
+
+    /// The number of lines that were read so far.
+    pub(super) fn lines(&self) -> u64 {
+        self.0.lock().read
     }
 
     /// The text so far, on one line, without what `redact` removes.
@@ -143,6 +152,7 @@ impl StderrExcerpt {
 
     fn add(&self, line: &[u8]) {
         let mut excerpt = self.0.lock();
+        excerpt.read += 1;
         if excerpt.withheld {
             return;
         }
