@@ -409,7 +409,7 @@ impl Campaign {
         for (_, repair) in std::mem::take(&mut self.repairs) {
             self.repair(repair);
         }
-        let (mut last, mut changed) = (None, Instant::now());
+        let (mut last, mut changed, mut refused) = (None, Instant::now(), Vec::new());
         self.new_tasks.store(0, Ordering::Relaxed);
         loop {
             self.tend(Instant::now() + LOOK * 3);
@@ -422,10 +422,10 @@ impl Campaign {
             }
             assert!(
                 changed.elapsed() < STANDSTILL,
-                "{open:?} tasks stand still:\n{}",
+                "{open:?} tasks stand still: {refused:?}\n{}",
                 self.logs()
             );
-            self.release_claims();
+            refused = self.release_claims();
         }
         for host in &mut self.hosts {
             host.signal(Signal::SIGTERM);
@@ -433,24 +433,24 @@ impl Campaign {
         }
     }
 
-    /// Gives back what persons have: the answers to their claims were lost.
-    fn release_claims(&self) {
+    /// Gives back what persons have: the answers to their claims were lost. Returns what is refused.
+    fn release_claims(&self) -> Vec<String> {
         let sql =
             "SELECT id, claim FROM colibri.tasks WHERE status IN ('claimed', 'started') AND claimed_session IS NULL";
         let rows = self.postgres.try_sql("board", sql).unwrap_or_default();
         let Some(mut client) = self.hosts[0].client() else {
-            return;
+            return Vec::new();
         };
+        let mut refused = Vec::new();
         for row in rows {
             let numbers: Vec<u64> = row.split('|').filter_map(|number| number.parse().ok()).collect();
             if let [task, claim] = numbers[..] {
                 // A refusal: it is somebody else's by now.
-                let _ = client.call(
-                    "colibri_release_task",
-                    &json!({ "task": task, "claim": claim, "reason": "the campaign ends" }),
-                );
+                let release = json!({ "task": task, "claim": claim, "reason": "the campaign ends" });
+                refused.extend(client.call("colibri_release_task", &release).and_then(Result::err));
             }
         }
+        refused
     }
 }
 

@@ -84,10 +84,9 @@ impl FleetHost {
     /// Starts its daemon, and waits until it serves.
     pub(super) fn start(&mut self) {
         let url = self.cable.url("board");
-        let mut command = self
-            .place
-            .command(&["--write", "--external-call", "--autospawn", "--cost-mode", "max"]);
-        command.args(["--host", self.name, "--board", &url]);
+        let gates = ["--write", "--external-call", "--autospawn", "--cost-mode", "max"];
+        let board = ["--host", self.name, "--board", &url];
+        let mut command = self.place.command(&[&gates[..], &board].concat());
         if Uid::effective().is_root() {
             command.arg("--allow-root");
         }
