@@ -20,8 +20,8 @@ use colibri_tests::{Postgres, open_trail, wait_for};
 use nix::unistd::{Uid, User};
 use tempfile::TempDir;
 
-/// Persons, who have as many tasks each.
-const PERSONS: u32 = 100;
+/// Persons, who have as many tasks each: on a full board nobody may have more than 500 open ones.
+const PERSONS: u32 = 250;
 /// The uid of the first.
 const FIRST: u32 = 2_000_000;
 /// The threads that fill a board in PostgreSQL.
