@@ -1,5 +1,6 @@
 //! The board beside itself: claims a second and the 99th percentiles of claim, finish and list, with SQLite and with
-//! PostgreSQL, for boards of so many queued tasks and so many simulated agents.
+//! PostgreSQL, for boards of so many tasks, somewhat less than half of them queued and the others done, and so many
+//! simulated agents. More queued ones would be refused: what is free is shared among the persons.
 //!
 //! `cargo bench -p colibri-tests --bench board -- [CLAIMS]`; by default 2,000 claims each. SQLite has one daemon; PostgreSQL,
 //! where it is installed, three, which share the agents. All of them are in this process: what they do for the board is the
@@ -20,15 +21,15 @@ use colibri_tests::{Postgres, open_trail, wait_for};
 use nix::unistd::{Uid, User};
 use tempfile::TempDir;
 
-/// Persons, who have as many tasks each: on a full board nobody may have more than 500 open ones.
+/// Persons, who have as many tasks each.
 const PERSONS: u32 = 250;
 /// The uid of the first.
 const FIRST: u32 = 2_000_000;
 /// The threads that fill a board in PostgreSQL.
 const WRITERS: usize = 30;
-/// The statement that fills a board in SQLite, after the numbers that it selects from.
-const FILL: &str = "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
-    created_at, updated_at) SELECT 'A task of the bench', '', 'bench', 'queued', '[]', 5, ";
+/// The statement that fills a board, after the statuses, persons and times that it selects.
+const FILL: &str = "INSERT INTO tasks (title, description, source, required_capabilities, priority, status, created_by,
+    created_at, updated_at) SELECT 'A task of the bench', '', 'bench', '[]', 5, ";
 
 /// No agents: each simulated one says itself what it is.
 struct NoAgents;
@@ -61,7 +62,8 @@ fn sqlite(tasks: u32) -> Ground {
     let store = rusqlite::Connection::open(directory.path().join("colibri.db")).expect("its file");
     let fill = format!(
         "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {tasks})
-         {FILL} {FIRST} + i % {PERSONS}, 0, 0 FROM n"
+         {FILL} CASE WHEN i < {queued} THEN 'queued' ELSE 'done' END, {FIRST} + i % {PERSONS}, 0, 0 FROM n",
+        queued = queued(tasks)
     );
     store.execute_batch(&fill).expect("tasks");
     drop(store);
@@ -71,6 +73,11 @@ fn sqlite(tasks: u32) -> Ground {
         _directories: vec![directory],
         _postgres: None,
     }
+}
+
+/// The queued tasks on a board of so many.
+fn queued(tasks: u32) -> u32 {
+    tasks * 9 / 20
 }
 
 /// Has the boards create so many tasks, as many for each person.
@@ -142,8 +149,13 @@ fn postgres(tasks: u32) -> Ground {
         directories.push(directory);
     }
     // Each is signed by the host that created it: one that SQL puts there is given to nobody.
-    fill(&boards, tasks);
-    postgres.sql("board", "ANALYZE");
+    fill(&boards, queued(tasks));
+    let (from, to) = (queued(tasks), tasks - 1);
+    let done = format!(
+        "SET search_path = colibri; {FILL} 'done', (SELECT min(id) FROM persons) + i % {PERSONS}, 0, 0
+             FROM generate_series({from}, {to}) i; ANALYZE"
+    );
+    postgres.sql("board", &done);
     Ground {
         _directories: directories,
         _postgres: Some(postgres),
@@ -238,7 +250,7 @@ fn main() {
         }
         for (name, ground) in grounds {
             for agents in [10, 100, 1_000] {
-                let most = claims.min(tasks * 9 / 10);
+                let most = claims.min(queued(tasks) * 9 / 10);
                 measure(name, &ground, tasks, agents, most as usize);
                 fill(&ground.boards, most);
             }
