@@ -8,7 +8,7 @@
 //! what is done: the times of the last change and of a claim's end.
 
 use colibri_api::{Task, TaskShare, TaskStatus};
-use colibri_text::brief;
+use colibri_text::{brief, hex};
 use rusqlite::types::Value;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -56,8 +56,7 @@ enum ForeignRow {
 
 /// The digest of a result, as PostgreSQL makes it.
 pub(in crate::store) fn digest(result: &str) -> String {
-    let digest = Sha256::digest(result.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(result.as_bytes()))
 }
 
 /// True if who has claimed the task has something to say in this state.
