@@ -519,14 +519,8 @@ impl Rights {
 
     /// True if these say of accounts what the others say.
     pub(crate) fn means_accounts_of(&self, others: &Rights) -> bool {
-        let said = |rights: &Rights| {
-            rights
-                .rules
-                .iter()
-                .map(|rule| rule.accounts.clone())
-                .collect::<Vec<_>>()
-        };
-        said(self) == said(others)
+        let said = self.rules.iter().map(|rule| &rule.accounts);
+        said.eq(others.rules.iter().map(|rule| &rule.accounts))
     }
 
     /// The place where policy says which accounts this caller means.
