@@ -1,6 +1,6 @@
 //! The language of the product's code (CONTRIBUTING, "Language"): names of types, rooms and files, openings of doc
-//! comments, errors that are strings, `pub` that nobody needs, and the size of it all. Run with `--nocapture`, the test
-//! prints its figures and, where a figure is over its limit, the places.
+//! comments, errors that are strings, and `pub` that nobody needs. Run with `--nocapture`, the test prints its figures
+//! and, where a figure is over its limit, the places.
 //!
 //! The product is all of `src` of the programs and of `crates` but what stands below `#[cfg(test)]`.
 
@@ -8,17 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::Span;
 use quote::ToTokens;
-use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// The most lines of code of the product, without comments, blank lines and tests.
-const PRODUCT_LINES: usize = 108_700;
-/// The most lines of code of one file's product part.
-const FILE_LINES: usize = 500;
-/// The most words of `docs/` and the README, as wc(1) counts them.
-const DOCUMENT_WORDS: usize = 60_000;
 /// The most type names that are defined in more than one file.
 const SHARED_NAMES: usize = 4;
 /// The most doc comments of a hundred that open with a question word.
@@ -180,8 +173,6 @@ struct Items {
     file: String,
     /// Modules below `#[cfg(test)]` with a file of their own.
     test_modules: Vec<String>,
-    /// Lines of what stands below `#[cfg(test)]`.
-    test_lines: BTreeSet<usize>,
     types: Vec<(String, Place)>,
     /// First line of each doc comment.
     docs: Vec<(String, Place)>,
@@ -237,13 +228,11 @@ impl Items {
     }
 }
 
-/// Visits what is the product's, and notes the lines of what is a test's.
+/// Visits what is the product's, and passes over what is a test's.
 macro_rules! visit_product {
     ($($visit:ident: $kind:ident, $read:expr;)*) => { $(
         fn $visit(&mut self, item: &'ast syn::$kind) {
             if is_for_tests(&item.attrs) {
-                let span = item.span();
-                self.test_lines.extend(span.start().line..=span.end().line);
                 return;
             }
             self.read_docs(&item.attrs);
@@ -275,8 +264,6 @@ impl<'ast> Visit<'ast> for Items {
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if is_for_tests(&item.attrs) {
-            let span = item.span();
-            self.test_lines.extend(span.start().line..=span.end().line);
             if item.content.is_none() {
                 self.test_modules.push(item.ident.to_string());
             }
@@ -287,26 +274,10 @@ impl<'ast> Visit<'ast> for Items {
     }
 }
 
-/// Lines on which a token stands.
-fn token_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
-    for token in tokens {
-        let span = match &token {
-            TokenTree::Group(group) => {
-                token_lines(group.stream(), lines);
-                lines.insert(group.span_close().start().line);
-                group.span_open()
-            }
-            token => token.span(),
-        };
-        lines.extend(span.start().line..=span.end().line);
-    }
-}
-
 /// The whole of the product, as its sources say.
 #[derive(Default)]
 struct Census {
-    /// Lines of code of each file.
-    lines: BTreeMap<String, usize>,
+    files: Vec<String>,
     types: BTreeMap<String, Vec<Place>>,
     docs: Vec<(String, Place)>,
     string_errors: Vec<Place>,
@@ -354,32 +325,21 @@ impl Census {
                 };
                 items.read_docs(&parsed.attrs);
                 items.visit_file(&parsed);
-                modules.push((path, text, items));
+                modules.push((path, items));
             }
             let tests: Vec<PathBuf> = modules
                 .iter()
-                .flat_map(|(path, _, items)| items.test_modules.iter().map(|name| module_file(path, name)))
+                .flat_map(|(path, items)| items.test_modules.iter().map(|name| module_file(path, name)))
                 .collect();
             let is_library = source.join("lib.rs").exists();
-            for (path, text, items) in modules {
+            for (path, items) in modules {
                 if tests
                     .iter()
                     .any(|test| path.starts_with(test) || path == test.with_extension("rs"))
                 {
                     continue;
                 }
-                let mut lines = BTreeSet::new();
-                token_lines(without_comments(&text), &mut lines);
-                let blank: BTreeSet<usize> = (1..)
-                    .zip(text.lines())
-                    .filter(|(_, line)| line.trim().is_empty())
-                    .map(|(at, _)| at)
-                    .collect();
-                let code = lines
-                    .difference(&items.test_lines)
-                    .filter(|line| !blank.contains(line))
-                    .count();
-                census.lines.insert(items.file.clone(), code);
+                census.files.push(items.file.clone());
                 for (name, place) in items.types {
                     census.types.entry(name).or_default().push(place);
                 }
@@ -401,16 +361,6 @@ impl Census {
         census.needless_public = needless.map(|(_, item)| item).collect();
         census
     }
-}
-
-/// The tokens of a source but for its doc comments, which the lexer makes attributes of.
-fn without_comments(text: &str) -> TokenStream {
-    let is_comment = |line: &&str| !line.trim_start().starts_with("//");
-    let lines: Vec<&str> = text
-        .lines()
-        .map(|line| if is_comment(&line) { line } else { "" })
-        .collect();
-    lines.join("\n").parse().unwrap()
 }
 
 /// Modules of the programs of a package that has a library as well, as paths without extension.
@@ -469,21 +419,6 @@ impl Figure {
     }
 }
 
-fn words_in(page: &Path) -> usize {
-    fs::read_to_string(page).unwrap().split_whitespace().count()
-}
-
-/// The words of the Markdown pages in a directory and below it.
-fn document_words(directory: &Path) -> usize {
-    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let words = |path: PathBuf| match path.extension().is_some_and(|extension| extension == "md") {
-        true => words_in(&path),
-        false if path.is_dir() => document_words(&path),
-        false => 0,
-    };
-    entries.map(words).sum()
-}
-
 fn show((file, line): &Place) -> String {
     format!("{file}:{line}")
 }
@@ -511,7 +446,7 @@ fn figures(census: &Census) -> Vec<Figure> {
         words.iter().any(|word| WORDS.contains(&word.as_str()))
             && !EXCEPTIONS.iter().any(|(exception, _)| *exception == name)
     };
-    let files = census.lines.keys().flat_map(|file| {
+    let files = census.files.iter().flat_map(|file| {
         let path = file
             .split_once("src/")
             .map_or("", |(_, path)| path)
@@ -544,20 +479,7 @@ fn figures(census: &Census) -> Vec<Figure> {
         .docs
         .iter()
         .filter(|(text, _)| WORDS.contains(&opening(text).as_str()));
-    let (largest, most) = census.lines.iter().max_by_key(|(_, lines)| **lines).unwrap();
     vec![
-        Figure {
-            name: "lines of the product",
-            count: census.lines.values().sum(),
-            limit: PRODUCT_LINES,
-            places: Vec::new(),
-        },
-        Figure {
-            name: "lines of the largest file",
-            count: *most,
-            limit: FILE_LINES,
-            places: vec![largest.clone()],
-        },
         Figure::of(
             "types named by participles or question words",
             PARTICIPLES,
@@ -584,12 +506,6 @@ fn figures(census: &Census) -> Vec<Figure> {
             0,
             opened_by_words.map(show_named).collect(),
         ),
-        Figure {
-            name: "words of docs/ and the README",
-            count: document_words(&repository().join("docs")) + words_in(&repository().join("README.md")),
-            limit: DOCUMENT_WORDS,
-            places: Vec::new(),
-        },
         Figure::of(
             "functions with a string as their error",
             STRING_ERRORS,
@@ -636,5 +552,4 @@ fn a_breach_would_be_found() {
     );
     assert_eq!(items.docs[0].0, "What is read.");
     assert_eq!(items.string_errors.len(), 1);
-    assert_eq!(items.test_lines.iter().copied().collect::<Vec<_>>(), [4, 5, 6, 7]);
 }
