@@ -1,19 +1,25 @@
-//! What a call costs the daemon's own process, counted: instructions, allocations, system calls.
+//! What a call costs the daemon's own process, counted: instructions, allocations, system calls; and the private dirty
+//! pages of a daemon and of a bridge at rest.
 //!
-//! `cargo bench -p colibri-mcpd --bench cost [hold] [instructions] [syscalls]` needs valgrind and strace, and does not
-//! depend on what else the machine does. With `hold` the least of the runs counts, and one that is over that of `cost.txt`
-//! beside this file by more than 3 % is a failure: who means it to grow writes it there, and why into the commit.
-//! The file is of a build without link-time optimisation, as `.ci/run` makes it; with it, instructions are a fifth fewer. Each figure is (count of 2N calls - count of N calls) / N, the median of five, for a
-//! text of 64 bytes, with one worker thread, so that what arrives together does not depend on which thread is quicker.
-//! Besides, what a call costs on one of 64 connections with one call each, by lines and as a POST.
+//! ```text
+//! colibri-cost [--hold FILE] [instructions] [syscalls] [memory]
+//! ```
+//!
+//! Needs valgrind and strace, and colibri-mcpd and colibri-mcp beside it. No count depends on what else the machine does.
+//! With `--hold` the least of the runs counts, and one that is over that of FILE by more than 3 % is a failure: who means
+//! it to grow writes it there, and why into the commit. A FILE is of one profile: `release.txt`, `dist.txt` beside the
+//! manifest. The count of a call is (count of 2N calls - count of N calls) / N, the median of five, for a text of 64 bytes,
+//! with one worker thread, so that what arrives together does not depend on which thread is quicker. Besides, what a call
+//! costs on one of 64 connections with one call each, by lines and as a POST.
 
-#[path = "support/crowd.rs"]
+#[path = "../../../colibri-mcpd/benches/support/crowd.rs"]
 mod crowd;
+#[path = "../../../colibri-mcpd/benches/support/mod.rs"]
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,30 +33,47 @@ use support::{Daemon, Session, registry};
 /// What is counted as an allocation.
 const ALLOCATIONS: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if support::played_a_part(&arguments) {
-        return;
+        return ExitCode::SUCCESS;
     }
-    match arguments.get(1).map(String::as_str) {
-        Some("daemon-of-one-worker") => daemon_of_one_worker(&arguments[2] == "trail", &arguments[3..]),
-        _ => {
-            let counts = count(&arguments[1..]);
-            let grown = arguments
-                .iter()
-                .any(|argument| argument == "hold")
-                .then(|| grown(&counts));
-            if let Some(grown @ [_, ..]) = grown.as_deref() {
-                eprintln!("more than colibri-mcpd/benches/cost.txt allows, by over {MOST_GROWTH} %:");
-                grown.iter().for_each(|line| eprintln!("  {line}"));
-                std::process::exit(1);
-            }
-        }
+    if arguments.get(1).is_some_and(|first| first == "daemon-of-one-worker") {
+        daemon_of_one_worker(&arguments[2] == "trail", &arguments[3..]);
+        return ExitCode::SUCCESS;
     }
+    let flags = Flags::parse_from(arguments);
+    let held = flags.hold.as_deref().map(|file| {
+        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        text.lines().filter_map(read_count).collect::<Vec<_>>()
+    });
+    let counts = count(&flags);
+    let (Some(file), Some(held)) = (&flags.hold, held) else {
+        return ExitCode::SUCCESS;
+    };
+    let grown = grown(&counts, &held);
+    if grown.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("more than {} allows, by over {MOST_GROWTH} %:", file.display());
+    grown.iter().for_each(|line| eprintln!("  {line}"));
+    ExitCode::FAILURE
 }
 
-/// The counts that are held, in the form in which they are printed.
-const HELD: &str = include_str!("cost.txt");
+/// The command line.
+#[derive(Parser)]
+struct Flags {
+    /// The file of counts over which none may be.
+    #[arg(long)]
+    hold: Option<PathBuf>,
+    /// Runs of each setting.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// What is counted; all of it if nothing is named.
+    #[arg(value_parser = ["instructions", "syscalls", "memory"])]
+    what: Vec<String>,
+}
+
 /// The most by which a count may be over the one that is held, in percent.
 const MOST_GROWTH: f64 = 3.0;
 
@@ -58,8 +81,7 @@ const MOST_GROWTH: f64 = 3.0;
 type Count = (String, f64);
 
 /// The counts over those that are held, a line each. A count that is not in the file is one.
-fn grown(counts: &[Count]) -> Vec<String> {
-    let held: Vec<Count> = HELD.lines().filter_map(read_count).collect();
+fn grown(counts: &[Count], held: &[Count]) -> Vec<String> {
     let line = |(name, now): &Count| match held.iter().find(|(known, _)| known == name) {
         Some((_, before)) if *now <= before * (1.0 + MOST_GROWTH / 100.0) => None,
         Some((_, before)) => Some(format!("{name}: {now:.2}, held at {before}")),
@@ -184,39 +206,82 @@ const SETTINGS: [Setting; 6] = [
 ];
 
 /// Counts and prints, and returns what it printed.
-fn count(what: &[String]) -> Vec<Count> {
-    let is_any = |argument: &String| argument.starts_with('-') || argument == "hold";
-    let wanted = |name: &str| what.iter().all(is_any) || what.iter().any(|argument| argument == name);
+fn count(flags: &Flags) -> Vec<Count> {
+    let wanted = |name: &str| flags.what.is_empty() || flags.what.iter().any(|what| what == name);
     // Whatever else runs adds to a count, and takes nothing away.
-    let typical = match what.iter().any(|argument| argument == "hold") {
-        true => least,
-        false => median,
-    };
+    let typical = if flags.hold.is_some() { least } else { median };
     let mut counts = Vec::new();
-    let mut tell = |what: &str, setting: &Setting, number: f64, decimals: usize| {
-        println!("{what}/call {number:.decimals$} ({})", setting.name());
-        counts.push((format!("{what}/call ({})", setting.name()), number));
+    let mut print = |what: &str, setting: &str, number: f64, decimals: usize| {
+        println!("{what} {number:.decimals$} ({setting})");
+        counts.push((format!("{what} ({setting})"), number));
     };
-    let runs = std::env::var("COLIBRI_COST_RUNS")
-        .ok()
-        .and_then(|runs| runs.parse().ok())
-        .unwrap_or(5);
     for setting in &SETTINGS {
         if wanted("instructions") {
             let (mut instructions, mut allocations) = (Vec::new(), Vec::new());
-            for _ in 0..runs {
+            for _ in 0..flags.runs {
                 let (once, twice) = (callgrind(setting, 1), callgrind(setting, 2));
                 instructions.push((twice.0 - once.0) / setting.calls as f64);
                 allocations.push((twice.1 - once.1) / setting.calls as f64);
             }
-            tell("instructions", setting, typical(instructions), 0);
-            tell("allocations", setting, typical(allocations), 2);
+            print("instructions/call", &setting.name(), typical(instructions), 0);
+            print("allocations/call", &setting.name(), typical(allocations), 2);
         }
         if wanted("syscalls") {
-            tell("syscalls", setting, typical(syscalls(setting, runs)), 2);
+            print("syscalls/call", &setting.name(), typical(syscalls(setting, flags.runs)), 2);
         }
     }
+    if wanted("memory") {
+        let (daemons, bridges) = (0..flags.runs).map(|_| private_pages()).unzip();
+        print("private-KiB", "daemon, 1 client", typical(daemons), 0);
+        print("private-KiB", "bridge", typical(bridges), 0);
+    }
     counts
+}
+
+/// Private dirty memory at rest, in KiB: of the daemon with a bridge as its one client, and of that bridge.
+fn private_pages() -> (f64, f64) {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    std::fs::write(directory.path().join("registry.json"), registry()).expect("registry");
+    let own = std::env::current_exe().expect("own path");
+    let beside = |name: &str| own.with_file_name(name).display().to_string();
+    let daemon = Daemon::start(directory.path(), "pages", &[beside("colibri-mcpd")]);
+    let mut bridge = Command::new(beside("colibri-mcp"))
+        .arg("--socket")
+        .arg(&daemon.socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("start the bridge");
+    let mut input = bridge.stdin.take().expect("stdin");
+    let mut output = BufReader::new(bridge.stdout.take().expect("stdout"));
+    let mut exchange = |request: &str| {
+        input.write_all(request.as_bytes()).expect("write to the bridge");
+        output.read_line(&mut String::new()).expect("read from the bridge");
+    };
+    exchange(support::INITIALIZE);
+    exchange(&call(1));
+    let pages = (resting_pages(daemon.child.id()), resting_pages(bridge.id()));
+    drop(input);
+    bridge.wait().expect("the bridge ends");
+    pages
+}
+
+/// Private dirty memory of a process, in KiB, once it was the same ten times in a row, a tenth of a second apart.
+fn resting_pages(pid: u32) -> f64 {
+    let (mut previous, mut same) = (None, 0);
+    for _ in 0..300 {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the maps of a process");
+        let pages = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")?.split_whitespace().next());
+        let pages: f64 = pages.and_then(|pages| pages.parse().ok()).expect("a number of pages");
+        same = if previous == Some(pages) { same + 1 } else { 0 };
+        if same == 10 {
+            return pages;
+        }
+        previous = Some(pages);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("process {pid} does not come to rest within 30 s")
 }
 
 fn least(figures: Vec<f64>) -> f64 {
