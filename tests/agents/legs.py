@@ -7,6 +7,7 @@ import time
 import traceback
 
 from home import Wrong
+from retries import attempt
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -26,10 +27,11 @@ def command_line(doc, names):
 def run_legs(legs):
     """Runs each of these functions and prints what it says; ends the program, with 1 if one failed."""
     failed = 0
+    run = pathlib.Path(sys.argv[0]).stem
     for name, leg in legs.items():
         before = time.monotonic()
         try:
-            print(f"{name}: {leg()}; {time.monotonic() - before:.1f} s", flush=True)
+            print(f"{name}: {attempt(f'{run}: {name}', leg)}; {time.monotonic() - before:.1f} s", flush=True)
         except Exception as error:
             failed += 1
             print(f"{name}: FAILED: {error if isinstance(error, Wrong) else traceback.format_exc()}", flush=True)
