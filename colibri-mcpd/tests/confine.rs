@@ -1,7 +1,8 @@
 //! Real processes below a real supervisor: what is started, with what, and that nothing is left of it.
 //!
 //! The test binary is also the supervisor, the servers and the stand-in daemon, so it has its own `main` and runs its
-//! tests one after the other. Arguments without a dash select tests whose name contains one of them.
+//! tests one after the other. Arguments without a dash select tests whose name contains one of them; with `--exact`,
+//! those that have it. `--list` prints the names, as cargo-nextest asks for them.
 
 // clippy.toml allows unwrap in tests, but does not know that this file is one. The servers leave processes to nobody on
 // purpose: collecting them is what is tested.
@@ -65,11 +66,21 @@ fn run_tests() -> ExitCode {
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
         .collect();
-    let mut failed = 0;
-    for (name, test) in TESTS
+    let has_flag = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let is_exact = has_flag("--exact");
+    let selects = |word: &String, name: &str| if is_exact { name == word } else { name.contains(word.as_str()) };
+    let selected = TESTS
         .iter()
-        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)))
-    {
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| selects(word, name)));
+    if has_flag("--list") {
+        // None is ignored.
+        if !has_flag("--ignored") {
+            selected.for_each(|(name, _)| println!("{name}: test"));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = 0;
+    for (name, test) in selected {
         let passed = std::panic::catch_unwind(test).is_ok();
         println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
         failed += u8::from(!passed);

@@ -10,10 +10,9 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// Debian's user for what nobody owns: another one than the tester's, where that is root.
-#[cfg(root)]
-const OTHER: Option<u32> = Some(65_534);
-#[cfg(not(root))]
-const OTHER: Option<u32> = None;
+fn other_user() -> Option<u32> {
+    nix::unistd::geteuid().is_root().then_some(65_534)
+}
 
 /// The other host: a place with a server `git` that has a contract.
 fn build1() -> Place {
@@ -49,9 +48,9 @@ fn entry(config: &Path, more: Value) -> Value {
 
 /// This host, as another user where the test may choose one, with these servers.
 fn here(sshd: &Sshd, servers: &Value) -> Place {
-    let place = Place::of_user(OTHER);
+    let place = Place::of_user(other_user());
     place.registry(servers);
-    if let Some(uid) = OTHER {
+    if let Some(uid) = other_user() {
         for file in fs::read_dir(sshd.directory()).unwrap().flatten() {
             std::os::unix::fs::chown(file.path(), Some(uid), Some(uid)).unwrap();
         }
@@ -284,7 +283,7 @@ fn each_user_shows_their_own_key() {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
     let key = keys.join(&user.name);
     fs::copy(sshd.directory().join("user"), &key).unwrap();
-    if let Some(uid) = OTHER {
+    if let Some(uid) = other_user() {
         std::os::unix::fs::chown(&key, Some(uid), Some(uid)).unwrap();
     }
     wait_for("the server's next start", || {
