@@ -462,10 +462,11 @@ def run_page(page, text, tools, verbose=False, patience_s=END_LIMIT_S):
 
 # What a script that --extract prints begins with. Commands run at a terminal of script(1)'s, where questions are answered.
 EXTRACT_HEAD = r"""#!/bin/sh
-# The blocks of @PAGE@ for @SYSTEM@, in order, made by tests/guides/run.py --extract. Run it as root. Output is TAP 13,
+# The blocks of @PAGE@ for @SYSTEM@, in order, made by tests/guides/run.py --extract. Run it as root, in a
+# directory that has what they read there. Output is TAP 13,
 # the exit status 0 if nothing failed. GUIDE_HAS names what blocks need that is there; the others are skipped.
 number=0 failed=0
-work=$(mktemp -d) && chmod 755 "$work" && mkdir "$work/directory" && cd "$work/directory" || exit 1
+work=$(mktemp -d) && chmod 755 "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 export ASSUME_ALWAYS_YES=yes EDITOR=true
 at_terminal() {
