@@ -59,8 +59,8 @@ from home import registries  # noqa: E402
 PAGES = ["README.md", *(f"docs/guide/{name}.md" for name in (
     "laptop", "linux", "freebsd-host", "operating", "keeping", "fleet", "other-hosts")), "docs/scripts.md"]
 PROGRAMS = ["colibri-mcp", "colibri-mcpd", "colibri-script", "fixture-server"]
-# Root's runs are those of a user that no other program of this machine is, so that its files are known by their owner.
-USER = 61838
+# As root, everything runs as this account of Debian's, which nothing else uses: files outside are known by their owner.
+ACCOUNT = "games"
 # Longest time for a command, and for what a page has started to end after its daemon.
 COMMAND_LIMIT_S = 120
 END_LIMIT_S = 30
@@ -69,6 +69,14 @@ UV = "uv==0.13.9"
 
 # What a page writes for something that differs from case to case: page, text in its commands, replacement, and why.
 SUBSTITUTIONS = [
+    ("fleet.md", "/var/db/postgres/data17", "$PGDATA", "a cluster of the place's own"),
+    ("fleet.md", " -o postgres -g postgres", "", "there is one user here"),
+    ("fleet.md", " -o colibri -g colibri", "", "there is one user here"),
+    ("fleet.md", "db.example.org/", "localhost:$PGPORT/", "the server is on this machine"),
+    ("fleet.md", "db.example.org", "localhost", "the server is on this machine"),
+    ("fleet.md", "10.0.0.0/24", "127.0.0.1/32", "and so are the hosts"),
+    ("fleet.md", "/usr/local/etc/colibri", "$HOME/alpha", "a directory of the place's own"),
+    ("fleet.md", "/var/db/colibri", "$HOME/alpha/state", "a directory of the place's own"),
     ("operating.md", "approve 1f0c22d7", "approve $(pending | head -n 1)", "the ids of calls are random"),
     ("operating.md", "deny 8a41d09e", "deny $(pending)", "the ids of calls are random"),
     ("operating.md", "colibri-mcp watch", "calls_during colibri-mcp watch", "somebody calls meanwhile"),
@@ -304,8 +312,9 @@ class Place:
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="colibri-guide-"))
         self.identity, self.user = {}, os.geteuid()
         if not self.user:
-            self.user = USER
-            self.identity = {"user": USER, "group": USER, "extra_groups": []}
+            account = pwd.getpwnam(ACCOUNT)
+            self.user = account.pw_uid
+            self.identity = {"user": self.user, "group": account.pw_gid, "extra_groups": []}
         # Short: the path of a socket has 104 bytes at most.
         home = self.path / "home"
         for directory in (home, self.path / "tmp"):
@@ -327,7 +336,7 @@ class Place:
         self.terminal.close()
         # A private daemon stays for the next client, by design; what it has started ends with it.
         for pid, command in children().items():
-            if command.split(" ")[0].endswith("/colibri-mcpd"):
+            if os.path.basename(command.split(" ")[0]) == "colibri-mcpd":
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         left = leftovers(patience_s=0 if kind else self.patience_s)
@@ -424,6 +433,8 @@ def run_stage(place, page, moment):
     stage = f"{place.env['STAGES']}/{page}.sh"
     if os.path.exists(stage):
         status, lines = place.terminal.run(f'. "{stage}" && {moment}')
+        if place.verbose:
+            print(f"stages/{page}.sh, {moment}:", *lines, sep="\n")
         if status:
             raise GuideError(f"{moment} of stages/{page}.sh: exit status {status}\n" + "\n".join(lines))
 
