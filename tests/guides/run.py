@@ -29,11 +29,14 @@ shown, is skipped.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import fcntl
 import functools
+import io
 import json
+import multiprocessing
 import os
 import pathlib
 import pty
@@ -58,17 +61,22 @@ from home import registries  # noqa: E402
 
 PAGES = ["README.md", *(f"docs/guide/{name}.md" for name in (
     "laptop", "linux", "freebsd-host", "operating", "keeping", "fleet", "other-hosts")), "docs/scripts.md"]
-PROGRAMS = ["colibri-mcp", "colibri-mcpd", "colibri-script", "fixture-server"]
+PROGRAMS = ["colibri-mcp", "colibri-mcpd", "colibri-script"]
+# For the stages of some pages; a release has none.
+FIXTURES = ["fixture-server"]
 # As root, everything runs as this account of Debian's, which nothing else uses: files outside are known by their owner.
-ACCOUNT = "games"
+USER = pwd.getpwuid(os.geteuid()) if os.geteuid() else pwd.getpwnam("games")
 # Longest time for a command, and for what a page has started to end after its daemon.
 COMMAND_LIMIT_S = 120
 END_LIMIT_S = 30
 COLUMNS = 100
+# How directories of places begin, and the number of pages that run at a time: they mostly wait.
+PLACE, WORKERS = "colibri-guide-", 4
 UV = "uv==0.13.9"
 
 # What a page writes for something that differs from case to case: page, text in its commands, replacement, and why.
 SUBSTITUTIONS = [
+    ("README.md", "cargo run --release --bin colibri-mcp --", "colibri-mcp", "the programs are built already"),
     ("fleet.md", "/var/db/postgres/data17", "$PGDATA", "a cluster of the place's own"),
     ("fleet.md", " -o postgres -g postgres", "", "there is one user here"),
     ("fleet.md", " -o colibri -g colibri", "", "there is one user here"),
@@ -254,7 +262,7 @@ def printed_lines(output):
 class Terminal:
     """An interactive shell of a user, at a terminal of its own."""
 
-    def __init__(self, env, directory, identity):
+    def __init__(self, env, directory):
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
         settings = termios.tcgetattr(its)
@@ -262,6 +270,7 @@ class Terminal:
         termios.tcsetattr(its, termios.TCSANOW, settings)
         self.ours = ours
         # The prompt has the exit status of the command before it, between characters that nothing else prints.
+        identity = {} if os.geteuid() else {"user": USER.pw_uid, "group": USER.pw_gid, "extra_groups": []}
         env = {**env, "PS1": "\x1e$?\x1e", "PS2": ""}
         self.shell = subprocess.Popen(["sh", "-i"], stdin=its, stdout=its, stderr=its, env=env, cwd=directory,
                                       start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
@@ -309,12 +318,7 @@ class Place:
 
     def __init__(self, tools, verbose, patience_s):
         self.verbose, self.patience_s = verbose, patience_s
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix="colibri-guide-"))
-        self.identity, self.user = {}, os.geteuid()
-        if not self.user:
-            account = pwd.getpwnam(ACCOUNT)
-            self.user = account.pw_uid
-            self.identity = {"user": self.user, "group": account.pw_gid, "extra_groups": []}
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix=PLACE))
         # Short: the path of a socket has 104 bytes at most.
         home = self.path / "home"
         for directory in (home, self.path / "tmp"):
@@ -324,12 +328,11 @@ class Place:
                     "LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": f"{home}/.config", "XDG_STATE_HOME": f"{home}/.local/state",
                     "XDG_DATA_HOME": f"{home}/.local/share", "XDG_CACHE_HOME": f"{home}/.cache",
                     "TMPDIR": str(self.path / "tmp"), "UV_PYTHON_DOWNLOADS": "never", **package_registries()}
-        self.outside = self.files_outside()
 
     def __enter__(self):
         for path in [self.path, *self.path.iterdir()]:
-            os.chown(path, self.user, -1)
-        self.terminal = Terminal(self.env, self.env["HOME"], self.identity)
+            os.chown(path, USER.pw_uid, -1)
+        self.terminal = Terminal(self.env, self.env["HOME"])
         return self
 
     def __exit__(self, kind, *_):
@@ -340,24 +343,24 @@ class Place:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         left = leftovers(patience_s=0 if kind else self.patience_s)
-        files = self.files_outside() - self.outside
-        shutil.rmtree(self.path, ignore_errors=True)
-        if kind is None and (left or files):
-            raise GuideError(f"left after the page: {[*left.values(), *files]}")
+        shutil.rmtree(self.path)
+        if kind is None and left:
+            raise GuideError(f"still runs after the page: {[*left.values()]}")
 
-    def files_outside(self):
-        """Files of the user in directories that all can write, and in the home directory of the user database."""
-        directories = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]
-        with contextlib.suppress(KeyError):
-            home = pwd.getpwuid(self.user).pw_dir
-            directories += [f"{home}/{name}" for name in ("", ".config", ".local/state", ".local/share")]
-        found = set()
-        for directory in filter(os.path.isdir, directories):
-            for entry in os.scandir(directory):
-                with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid == self.user:
-                        found.add(entry.path)
-        return found - {str(self.path)}
+
+def files_outside():
+    """Files of the user in directories that all can write, and in the home directory of the user database. Of a person who
+    runs this, whose other programs leave files there, too, those that are named after Colibri."""
+    directories = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm",
+                   *(f"{USER.pw_dir}/{name}" for name in ("", ".config", ".local/state", ".local/share"))]
+    found = set()
+    for directory in filter(os.path.isdir, directories):
+        for entry in os.scandir(directory):
+            with contextlib.suppress(OSError):
+                is_ours = not os.geteuid() or "colibri" in entry.name
+                if is_ours and entry.stat(follow_symlinks=False).st_uid == USER.pw_uid:
+                    found.add(entry.path)
+    return {path for path in found if not os.path.basename(path).startswith(PLACE)}
 
 
 class Tools:
@@ -367,8 +370,10 @@ class Tools:
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="colibri-guides-"))
         self.path.chmod(0o755)
         (self.path / "bin").mkdir()
-        for name in PROGRAMS:
+        for name in PROGRAMS + FIXTURES:
             if not (programs / name).exists():
+                if name in FIXTURES:
+                    continue
                 sys.exit(f"{programs / name} is not there: build it, or name the directory with --programs")
             try:
                 os.link(programs / name, self.path / "bin" / name)
@@ -573,6 +578,7 @@ error: unrecognized subcommand 'no-such-command'
 …
 ```
 """
+LEFT = "/var/tmp/colibri-left-by-a-sample"
 MUTATIONS = [
     ("test \"$(cat", "tast \"$(cat", "exit status 127"),
     ("= first", "= second", "exit status 1"),
@@ -585,27 +591,53 @@ MUTATIONS = [
     ("<!-- guide: shown it", "<!-- guide: shwon it", "is not understood"),
     ("```sh\nsleep", "sleep", "no block follows"),
     ("```sh\npkg", "```\npkg", "neither"),
-    ("echo first", "(sleep 300 &) ; echo first", "left after the page"),
-    ("echo first", "touch /tmp/guide-left-$$; echo first", "left after the page"),
+    ("echo first", "(sleep 300 &) ; echo first", "still runs after the page"),
+    ("echo first", f"touch {LEFT}; echo first", LEFT),
     ("# Sample", "# Sample\n\n    colibri-mcp status", "not fenced"),
 ]
 
 
 def check_itself(tools):
-    """Runs the sample, and each mutation of it. Returns the faults."""
-    run = functools.partial(run_page, "SAMPLE.md", tools=tools, patience_s=1)
-    faults = run(text=SAMPLE)[2]
+    """Runs the sample, and each mutation of it. Returns what is to be printed, and a row of the table."""
+    begun = time.monotonic()
+    outside = files_outside()
+
+    def run(text):
+        found = run_page("SAMPLE.md", text, tools, patience_s=1)[2]
+        return [*found, *(f"outside: {path}" for path in files_outside() - outside)]
+
+    faults = run(SAMPLE)
     for old, new, fault in MUTATIONS:
         mutated = SAMPLE.replace(old, new, 1)
         try:
-            found = run(text=mutated)[2] if mutated != SAMPLE else []
+            found = run(mutated) if mutated != SAMPLE else []
         except GuideError as error:
             found = [str(error)]
         if not any(fault in one for one in found):
             faults.append(f"{new!r} in place of {old!r} is not noticed: {found}")
-    for left in pathlib.Path("/tmp").glob("guide-left-*"):
-        left.unlink()
-    return faults
+    pathlib.Path(LEFT).unlink(missing_ok=True)
+    took = f"{time.monotonic() - begun:.1f}"
+    row = ("mutations of a page", len(MUTATIONS) + 1 - len(faults), 0, 0, len(faults), took)
+    return "".join(f"FAILED: {fault}\n" for fault in faults), row
+
+
+def report(page, text, tools, verbose):
+    """Runs a page. Returns what is to be printed of it, and its row of the table."""
+    begun, output = time.monotonic(), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        try:
+            blocks, passed, faults = run_page(page, text, tools, verbose)
+        except GuideError as error:
+            blocks, passed, faults = [], 0, [str(error)]
+        counted = [block for block in blocks if block.counts]
+        shown = [block for block in counted if block.shown]
+        elsewhere = [block for block in counted if not block.shown and not block.runs_here]
+        for block in shown:
+            print(f"shown: {block.name}: {block.shown}")
+        for fault in faults:
+            print(f"FAILED: {fault}")
+    took = f"{time.monotonic() - begun:.1f}"
+    return output.getvalue(), (page, passed, len(elsewhere), len(shown), len(faults), took)
 
 
 def main():
@@ -635,33 +667,28 @@ def main():
                 where = block.shown and f"shown: {block.shown}" or f"{block.system} {block.user}"
                 print(f"{block.name}: {block.language or 'text'}: {where if block.counts else 'no commands'}")
         return 0
-    adopt_orphans()
-    rows, faults, passed, skipped = [], [], 0, 0
-    with Tools(options.programs.resolve()) as tools:
-        if not options.pages:
-            faults += check_itself(tools)
-            print(f"a page with a fault in it: {len(MUTATIONS)} kinds, each noticed" if not faults else "\n".join(faults))
-        for page in options.pages or PAGES:
-            begun = time.monotonic()
-            try:
-                blocks, ran, found = run_page(*page_text(page), tools, options.verbose)
-            except GuideError as error:
-                blocks, ran, found = [], 0, [str(error)]
-            counted = [block for block in blocks if block.counts]
-            shown = [block for block in counted if block.shown]
-            elsewhere = [block for block in counted if not block.shown and not block.runs_here]
-            for block in shown:
-                print(f"shown: {block.name}: {block.shown}")
-            for fault in found:
-                print(f"FAILED: {fault}")
-            rows.append((page, ran, len(elsewhere), len(shown), len(found), f"{time.monotonic() - begun:.1f}"))
-            faults += found
-            passed += ran
-            skipped += len(elsewhere) + len(shown)
+    rows = []
+    fork = multiprocessing.get_context("fork")
+    with (Tools(options.programs.resolve()) as tools,
+          concurrent.futures.ProcessPoolExecutor(WORKERS, fork, adopt_orphans) as pool):
+        runs = [] if options.pages else [pool.submit(check_itself, tools)]
+        # What it leaves on purpose is not the pages'.
+        concurrent.futures.wait(runs)
+        outside = files_outside()
+        runs += [pool.submit(report, *page_text(page), tools, options.verbose) for page in options.pages or PAGES]
+        for run in runs:
+            text, row = run.result()
+            print(text, end="", flush=True)
+            rows.append(row)
+        left = files_outside() - outside
+        if left:
+            print(f"FAILED: files outside of the places are left: {left}")
+            rows.append(("files outside", 0, 0, 0, len(left), ""))
     for row in [("page", "run", "elsewhere", "shown", "failed", "seconds"), *rows]:
         print(f"{row[0]:28}" + "".join(f"{cell:>11}" for cell in row[1:]))
-    print(f"{passed} passed, {len(faults)} failed, {skipped} skipped")
-    return 1 if faults else 0
+    passed, elsewhere, shown, failed = (sum(row[column] for row in rows) for column in range(1, 5))
+    print(f"{passed} passed, {failed} failed, {elsewhere + shown} skipped")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
