@@ -337,12 +337,15 @@ class Place:
 
     def __exit__(self, kind, *_):
         self.terminal.close()
-        # A private daemon stays for the next client, by design; what it has started ends with it.
+        # A private daemon stays for the next client, by design; what it has started ends with it. A page that failed has not
+        # come to the end of anything.
         for pid, command in children().items():
-            if os.path.basename(command.split(" ")[0]) == "colibri-mcpd":
+            if kind or os.path.basename(command.split(" ")[0]) == "colibri-mcpd":
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        left = leftovers(patience_s=0 if kind else self.patience_s)
+        left = leftovers(patience_s=self.patience_s)
+        while leftovers(patience_s=0.2):
+            pass
         shutil.rmtree(self.path)
         if kind is None and left:
             raise GuideError(f"still runs after the page: {[*left.values()]}")
