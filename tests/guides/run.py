@@ -8,24 +8,25 @@ usage: run.py [--programs DIR] [--verbose] [PAGE...]
 
 DIR has the built programs; it is target/release unless it is named. Without PAGE all pages of PAGES run.
 
-Each page has a place of its own: an empty home directory, one interactive shell at a terminal, and a daemon that is ended
-with it. After a page nothing may run any more, and no file may lie outside of its place. `[y/N]` is answered with yes.
-`stages/PAGE.sh` makes what a page says that is there already (`before`), and what must hold at its end (`after`).
+Each page has a place of its own: an empty home directory, one interactive shell at a terminal, and a daemon that is
+ended with it. After a page nothing may run any more, and no file may lie outside of its place. `[y/N]` is answered with
+yes. `stages/PAGE.sh` makes what a page says is there already (`before`), and checks what must hold at its end
+(`after`). Without PAGE the faults of MUTATIONS are put into a sample page, too: each must be noticed.
 
-In a page, fenced blocks of the languages `sh` and `console` are commands. In `console` a line that begins with `$ ` or `# ` is
-a command, with a host's name before it if the page has several; the other lines are its output, where `…` stands for any
-text, and a line `…` for any lines. Comments before a block, with clauses separated by `;`, say what it is:
+In a page, fenced blocks of the languages `sh` and `console` are commands. In `console` a line that begins with `$ ` or
+`# ` is a command; a page with several hosts has the host's name before that. The other lines are the command's output,
+in which `…` stands for any text of a line, and a line `…` for any lines. A comment before a block says what it is:
 
-    <!-- guide: SYSTEM [USER] -->             where it runs, and as whom: `linux` is here; `linux root`, `linux alice` and all of
-                                              `freebsd` run in a system of their own, by a script that --extract prints
-    <!-- guide: needs THING -->               such a script runs the block if GUIDE_HAS names that thing
-    <!-- guide: file PATH [OWNER MODE] -->    the block is that file, and is written
-    <!-- guide: fails -->                     its commands fail, as it shows
+    <!-- guide: SYSTEM [USER] -->             where it runs, and as whom. `linux` is here; `linux root` and all of
+                                              `freebsd` run in a system of their own, by the script of --extract
+    <!-- guide: needs THING -->               that script runs the block if GUIDE_HAS names this thing
+    <!-- guide: file PATH [OWNER MODE] -->    the block is this file, and is written
+    <!-- guide: fails -->                     its commands fail, as the block shows
     <!-- guide: shown REASON -->              the block is not run
     <!-- guide: page … -->                    the same for the rest of the page
 
-The last line is "N passed, N failed, N skipped", in blocks of commands and files; a block that runs elsewhere, or is only
-shown, is skipped.
+Several are separated by `;`. The last line is "N passed, N failed, N skipped", in blocks of commands and files: skipped
+is a block that runs elsewhere, or is only shown.
 """
 
 import argparse
@@ -337,8 +338,8 @@ class Place:
 
     def __exit__(self, kind, *_):
         self.terminal.close()
-        # A private daemon stays for the next client, by design; what it has started ends with it. A page that failed has not
-        # come to the end of anything.
+        # A private daemon stays for the next client, by design; what it has started ends with it. Of a page that failed
+        # anything may still run.
         for pid, command in children().items():
             if kind or os.path.basename(command.split(" ")[0]) == "colibri-mcpd":
                 with contextlib.suppress(ProcessLookupError):
@@ -352,8 +353,8 @@ class Place:
 
 
 def files_outside():
-    """Files of the user in directories that all can write, and in the home directory of the user database. Of a person who
-    runs this, whose other programs leave files there, too, those that are named after Colibri."""
+    """Files of the user in directories that all can write, and in the home directory of the user database. Other
+    programs of a person who runs this leave files there, too: of theirs those that are named after Colibri."""
     directories = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm",
                    *(f"{USER.pw_dir}/{name}" for name in ("", ".config", ".local/state", ".local/share"))]
     found = set()
@@ -479,7 +480,8 @@ def run_page(page, text, tools, verbose=False, patience_s=END_LIMIT_S):
     return blocks, passed, faults
 
 
-# What a script that --extract prints begins with. Commands run at a terminal of script(1)'s, where questions are answered.
+# The beginning of a script that --extract prints. Commands run at a terminal of script(1)'s, where questions are
+# answered.
 EXTRACT_HEAD = r"""#!/bin/sh
 # The blocks of @PAGE@ for @SYSTEM@, in order, made by tests/guides/run.py --extract. Run it as root, in a
 # directory that has what they read there. Output is TAP 13,

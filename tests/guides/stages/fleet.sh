@@ -6,8 +6,8 @@ before() {
 	export PATH PGDATA="$HOME/data" PGHOST="$HOME" PGUSER=postgres PGPORT
 	PGPORT=$(python3 -c 'import socket
 with socket.create_server(("127.0.0.1", 0)) as free: print(free.getsockname()[1])')
-	initdb --auth=trust --username=postgres --encoding=UTF8 --locale=C >/dev/null
-	printf "unix_socket_directories = '%s'\nport = %s\n" "$PGHOST" "$PGPORT" >>"$PGDATA/postgresql.conf"
+	initdb --no-sync --auth=trust --username=postgres --encoding=UTF8 --locale=C >/dev/null
+	printf "unix_socket_directories = '%s'\nport = %s\nfsync = off\n" "$PGHOST" "$PGPORT" >>"$PGDATA/postgresql.conf"
 	# Who comes over the network needs the page's line.
 	sed -i '/^host/d' "$PGDATA/pg_hba.conf"
 	pg_ctl -w -l "$HOME/log" -o '-c listen_addresses=' start >/dev/null
