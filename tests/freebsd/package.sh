@@ -31,38 +31,7 @@ work=$(mktemp -d /var/tmp/colibri-package.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
 . "$tree/tests/freebsd/tap.sh"
-
-version_of() {
-	sed -n 's/^version: "\(.*\)"/\1/p' "$1/meta/+MANIFEST"
-}
-
-# create STAGED: its package, in a repository of its own.
-create() {
-	"$pkg" -o "PLIST_KEYWORDS_DIR=$(realpath "$1")/Keywords" create -m "$1/meta" -p "$1/plist" -r "$1/stage" \
-		-o "$work/repository" 2>&1
-}
-
-# What security rests on: owner, group, mode.
-owners() {
-	for path in etc/colibri etc/colibri/daemon-secrets etc/colibri/secrets etc/colibri/external-mcp.json \
-		etc/colibri/jail-policy.json libexec/colibri-jail-helper libexec/colibri/roots; do
-		mode=$(printf %o $((0$(stat -f %p "/usr/local/$path") & 07777)))
-		echo "$path $(stat -f '%Su %Sg' "/usr/local/$path") $mode"
-	done
-	stat -f '%N %Su %Sg %Lp' /var/db/colibri
-}
-demanded="etc/colibri root wheel 755
-etc/colibri/daemon-secrets root colibri 750
-etc/colibri/secrets root wheel 700
-etc/colibri/external-mcp.json root colibri 640
-etc/colibri/jail-policy.json root wheel 600
-libexec/colibri-jail-helper root colibri 4550
-libexec/colibri/roots root wheel 700
-/var/db/colibri colibri colibri 750"
-
-alice() {
-	su -l alice -c "$*" 2>&1
-}
+. "$tree/tests/freebsd/pkg.sh"
 
 echo "TAP version 13"
 echo "# $(uname -srm) $(uname -K) $(uname -U)"

@@ -48,6 +48,7 @@ suid=7871
 duid=7872
 
 . "$tree/tests/freebsd/tap.sh"
+. "$tree/tests/freebsd/root.sh"
 . "$tree/tests/freebsd/helper.sh"
 . "$tree/tests/freebsd/agents.sh"
 . "$tree/tests/freebsd/integrations.sh"
@@ -70,17 +71,6 @@ new_session() {
 	session=$next_session
 	[ -z "$session" ] || return
 	session=$(printf '%08x%08x' "$(($$ * 4096 + counter))" "$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')")
-}
-
-# A complete root: programs with their libraries, and the mount points.
-make_root() {
-	root=$1
-	shift
-	mkdir -p "$root/dev" "$root/tmp" "$root/work" "$root/bin" "$root/etc"
-	{
-		printf '%s\n' /libexec/ld-elf.so.1 "$@"
-		ldd -f '%p\n' "$@" 2>/dev/null
-	} | grep '^/' | sort -u | tar --no-fflags -cf - -T - 2>/dev/null | tar -xf - -C "$root"
 }
 
 # digest of an entry: the registry holds each entry on a line of its own, between the key and the last comma; or on
