@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use colibri_protocol::{Code, Failure};
 use colibri_registry::sha256_hex;
 use colibri_text::{brief, visible};
-use colibri_wire::json::{Json, JsonKind};
+use colibri_wire::json::{Json, JsonKind, string};
 
 /// The time for which a call waits, where nothing else is said.
 pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);
@@ -114,6 +114,8 @@ pub struct ApprovalQueue {
 pub struct PendingApproval {
     /// Its id.
     pub id: String,
+    /// The tool and its server, as a person reads them.
+    operation: String,
     answer: oneshot::Receiver<Decision>,
     until: Instant,
     waiting: Arc<Mutex<BTreeMap<String, ApprovalEntry>>>,
@@ -202,6 +204,7 @@ impl ApprovalQueue {
         let _ = self.changes.send(ApprovalChange::Waiting);
         Ok(PendingApproval {
             id,
+            operation: format!("{} of {}", brief(tool, 200), brief(server, 40)),
             answer,
             until: since + self.expiry,
             waiting: self.waiting.clone(),
@@ -253,24 +256,37 @@ impl PendingApproval {
     /// written.
     pub fn notice(&self, token: &str) -> String {
         let seconds = self.until.saturating_duration_since(Instant::now()).as_secs();
+        let message = string(&format!(
+            "the call of {} waits for approval, at most {seconds} s: an operator other than its caller allows it with \
+             `colibri-mcp approvals approve {}`",
+            self.operation, self.id
+        ));
         format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":0,"message":"the call waits for approval, at most {seconds} s: an operator other than its caller allows it with `colibri-mcp approvals approve {id}`","_meta":{{"org.colibri/approval":"{id}"}}}}}}"#,
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":0,"message":{message},"_meta":{{"org.colibri/approval":"{id}"}}}}}}"#,
             id = self.id
         )
     }
 
     /// Waits for the decision, or until time is up.
-    pub async fn decision(mut self) -> Decision {
+    pub async fn decision(&mut self) -> Decision {
         let until = self.until;
         match tokio::time::timeout_at(until, &mut self.answer).await {
             Ok(Ok(decision)) => decision,
             Ok(Err(_)) => Decision::Expired,
-            // Closing first: an approver whose answer comes now is told that it is too late.
-            Err(_) => {
-                self.answer.close();
-                self.answer.try_recv().unwrap_or(Decision::Expired)
-            }
+            Err(_) => self.close().unwrap_or(Decision::Expired),
         }
+    }
+
+    /// Takes the call out of the queue, since it was decided elsewhere. The decision that an approver took before that,
+    /// if there is one: it counts.
+    pub(crate) fn withdraw(mut self) -> Option<Decision> {
+        self.close()
+    }
+
+    /// Closes the queue's way to the call: an approver who decides now is told that it is too late.
+    fn close(&mut self) -> Option<Decision> {
+        self.answer.close();
+        self.answer.try_recv().ok()
     }
 }
 
@@ -281,12 +297,16 @@ impl Drop for PendingApproval {
 }
 
 impl Decision {
-    /// The answer to the call; `None` if it may be made.
-    pub fn failure(self, server: &str, rule: &str) -> Option<Failure> {
-        let why = match self {
-            Decision::Approved { .. } => return None,
-            Decision::Denied { by } => format!("the operator with uid {by} refused this call"),
-            Decision::Expired => "nobody approved this call in time".to_owned(),
+    /// The answer to the call; `None` if it may be made. `program_reply` is the reply of the caller's program to a
+    /// request that a person should have answered.
+    pub fn failure(self, server: &str, rule: &str, program_reply: Option<&str>) -> Option<Failure> {
+        let why = match (self, program_reply) {
+            (Decision::Approved { .. }, _) => return None,
+            (Decision::Denied { by }, _) => format!("the operator with uid {by} refused this call"),
+            (Decision::Expired, None) => "nobody approved this call in time".to_owned(),
+            (Decision::Expired, Some(reply)) => format!(
+                "nobody approved this call in time: the client showed it to no person, its program replied {reply} by itself"
+            ),
         };
         Some(Failure::new(Code::ApprovalDenied, why).of_server(server).by_rule(rule))
     }
@@ -415,7 +435,7 @@ mod tests {
     #[tokio::test]
     async fn a_yes_is_for_one_call_and_once() {
         let queue = queue();
-        let (first, second) = (ask(&queue, 1001), ask(&queue, 1001));
+        let (mut first, mut second) = (ask(&queue, 1001), ask(&queue, 1001));
         assert_eq!(queue.list().len(), 2);
         let id = first.id.clone();
         assert_eq!(queue.decide(&id, true, 1, false).unwrap().tool, "create_issue");
@@ -426,18 +446,18 @@ mod tests {
         queue.decide(&id, false, 2, false).unwrap();
         let decision = second.decision().await;
         assert_eq!(decision, Decision::Denied { by: 2 });
-        let failure = decision.failure("github", "rule").unwrap();
+        let failure = decision.failure("github", "rule", None).unwrap();
         assert_eq!(
             (failure.code, failure.rule.as_deref()),
             (Code::ApprovalDenied, Some("rule"))
         );
-        assert!(Decision::Approved { by: 1 }.failure("github", "rule").is_none());
+        assert!(Decision::Approved { by: 1 }.failure("github", "rule", None).is_none());
     }
 
     #[tokio::test]
     async fn nobody_approves_their_own_call_unless_the_file_says_so() {
         let queue = queue();
-        let waiting = ask(&queue, 1001);
+        let mut waiting = ask(&queue, 1001);
         let id = waiting.id.clone();
         assert_eq!(
             queue.decide(&id, true, 1001, false),
@@ -446,7 +466,7 @@ mod tests {
         assert_eq!(queue.list().len(), 1, "it still waits");
         queue.decide(&id, true, 1001, true).unwrap();
         assert_eq!(waiting.decision().await, Decision::Approved { by: 1001 });
-        let waiting = ask(&queue, 1001);
+        let mut waiting = ask(&queue, 1001);
         queue.decide(&waiting.id.clone(), false, 1001, false).unwrap();
         assert_eq!(waiting.decision().await, Decision::Denied { by: 1001 });
     }
@@ -454,14 +474,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_runs_out_as_a_no() {
         let queue = queue();
-        let waiting = ask(&queue, 1001);
+        let mut waiting = ask(&queue, 1001);
         let id = waiting.id.clone();
         let began = Instant::now();
         assert_eq!(waiting.decision().await, Decision::Expired);
         assert_eq!(began.elapsed(), DEFAULT_EXPIRY);
         assert!(queue.list().is_empty());
         assert!(queue.decide(&id, true, 1, false).is_err());
-        assert!(Decision::Expired.failure("s", "r").is_some());
+        assert!(Decision::Expired.failure("s", "r", None).is_some());
     }
 
     #[tokio::test]
@@ -471,9 +491,47 @@ mod tests {
         let id = waiting.id.clone();
         drop(waiting);
         assert!(queue.list().is_empty() && queue.decide(&id, true, 1, false).is_err());
-        let waiting = ask(&queue, 1001);
+        let mut waiting = ask(&queue, 1001);
         lock(&queue.waiting).clear();
         assert_eq!(waiting.decision().await, Decision::Expired);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_withdrawn_has_the_decision_that_came_first() {
+        let queue = queue();
+        for (approve, expected) in [
+            (Some(true), Some(Decision::Approved { by: 1 })),
+            (Some(false), Some(Decision::Denied { by: 1 })),
+            (None, None),
+        ] {
+            let waiting = ask(&queue, 1001);
+            let id = waiting.id.clone();
+            if let Some(approve) = approve {
+                queue.decide(&id, approve, 1, false).unwrap();
+            }
+            assert_eq!(waiting.withdraw(), expected);
+            assert_eq!(queue.decide(&id, true, 1, false), Err(DecideError::NotWaiting(id)));
+            assert!(queue.list().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_caller_reads_which_call_waits_and_what_allows_it() {
+        let queue = queue();
+        let waiting = queue
+            .ask(&person(1001), "fs", "wr\"ite\u{202e}", "rule", summary(b"{}"))
+            .unwrap();
+        let notice: serde_json::Value = serde_json::from_str(&waiting.notice("7")).unwrap();
+        let message = notice["params"]["message"].as_str().unwrap();
+        assert!(message.starts_with("the call of wr\"ite"), "{message}");
+        assert!(
+            message.contains(" of fs waits for approval") && !message.contains('\u{202e}'),
+            "{message}"
+        );
+        assert!(
+            message.contains(&format!("colibri-mcp approvals approve {}", waiting.id)),
+            "{message}"
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use crate::peer::{Outbox, Slab};
 
@@ -46,6 +47,8 @@ pub struct ClientResponse {
     pub id: Range<usize>,
     /// The place of its `result`, or of its `error`.
     pub outcome: Result<Range<usize>, Range<usize>>,
+    /// The time at which it was read.
+    pub(super) read: Instant,
     of: Arc<Outbox>,
 }
 
@@ -108,6 +111,7 @@ impl ClientRequests {
                 frame: frame.clone(),
                 id,
                 outcome,
+                read: Instant::now(),
                 of: of.clone(),
             }),
             Err(why) => Err(why.to_owned()),

@@ -1,8 +1,12 @@
-//! Calls that need a person's word, where the person is asked through the client itself.
+//! Calls that need a person's word: of the person behind the client, or of an operator.
+//!
+//! A reply of the client's program decides nothing: the call then waits for an operator, as a call does whose client
+//! cannot be asked.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -10,9 +14,11 @@ use super::agent_socket::AgentSocket;
 use super::call::{Call, CallOutcome, Chain, Waits};
 use super::client::Client;
 use super::client_request::ClientRequest;
-use super::client_requests::{NoResponse, PATIENCE};
+use super::client_requests::PATIENCE;
 use super::pending_work::{PendingWork, TICKET, TooMany, WAIT};
 use super::record::ClientRequestRecord;
+use super::recorder::Recorder;
+use super::reply_author::{ReplyAuthor, is_headless};
 use super::request_state::RetryPurpose;
 use super::suspended_call::SuspendedCall;
 use crate::policy::summary;
@@ -28,6 +34,10 @@ struct Confirmation {
     rule: String,
     /// The request to the person.
     params: String,
+    record: ClientRequestRecord,
+    recorder: Arc<Recorder>,
+    /// The time at which the client was sent the request, once it was.
+    sent: Mutex<Option<Instant>>,
 }
 
 impl Chain {
@@ -40,10 +50,18 @@ impl Chain {
     /// retry says so, it goes to its target as confirmed.
     pub(crate) fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
         let described = call.target.description();
+        let params = input::confirmation(&described.server, &described.operation, rule, arguments);
+        let record = confirmation_record(&call, call.number);
+        if let Err(failure) = record.begins(&self.recorder, params.as_bytes()) {
+            return self.finish(vec![(call, CallOutcome::Failed(failure))]);
+        }
         let confirmation = Confirmation {
-            server: (*described.server).into(),
+            server: record.server.clone(),
             rule: rule.to_owned(),
-            params: input::confirmation(&described.server, &described.operation, rule, arguments),
+            params,
+            record,
+            recorder: self.recorder.clone(),
+            sent: Mutex::new(None),
         };
         Arc::new(confirmation).ask(self, call);
     }
@@ -69,6 +87,7 @@ impl Chain {
 
 impl Confirmation {
     fn ask(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+        *self.sent.lock() = None;
         let outcome = match chain.ticket(&call.client, self.clone()) {
             Ok(ticket) => {
                 let state = chain.seal(RetryPurpose::Confirm, &call, &ticket, SystemTime::now() + WAIT);
@@ -80,40 +99,62 @@ impl Confirmation {
                 let result = input::input_required_result(call.version, &self.server, &[question], &state);
                 CallOutcome::result(result)
             }
-            Err(why) => CallOutcome::Failed(self.failure(format!("the person cannot be asked: {why}"))),
+            Err(why) => {
+                self.over("not sent");
+                let failure = Failure::new(Code::ApprovalDenied, format!("the person cannot be asked: {why}"));
+                CallOutcome::Failed(failure.of_server(&*self.server).by_rule(self.rule.clone()))
+            }
         };
         chain.finish(vec![(call, outcome)]);
+        *self.sent.lock() = Some(Instant::now());
     }
 
-    fn failure(&self, why: String) -> Failure {
-        Failure::new(Code::ApprovalDenied, why)
-            .of_server(&*self.server)
-            .by_rule(self.rule.clone())
+    /// Reads and records the reply in a retry of the call.
+    ///
+    /// # Errors
+    /// The reply cannot be recorded.
+    fn read_reply(&self, retry: &Call, response: Json<'_>) -> Result<Option<(ClientReply, ReplyAuthor)>, Failure> {
+        let Some(reply) = read_reply(response) else {
+            self.record.ends(&self.recorder, "unreadable", None)?;
+            return Ok(None);
+        };
+        // The retry may be read, by another thread, before the time of sending is noted.
+        let sent = self.sent.lock().unwrap_or(retry.entered);
+        let author = ReplyAuthor::new(is_headless(retry), retry.entered.saturating_duration_since(sent));
+        self.record.ends_by(
+            &self.recorder,
+            reply.name(),
+            Some(author),
+            Some(response.text().as_bytes()),
+        )?;
+        Ok(Some((reply, author)))
     }
 }
 
 impl PendingWork for Confirmation {
     /// The client was answered already.
-    fn over(&self, _: &'static str) {}
+    fn over(&self, _: &'static str) {
+        // No answer depends on this record.
+        let _ = self.record.ends(&self.recorder, "given up", None);
+    }
 }
 
 impl Waits for Confirmation {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
-        let said = retry.response(KEY).map(|response| {
-            response
-                .get("action")
-                .and_then(|action| action.as_str())
-                .unwrap_or_default()
-                .into_owned()
-        });
-        match said.as_deref() {
-            Some("accept") => go(chain, retry),
-            Some(_) => {
-                let failure = self.failure("the person who was asked by the client refused this call".to_owned());
-                chain.finish(vec![(retry, CallOutcome::Failed(failure))]);
+        let Some(response) = retry.response(KEY) else {
+            return self.ask(chain, retry);
+        };
+        let outcome = match self.read_reply(&retry, response) {
+            Ok(Some((ClientReply::Accept, ReplyAuthor::Person))) => return go(chain, retry),
+            Ok(Some((_, ReplyAuthor::Person))) => refused_by_person(&self.server, &self.rule),
+            Ok(Some((reply, ReplyAuthor::Program))) => {
+                return chain.hold_for_operator(retry, self.rule.clone(), Some(reply));
             }
-            None => self.ask(chain, retry),
-        }
+            // What cannot be read decides nothing.
+            Ok(None) => return chain.hold_for_operator(retry, self.rule.clone(), None),
+            Err(failure) => failure,
+        };
+        chain.finish(vec![(retry, CallOutcome::Failed(outcome))]);
     }
 }
 
@@ -137,6 +178,23 @@ fn go(chain: &Arc<Chain>, mut call: Box<Call>) {
     call.target.clone().send(chain, call);
 }
 
+/// The reply to a request for confirmation; `None`: it is none.
+fn read_reply(result: Json<'_>) -> Option<ClientReply> {
+    let (reply, _) = read_response(ElicitationKind::Form, result, Version::LATEST).ok()?;
+    Some(reply)
+}
+
+/// The record of a request for confirmation of a call.
+fn confirmation_record(call: &Call, request: u64) -> ClientRequestRecord {
+    ClientRequestRecord {
+        server: call.target.description().server.clone(),
+        method: ElicitationKind::Form.method(),
+        client: call.client.clone(),
+        call: call.number,
+        request,
+    }
+}
+
 fn refused_by_person(server: &str, rule: &str) -> Failure {
     Failure::new(
         Code::ApprovalDenied,
@@ -150,16 +208,19 @@ impl Chain {
     /// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
     /// operator. Once it is allowed its target gets it as confirmed.
     pub(crate) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
-        let described = call.target.description();
-        let server = (*described.server).to_owned();
-        let arguments = summary(call.arguments());
-        let arguments = match call.target.description().upstream() {
-            Some(upstream) => upstream.redact(&arguments),
-            None => arguments,
-        };
         if self.asks_by_answer(&call) {
+            let arguments = shown_arguments(&call);
             return self.ask_to_confirm(call, &rule, &arguments);
         }
+        self.hold_for_operator(call, rule, None);
+    }
+
+    /// Holds a call until an operator has decided about it, or the person behind a legacy client, which is asked
+    /// meanwhile. `program_reply` is what the program of a modern client has replied to a request to the person.
+    fn hold_for_operator(self: &Arc<Chain>, call: Box<Call>, rule: String, program_reply: Option<ClientReply>) {
+        let described = call.target.description();
+        let server = (*described.server).to_owned();
+        let arguments = shown_arguments(&call);
         let asked = self.approvals.ask(
             &call.client.asker(),
             &described.server,
@@ -167,7 +228,7 @@ impl Chain {
             &rule,
             arguments.clone(),
         );
-        let waiting = match asked {
+        let mut waiting = match asked {
             Ok(waiting) => waiting,
             Err(failure) => return self.finish(vec![(call, CallOutcome::Failed(failure))]),
         };
@@ -186,22 +247,32 @@ impl Chain {
         let held = SuspendedCall::hold(self, call);
         let chain = self.clone();
         tokio::spawn(async move {
-            let said = async {
+            let person_decides = async {
                 match &mut person {
                     Some(person) => person.allows().await,
                     None => std::future::pending().await,
                 }
             };
             // Whoever decides first decides.
-            let against = tokio::select! {
+            let (decision, is_allowed) = tokio::select! {
                 biased;
                 () = held.over() => return,
-                decision = waiting.decision() => decision.failure(&server, &rule),
-                allowed = said => (!allowed).then(|| refused_by_person(&server, &rule)),
+                decision = waiting.decision() => (Some(decision), false),
+                is_allowed = person_decides => (None, is_allowed),
             };
+            // An operator who decided after the person is told that it was too late; one who did before counts.
+            let decision = waiting.withdraw().or(decision);
+            let program_reply = person
+                .as_ref()
+                .and_then(|person| person.program_reply)
+                .or(program_reply);
             drop((person, counted));
+            let failure = match decision {
+                Some(decision) => decision.failure(&server, &rule, program_reply.map(ClientReply::name)),
+                None => (!is_allowed).then(|| refused_by_person(&server, &rule)),
+            };
             let Some(call) = held.take() else { return };
-            match against {
+            match failure {
                 Some(failure) => chain.finish(vec![(call, CallOutcome::Failed(failure))]),
                 None if call.client.unsent(&call.id) => go(&chain, call),
                 None => chain.finish(vec![(call, CallOutcome::Cancelled)]),
@@ -210,11 +281,26 @@ impl Chain {
     }
 }
 
+/// The arguments of a call as the person or an operator sees them.
+fn shown_arguments(call: &Call) -> String {
+    let arguments = summary(call.arguments());
+    match call.target.description().upstream() {
+        Some(upstream) => upstream.redact(&arguments),
+        None => arguments,
+    }
+}
+
 /// The person behind a legacy client, who is asked whether a call may be made while an operator may decide too.
 pub(crate) struct PersonElicitation {
     chain: Arc<Chain>,
     asking: ClientRequest,
     record: ClientRequestRecord,
+    /// The time at which the client was sent the request.
+    sent: Instant,
+    /// True if the client runs without a person.
+    is_headless: bool,
+    /// The reply that its program gave by itself.
+    program_reply: Option<ClientReply>,
     is_over: bool,
 }
 
@@ -227,13 +313,7 @@ impl Chain {
         let described = call.target.description();
         let mut asking = ClientRequest::begin(&call.client).ok()?;
         let params = input::confirmation(&described.server, &described.operation, rule, arguments);
-        let record = ClientRequestRecord {
-            server: (*described.server).into(),
-            method: ElicitationKind::Form.method(),
-            client: call.client.clone(),
-            call: call.number,
-            request: asking.number(),
-        };
+        let record = confirmation_record(call, asking.number());
         record.begins(&self.recorder, params.as_bytes()).ok()?;
         let message = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{}\",\"params\":{params}}}",
@@ -245,10 +325,13 @@ impl Chain {
             chain: self.clone(),
             asking,
             record,
+            sent: Instant::now(),
+            is_headless: is_headless(call),
+            program_reply: None,
             is_over: false,
         };
         if is_sent.is_err() {
-            asked.ends("gone", None);
+            asked.ends("gone", None, None);
             return None;
         }
         Some(asked)
@@ -256,38 +339,45 @@ impl Chain {
 }
 
 impl PersonElicitation {
-    /// Waits for what the person says, for ever if that is nothing that can be read: an operator may still decide.
+    /// Waits for the person's decision, for ever if no person decides: an operator still may.
     pub(crate) async fn allows(&mut self) -> bool {
-        let until = Instant::now() + PATIENCE;
-        let answer = self.asking.answer(PATIENCE, until).await;
-        let said = match &answer {
-            Ok(response) => response
-                .outcome
-                .as_ref()
-                .ok()
-                .and_then(|span| Json::part(&response.frame, span.clone()))
-                .and_then(|result| {
-                    Some((
-                        read_response(ElicitationKind::Form, result, Version::LATEST).ok()?.0,
-                        result.text(),
-                    ))
-                }),
-            Err(_) => None,
-        };
-        let is_recorded = match said {
-            Some((said, text)) => self.ends(said.name(), Some(text.as_bytes())),
-            None => self.ends(answer.as_ref().err().map_or("unreadable", NoResponse::word), None),
-        };
-        match said {
-            Some((said, _)) if is_recorded || said != ClientReply::Accept => said == ClientReply::Accept,
-            _ => std::future::pending().await,
+        match self.reply().await {
+            Some(reply) => reply == ClientReply::Accept,
+            None => std::future::pending().await,
         }
     }
 
+    /// Waits for the person's reply, and records it. `None`: there is none, or it does not count.
+    async fn reply(&mut self) -> Option<ClientReply> {
+        let until = Instant::now() + PATIENCE;
+        let response = match self.asking.answer(PATIENCE, until).await {
+            Ok(response) => response,
+            Err(why) => {
+                self.ends(why.word(), None, None);
+                return None;
+            }
+        };
+        let result = response.outcome.as_ref().ok();
+        let result = result.and_then(|span| Json::part(&response.frame, span.clone()));
+        let Some((reply, text)) = result.and_then(|result| Some((read_reply(result)?, result.text()))) else {
+            self.ends("unreadable", None, None);
+            return None;
+        };
+        let took = response.read.saturating_duration_since(self.sent);
+        let author = ReplyAuthor::new(self.is_headless, took);
+        let is_recorded = self.ends(reply.name(), Some(author), Some(text.as_bytes()));
+        if author == ReplyAuthor::Program {
+            self.program_reply = Some(reply);
+            return None;
+        }
+        (is_recorded || reply != ClientReply::Accept).then_some(reply)
+    }
+
     /// Records how it ended.
-    fn ends(&mut self, outcome: &str, answer: Option<&[u8]>) -> bool {
+    fn ends(&mut self, outcome: &str, author: Option<ReplyAuthor>, answer: Option<&[u8]>) -> bool {
         self.is_over = true;
-        self.record.ends(&self.chain.recorder, outcome, answer).is_ok()
+        let recorded = self.record.ends_by(&self.chain.recorder, outcome, author, answer);
+        recorded.is_ok()
     }
 }
 
@@ -295,7 +385,7 @@ impl Drop for PersonElicitation {
     fn drop(&mut self) {
         if !self.is_over {
             self.asking.because("it is decided, or the call is over");
-            self.ends("call over", None);
+            self.ends("call over", None, None);
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod oversized_result;
 pub mod pending_work;
 pub mod record;
 mod recorder;
+mod reply_author;
 pub mod request_state;
 mod rules;
 mod stages;

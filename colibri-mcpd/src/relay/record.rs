@@ -11,6 +11,7 @@ use super::client::Client;
 use super::exit::{ClientMessage, ExitAnswer};
 use super::outcome_check::redacted;
 use super::recorder::{Recorder, append_event};
+use super::reply_author::ReplyAuthor;
 use crate::policy::{FieldFact, ResultFacts};
 use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass, MetaRecord};
@@ -431,6 +432,20 @@ impl ClientRequestRecord {
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
     pub fn ends(&self, recorder: &Recorder, outcome: &str, answer: Option<&[u8]>) -> Result<(), Failure> {
+        self.ends_by(recorder, outcome, None, answer)
+    }
+
+    /// Records what became of a request of ours, and who replied, if that is known.
+    ///
+    /// # Errors
+    /// [`Code::TrailUnavailable`]: the reply may not count.
+    pub(super) fn ends_by(
+        &self,
+        recorder: &Recorder,
+        outcome: &str,
+        author: Option<ReplyAuthor>,
+        answer: Option<&[u8]>,
+    ) -> Result<(), Failure> {
         let sha256 = answer.map(sha256_hex);
         let event = TrailEvent::Answered {
             server: &self.server,
@@ -440,6 +455,7 @@ impl ClientRequestRecord {
             request: self.request,
             call: self.of_call(),
             outcome,
+            answered_by: author.map(ReplyAuthor::name),
             sha256: sha256.as_deref(),
             length: answer.map(|answer| answer.len() as u64),
         };

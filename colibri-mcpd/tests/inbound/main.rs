@@ -4,6 +4,7 @@
 // Tests may stop where something is wrong.
 #![allow(clippy::unwrap_used)]
 
+mod confirm;
 mod cost;
 mod deferred;
 mod failures;

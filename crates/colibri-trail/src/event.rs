@@ -150,6 +150,7 @@ events! {
         request: u64,
         call: Option<u64>,
         outcome: &'a str,
+        answered_by: Option<&'a str>,
         sha256: Option<&'a str>,
         length: Option<u64>,
     }
