@@ -350,10 +350,12 @@ impl CallReader {
                 connection,
                 request,
                 outcome,
+                answered_by,
                 ..
             } => {
                 if let Some(question) = self.questions.remove(&(connection, request)) {
-                    self.waited(&question, at, outcome, record.n);
+                    let told = self.question(&question, &reply_text(outcome, answered_by), record.n);
+                    self.mark(CallMarkReason::Waited, question.at, at, told);
                 }
             }
             TrailEvent::Approval {
@@ -373,15 +375,9 @@ impl CallReader {
         }
     }
 
-    fn waited(&mut self, question: &OpenQuestion, until: u64, outcome: &str, n: u64) {
-        let told = self.answer(question, outcome, n);
-        self.mark(CallMarkReason::Waited, question.at, until, told);
-    }
-
-    /// The mark of a question with its answer.
-    fn answer(&self, question: &OpenQuestion, outcome: &str, n: u64) -> RawCallMark {
-        let why = format!("the server asked the person: {outcome}");
-        self.told(question.path, &question.tool, (&why, &question.method), Some(n))
+    /// The mark of a question.
+    fn question(&self, question: &OpenQuestion, why: &str, n: u64) -> RawCallMark {
+        self.told(question.path, &question.tool, (why, &question.method), Some(n))
     }
 
     fn told(&self, path: usize, tool: &str, (why, code): (&str, &str), n: Option<u64>) -> RawCallMark {
@@ -478,7 +474,7 @@ impl CallReader {
         let unanswered = self.questions.values().map(|question| RawCallMark {
             at: question.at,
             ms: until.saturating_sub(question.at),
-            ..self.answer(question, "no answer yet", 0)
+            ..self.question(question, &reply_text("no answer yet", None), 0)
         });
         let unanswered: Vec<_> = unanswered.take(MAX_MARKS).collect();
         marked[CallMarkReason::Waited as usize] += self.questions.len() as u64;
@@ -552,6 +548,15 @@ impl CallReader {
 }
 
 /// The server of a record: what Colibri answers itself names none, or its own.
+/// The outcome of a question, which the daemon itself asked if it knows who replied.
+fn reply_text(outcome: &str, answered_by: Option<&str>) -> String {
+    match answered_by {
+        Some("program") => format!("the client's program replied, and no person: {outcome}"),
+        Some(_) => format!("the person was asked to confirm the call: {outcome}"),
+        None => format!("the server asked the person: {outcome}"),
+    }
+}
+
 fn own_name(server: &str) -> &str {
     if server.is_empty() { COLIBRI } else { server }
 }
@@ -711,6 +716,14 @@ mod tests {
             let details = &question;
             written.add(TrailRecord::Event(EventRecord { time, event, details }));
         }
+        for (at, event, author) in [(66_000, "asked", None), (66_001, "answered", Some("program"))] {
+            let details: Vec<_> = question
+                .into_iter()
+                .chain(author.map(|author| ("answered_by", Detail::Text(author))))
+                .collect();
+            let (time, details) = (time(at), &details[..]);
+            written.add(TrailRecord::Event(EventRecord { time, event, details }));
+        }
         written.exit(70_000, 10_000, failed, "pull", Some("-32603"));
         written.enter(80_000, "pull", None, None);
         // Not of this time.
@@ -745,6 +758,7 @@ mod tests {
                 (CallMarkReason::Failed, 60_000, 10_000, 0, "-32603"),
                 (CallMarkReason::Waited, 61_000, 9000, 0, "SERVER_DIED"),
                 (CallMarkReason::Waited, 62_000, 3000, 0, "elicitation/create"),
+                (CallMarkReason::Waited, 66_000, 1, 0, "elicitation/create"),
             ]
         );
         let why = |mark: usize| day.names[day.marks[mark].why].as_str();
@@ -755,7 +769,8 @@ mod tests {
             why(2)
         );
         assert_eq!(why(3), "the server asked the person: decline");
-        assert_eq!(day.marked, [1, 1, 2]);
+        assert_eq!(why(4), "the client's program replied, and no person: decline");
+        assert_eq!(day.marked, [1, 1, 3]);
         let pull = day.tools.iter().find(|tool| day.names[tool.name] == "pull").unwrap();
         assert_eq!((pull.calls, pull.failed, pull.asked, pull.answered), (1, 1, 5, 7));
         assert!(!day.together);
