@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -30,6 +32,19 @@ pub fn modern_meta() -> String {
          \"io.modelcontextprotocol/clientInfo\":{{\"name\":\"e2e\",\"version\":\"1\"}},\
          \"io.modelcontextprotocol/clientCapabilities\":{{}}"
     )
+}
+
+/// The name of a client that runs without a person, if its calls have [`headless_meta`].
+pub const HEADLESS: &str = "codex-mcp-client";
+
+/// The member of a call's `_meta` by which `codex exec` says that no person is there.
+pub fn headless_meta() -> Value {
+    json!({ "x-codex-turn-metadata": { "turn_trigger": "exec" } })
+}
+
+/// Waits until a reply can be a person's: what comes sooner is the client's own.
+pub fn wait_as_a_person() {
+    thread::sleep(Duration::from_millis(500));
 }
 
 /// The name of Colibri's own error in a message: a JSON-RPC error, or a tool's result.
@@ -258,7 +273,15 @@ impl Client {
     /// # Panics
     /// If another version is agreed on.
     pub fn open_with(&mut self, version: &str, capabilities: Value) {
-        let client = json!({ "name": "e2e", "version": "1" });
+        self.open_as("e2e", version, capabilities);
+    }
+
+    /// The same under this name.
+    ///
+    /// # Panics
+    /// If another version is agreed on.
+    pub fn open_as(&mut self, name: &str, version: &str, capabilities: Value) {
+        let client = json!({ "name": name, "version": "1" });
         let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": client });
         let answer = self.ask("initialize", params);
         assert_eq!(answer["result"]["protocolVersion"], version, "{answer}");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use colibri_tests::{Bridge, Client, MODERN, Place, code_of, modern_meta, text_of, wait_for};
+use colibri_tests::{Bridge, Client, MODERN, Place, code_of, modern_meta, text_of, wait_as_a_person, wait_for};
 use serde_json::{Value, json};
 
 /// A retry of a call, or its first try: the whole answer. The client says that it can be asked for `can`.
@@ -306,6 +306,7 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     let message = message.as_str().unwrap();
     assert!(message.starts_with("[fix] ") && message.contains("count"), "{message}");
     assert!(message.contains("\\u{202e}tnega"), "{message}");
+    wait_as_a_person();
     let retry = Some((&asked, answers("decline")));
     let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
     assert_eq!(code_of(&answer), Some("APPROVAL_DENIED"), "{answer}");
@@ -326,6 +327,7 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     );
     assert!(is_input_required(&again), "{again}");
     assert_eq!(place.recorded("fix", "effect").len(), 0);
+    wait_as_a_person();
     let retry = Some((&again, answers("accept")));
     let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
     assert_eq!(text_of(&answer["result"]), "counted", "{answer}");
@@ -338,6 +340,7 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     // Where the server asks too, one word is for one call.
     let arguments = json!({ "times": 1 });
     let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
+    wait_as_a_person();
     let retry = Some((&asked, answers("accept")));
     let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
     assert_eq!(

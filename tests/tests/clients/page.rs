@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use colibri_tests::{Daemon, LEGACY, PATIENCE, Place, code_of, wait_for};
+use colibri_tests::{Daemon, HEADLESS, LEGACY, PATIENCE, Place, Record, code_of, headless_meta, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -368,7 +368,17 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
     };
     page.event(&cookie, "record", counted);
 
-    let call = client.request_tool("fix__count", json!({}));
+    // A call whose client replied by itself is shown as one whose client cannot be asked.
+    let mut client = daemon.connect();
+    client.open_as(HEADLESS, LEGACY, json!({ "elicitation": {} }));
+    let params = json!({ "name": "fix__count", "arguments": {}, "_meta": headless_meta() });
+    let call = client.request("tools/call", params);
+    let asked = client.notification("elicitation/create");
+    client.send(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "decline" } }).to_string());
+    wait_for("the reply", || {
+        let is_programs = |record: &Record| record.rec["details"]["answered_by"] == "program";
+        place.records().iter().any(is_programs).then_some(())
+    });
     let two = page.event(&cookie, "present", |present| {
         waiting(&present).filter(|two| *two != one)
     });

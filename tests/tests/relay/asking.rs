@@ -1,6 +1,8 @@
 //! What servers ask of the person's side, and what becomes of it.
 
-use colibri_tests::{Client, Daemon, LEGACY, Place, code_of, text_of, wait_for};
+use colibri_tests::{
+    Client, Daemon, Era, HEADLESS, LEGACY, Place, code_of, headless_meta, text_of, wait_as_a_person, wait_for,
+};
 use serde_json::{Value, json};
 
 /// What a client of the newest legacy version can be asked at most.
@@ -790,6 +792,9 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
             message.contains("s3cret"),
             "nothing is hidden from who decides: {message}"
         );
+        if allowed.is_some() {
+            wait_as_a_person();
+        }
         client.send(format!(r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#, asked["id"]));
         if allowed.is_none() {
             decide("approve");
@@ -824,6 +829,90 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
     assert_eq!(told["params"]["requestId"], asked["id"]);
     assert_eq!(effects(), before);
     daemon.stop();
+}
+
+/// Calls as a headless client, whose program replies with this action: the message that a person should have read, and
+/// the id under which the call is answered.
+fn reply_without_a_person(client: &mut Client, action: &str) -> (String, u64) {
+    let mut meta = headless_meta();
+    if client.era == Era::Modern {
+        meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": HEADLESS, "version": "1" });
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
+    }
+    let mut params = json!({ "name": "fix__count", "arguments": { "path": "/etc" }, "_meta": meta });
+    let call = client.request("tools/call", params.clone());
+    if client.era == Era::Legacy {
+        let asked = client.notification("elicitation/create");
+        give(client, &asked, &json!({ "action": action }).to_string());
+        return (asked["params"]["message"].as_str().unwrap().to_owned(), call);
+    }
+    let asked = client.answer(call)["result"].take();
+    params["requestState"] = asked["requestState"].clone();
+    params["inputResponses"] = json!({ "confirm": { "action": action } });
+    let message = asked["inputRequests"]["confirm"]["params"]["message"].as_str().unwrap();
+    (message.to_owned(), client.request("tools/call", params))
+}
+
+#[test]
+fn what_a_headless_client_replies_leaves_its_call_to_an_operator() {
+    let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
+    let uid = nix::unistd::geteuid().to_string();
+    let rights =
+        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
+    place.clients(&json!({ "users": { uid: rights } }).to_string());
+    let daemon = place.start(&[]);
+    let replies = || {
+        let records = place.records().into_iter();
+        let answered = records.filter(|record| record.rec["event"] == "answered");
+        answered.map(|record| record.rec["details"].clone()).collect::<Vec<_>>()
+    };
+    let mut operator = daemon.modern();
+    let mut count = 0;
+    let mut legacy = daemon.connect();
+    legacy.open_as(HEADLESS, "2025-06-18", json!({ "elicitation": {} }));
+    for mut client in [legacy, daemon.modern()] {
+        for (action, command) in [
+            ("decline", "approve"),
+            ("cancel", "approve"),
+            ("accept", "approve"),
+            ("accept", "deny"),
+        ] {
+            let before = place.recorded("fix", "effect").len();
+            let (message, call) = reply_without_a_person(&mut client, action);
+            assert!(message.starts_with("[fix] "), "{message}");
+            count += 1;
+            let reply = wait_for("the reply", || replies().get(count - 1).cloned());
+            assert_eq!(
+                (&reply["outcome"], &reply["answered_by"]),
+                (&json!(action), &json!("program")),
+                "{reply}"
+            );
+            let waiting = operator.ask("colibri/approvals", json!({}))["result"]["approvals"].take();
+            assert_eq!(
+                (&waiting[0]["server"], &waiting[0]["tool"]),
+                (&json!("fix"), &json!("count")),
+                "{waiting}"
+            );
+            assert_eq!(place.recorded("fix", "effect").len(), before, "{action}");
+            let id = waiting[0]["id"].as_str().unwrap();
+            let decided = place.colibri_mcp(&["approvals", command, id]).output().unwrap();
+            assert!(decided.status.success(), "{decided:?}");
+            let answer = client.answer(call);
+            let is_allowed = command == "approve";
+            assert_eq!(
+                code_of(&answer),
+                (!is_allowed).then_some("APPROVAL_DENIED"),
+                "{action} {answer}"
+            );
+            assert_eq!(
+                place.recorded("fix", "effect").len() - before,
+                usize::from(is_allowed),
+                "{action}"
+            );
+        }
+    }
+    daemon.stop();
+    place.assert_trail_is_sound();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, wait_for};
+use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, wait_as_a_person, wait_for};
 use serde_json::{Value, json};
 
 /// What the server of this name was sent that contains `text`.
@@ -548,6 +548,7 @@ fn what_a_person_has_to_confirm_is_not_subscribed_to_by_the_way() {
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
     params["requestState"] = asked["result"]["requestState"].clone();
     params["inputResponses"] = json!({ "confirm": { "action": "accept" } });
+    wait_as_a_person();
     let answer = read(&params);
     assert!(answer["result"]["contents"].is_array(), "{answer}");
 }
