@@ -133,6 +133,22 @@ def approved(home, name, agents):
     need((event["calls"], event["failed"], event["cancelled"]) == (3, 0, 0), f"{event}")
 
 
+def headless(home, name, agents):
+    """A call of the agent's own waits as well: its program replies where a person should, and the person approves."""
+    def decide(running):
+        call = waiting(home, running)
+        need(call["tool"] == "get-sum" and "19" in call["arguments"], f"what waits is {call}")
+        until = time.monotonic() + LIMIT_S
+        while not (replies := [record["details"] for record in home.trail() if record.get("event") == "answered"]):
+            need(running.poll() is None and time.monotonic() < until, "the agent's program did not reply")
+            time.sleep(0.2)
+        need([reply.get("answered_by") for reply in replies] == ["program"], f"it is taken for a person: {replies}")
+        at_terminal(home, ["approvals", "approve", call["id"]], "")
+    arguments = {"server": "everything", "tool": "get-sum", "arguments": {"a": 19, "b": 23}}
+    model = through(home, name, agents, [("colibri_external_mcp_call_tool", arguments)], decide)
+    need("42" in texts(model.results[0]), f"what was approved did not reach the model: {model.results}")
+
+
 def interrupted(home, name, agents):
     """The agent is interrupted in the middle of a script: its calls end, and the trail has those that were sent."""
     session = Session(home, name, agents, [(RUN, {"script": INTERRUPTED, "timeout_s": 600})])
@@ -168,9 +184,10 @@ def leg(name, programs, agents):
         home.colibri("connect", name, "--yes")
         scripted(home, name, agents)
         approved(home, name, agents)
+        headless(home, name, agents)
         home.watch_bridge()
         how = interrupted(home, name, agents)
-        return f"found, three calls in a script, an image, an approval in a script, cancelled {how}"
+        return f"found, three calls in a script, an image, an approval in a script and one of a call, cancelled {how}"
 
 
 def main():
