@@ -164,39 +164,56 @@ class Daemon:
 
 
 class Session:
-    """A client of the modern era that can be asked by its answers."""
+    """A client of the modern era, and an operator who decides about its calls that wait."""
+
+    def __init__(self, path, name):
+        self.client, self.operator = Connection(path, name), Connection(path, "operator")
+        self.ask = self.client.ask
+
+    def call(self, tool, arguments, allow):
+        """Makes a call; returns the reason for which it was held, empty if it was not. A held one is allowed or not."""
+        reason = ""
+
+        def decide(approval):
+            nonlocal reason
+            [reason] = [one["rule"] for one in self.operator.ask("colibri/approvals", {})["approvals"]
+                        if one["id"] == approval]
+            self.operator.ask("colibri/approve" if allow else "colibri/deny", {"id": approval})
+        result = self.ask("tools/call", {"name": tool, "arguments": arguments}, decide)
+        if result.get("isError") and not reason:
+            raise RuntimeError(f"{tool}: {result['content'][0]['text'][:300]}")
+        return reason
+
+    def close(self):
+        self.client.close()
+        self.operator.close()
+
+
+class Connection:
+    """A connection of the modern era that cannot be asked."""
 
     def __init__(self, path, name):
         stream = socket.socket(socket.AF_UNIX)
         stream.connect(str(path))
         self.peer, self.number = Peer(stream), 0
         self.meta = {"io.modelcontextprotocol/protocolVersion": PROTOCOL,
-                     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+                     "io.modelcontextprotocol/clientCapabilities": {},
                      "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
 
-    def ask(self, method, params):
+    def ask(self, method, params, decide=None):
+        """The result. `decide` gets the number under which the request waits for an operator, if it does."""
         self.number += 1
-        self.peer.send({"jsonrpc": "2.0", "id": self.number, "method": method, "params": {**params, "_meta": self.meta}})
+        meta = {**self.meta, "progressToken": self.number}
+        self.peer.send({"jsonrpc": "2.0", "id": self.number, "method": method, "params": {**params, "_meta": meta}})
         while (message := self.peer.read()) is not None:
-            if message.get("id") == self.number and "method" not in message:
+            approval = message.get("params", {}).get("_meta", {}).get("org.colibri/approval")
+            if approval and decide:
+                decide(approval)
+            elif message.get("id") == self.number and "method" not in message:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']}")
                 return message["result"]
         raise RuntimeError(f"{method}: the daemon closed the connection")
-
-    def call(self, tool, arguments, allow):
-        """Makes a call; returns the reason for which it was held, empty if it was not. A held one is allowed or not."""
-        params = {"name": tool, "arguments": arguments}
-        result = self.ask("tools/call", params)
-        if result.get("resultType") != "input_required":
-            if result.get("isError"):
-                raise RuntimeError(f"{tool}: {result['content'][0]['text'][:300]}")
-            return ""
-        [request] = result["inputRequests"].values()
-        reason = request["params"]["message"].split("It waits: ", 1)[1].split("\n", 1)[0]
-        answer = {"confirm": {"action": "accept" if allow else "decline"}}
-        self.ask("tools/call", {**params, "requestState": result["requestState"], "inputResponses": answer})
-        return reason
 
     def close(self):
         self.peer.stream.close()
