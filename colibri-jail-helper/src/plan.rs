@@ -74,8 +74,8 @@ const DOORS_DIR: &str = if cfg!(target_os = "linux") {
     "/var/run/colibri/doors"
 };
 
-/// The daemon's socket for programs that speak MCP, as an agent is told of it.
-const DOOR_SOCKET: (&str, &str) = ("COLIBRI_MCP_SOCKET", "/var/run/colibri/colibri.sock");
+/// The daemon's socket for programs that speak MCP, in every agent's jail.
+pub const DOOR_SOCKET: &str = "/var/run/colibri/colibri.sock";
 
 /// The place where a server runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -587,7 +587,7 @@ fn environment(command: &StdioCommand, is_agent: bool, home: &str) -> Vec<Variab
     let own = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
     let own = own
         .into_iter()
-        .chain(is_agent.then_some(DOOR_SOCKET))
+        .chain(is_agent.then_some(("COLIBRI_MCP_SOCKET", DOOR_SOCKET)))
         .filter(|(name, _)| !command.env.contains_key(*name))
         .map(|(name, value)| Variable {
             name: name.to_owned(),

@@ -41,6 +41,7 @@ use crate::scripts;
 use crate::servers;
 use crate::store::{Database, Fleet, HostIdentity};
 use crate::summaries::SummaryMaker;
+use colibri_api::paths::SERVICE;
 use colibri_api::{PrivMode, paths};
 use colibri_trail::{self as trail, Trail, TrailError, TrailEvent, TrailOptions};
 
@@ -154,9 +155,13 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
         TrailError::Locked(_) => (
             EXIT_UNAVAILABLE,
             format!(
-                "a daemon is already running on the state directory {}: stop it first (service colibri_mcp stop), or give \
-                 this one a --state-dir and --socket of its own",
-                config.state_dir.display()
+                "a daemon is already running on the state directory {}: stop it first{}, or give this one a --state-dir and \
+                 --socket of its own",
+                config.state_dir.display(),
+                match config.state_dir == Path::new(SERVICE.state) {
+                    true => format!(" ({})", SERVICE.stop),
+                    false => String::new(),
+                }
             ),
         ),
         error => (EXIT_CONFIG, error.to_string()),

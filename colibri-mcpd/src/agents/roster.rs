@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
+use colibri_api::paths::SERVICE;
 use colibri_api::{AgentFacts, AgentInstance, AgentState};
 use colibri_trail::TrailEvent;
 use parking_lot::{Mutex, MutexGuard};
@@ -29,8 +30,6 @@ use crate::store::Database;
 
 /// The most instances of a host that other hosts show.
 const MAX_SHOWN: usize = 200;
-/// The directory where the helper looks for an instance's socket.
-const JAILS_SOCKETS: &str = "/var/run/colibri";
 /// The most instances that have ended and are still shown.
 const MAX_ENDED: usize = 256;
 
@@ -337,8 +336,9 @@ impl AgentRoster {
         let jailed = agent.entry.command.jail.is_some();
         (jailed && !is_where_jails_look(&self.parts.socket)).then(|| {
             format!(
-                "a jailed agent needs the daemon's socket in {JAILS_SOCKETS}, where the helper looks for the agent socket; \
-                 the daemon's is {}: start colibri-mcpd with a --socket there",
+                "a jailed agent needs the daemon's socket in {}, where the helper looks for the agent socket; the daemon's is \
+                 {}: start colibri-mcpd with a --socket there",
+                SERVICE.socket_directory().display(),
                 self.parts.socket.display()
             )
         })
@@ -493,5 +493,5 @@ pub(super) fn is_user(entry: &AgentEntry, uid: u32) -> bool {
 
 fn is_where_jails_look(socket: &Path) -> bool {
     let directory = socket.parent().and_then(|directory| directory.canonicalize().ok());
-    directory.is_some() && directory == Path::new(JAILS_SOCKETS).canonicalize().ok()
+    directory.is_some() && directory == SERVICE.socket_directory().canonicalize().ok()
 }

@@ -49,7 +49,7 @@ pub enum ListenError {
         path: PathBuf,
     },
     /// Another daemon answers.
-    #[error("a daemon already listens on {path}: stop it first (service colibri_mcp stop)", path = .path.display())]
+    #[error("a daemon already listens on {path}: stop it first, or choose another --socket", path = .path.display())]
     Alive {
         /// The socket's path.
         path: PathBuf,

@@ -15,6 +15,7 @@ use crate::policy::{SystemAccounts, UserDatabase as _};
 use crate::registry::EntryTransport;
 use crate::registry::secrets::SecretStore;
 use crate::registry::{FIXED_PATH, LoadedRegistry, RegisteredAgent, RegisteredServer};
+use colibri_api::paths::{self, DAEMON_USER, SERVICE};
 use colibri_api::{HELPER, PrivMode};
 
 /// The helper's policy, beside the registry that it reads.
@@ -52,11 +53,11 @@ pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>
                 faults.extend(policy_fault(Path::new(FIXED_PATH)));
                 faults.extend(helper_fault(config.priv_mode, Path::new(HELPER)));
             }
-            let good = format!(
-                "{}: {}, configuration is good",
-                config.registry.display(),
-                counted(&registry)
-            );
+            let read = match registry.is_absent {
+                true => format!("there is no {}, so no servers", config.registry.display()),
+                false => format!("{}: {}", config.registry.display(), counted(&registry)),
+            };
+            let good = format!("{read}, configuration is good");
             if faults.is_empty() { Ok(good) } else { Err(faults) }
         }
         Err(error) => {
@@ -97,8 +98,16 @@ fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
             eprintln!("colibri-mcpd: agent {id}: there is no user {user}, whom its users name");
         }
     }
-    for note in &registry.notes {
+    // The answer itself says that there is no file.
+    for note in registry.notes.iter().filter(|_| !registry.is_absent) {
         eprintln!("colibri-mcpd: {note}");
+    }
+    let service = SERVICE.registry();
+    if config.registry != service && config.registry == paths::private().registry && service.exists() {
+        eprintln!(
+            "colibri-mcpd: that is your own; the service's is {}: colibri-mcpd --check --as {DAEMON_USER}",
+            service.display()
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Paths: those of the service on FreeBSD, and those of a user's own files: the XDG directories.
+//! Paths: those of the service on this system (`colibri-paths`), and those of a user's own files: the XDG directories.
 //!
 //! The user's are those of who runs this program, as the user database has it: never of `HOME`, and never relative to
 //! the current directory, which may be somebody else's project.
@@ -8,34 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
 
-/// The socket of the service.
-pub const SERVICE_SOCKET: &str = "/var/run/colibri/colibri.sock";
-
-/// The files that are there where the service is installed, whether it runs or not.
-const SERVICE: &[&str] = if cfg!(target_os = "freebsd") {
-    &[colibri_registry::PATH, "/usr/local/etc/rc.d/colibri_mcp"]
-} else {
-    &[
-        "/etc/systemd/system/colibri-mcpd.service",
-        "/lib/systemd/system/colibri-mcpd.service",
-        "/usr/lib/systemd/system/colibri-mcpd.service",
-    ]
-};
-
-/// The file that shows that the service is installed on this machine, if it is.
-pub fn service() -> Option<&'static str> {
-    SERVICE.iter().copied().find(|path| Path::new(path).exists())
-}
-
-/// The directory below which root installs what the service's servers need: programs that other programs run, hier(7).
-const SERVICE_SERVERS: &str = "/usr/local/libexec/colibri/servers";
-
-/// Store and trail of the service.
-const SERVICE_STATE: &str = if cfg!(target_os = "freebsd") {
-    "/var/db/colibri"
-} else {
-    "/var/lib/colibri"
-};
+pub use colibri_paths::{DAEMON_USER, JAIL_ROOTS, MAKE_ROOT, SERVICE};
 
 /// The paths of the daemon that runs for one user alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,60 +139,57 @@ pub fn named_socket(flag: Option<PathBuf>) -> Option<PathBuf> {
         .or_else(|| from("COLIBRI_DAEMON_SOCKET"))
 }
 
-/// FreeBSD's own path, or the user's.
-fn of_the_system(freebsd: &str, elsewhere: impl FnOnce(Private) -> PathBuf) -> PathBuf {
-    if cfg!(target_os = "freebsd") {
-        PathBuf::from(freebsd)
-    } else {
-        elsewhere(private())
+/// True if a daemon of this process's user is the service's, unless a flag makes it the user's own: on FreeBSD anybody's
+/// is, elsewhere that of the service's user.
+fn is_service_daemon() -> bool {
+    let user = || User::from_uid(Uid::effective()).ok().flatten();
+    cfg!(target_os = "freebsd") || user().is_some_and(|user| user.name == DAEMON_USER)
+}
+
+/// A path of the service's, or the user's own.
+fn of_the_daemon(service: impl Into<PathBuf>, own: impl FnOnce(Private) -> PathBuf) -> PathBuf {
+    match is_service_daemon() {
+        true => service.into(),
+        false => own(private()),
     }
 }
 
-/// The daemon's socket, as flag, environment and platform have it.
+/// The socket of a daemon, as flag, environment and user have it.
 pub fn socket(flag: Option<PathBuf>) -> PathBuf {
-    named_socket(flag).unwrap_or_else(|| of_the_system(SERVICE_SOCKET, |private| private.socket))
+    named_socket(flag).unwrap_or_else(|| of_the_daemon(SERVICE.socket, |private| private.socket))
 }
 
-/// The registry.
+/// The registry of a daemon.
 pub fn registry() -> PathBuf {
-    of_the_system(colibri_registry::PATH, |private| private.registry)
+    of_the_daemon(SERVICE.registry(), |private| private.registry)
 }
 
-/// The client policy.
+/// The client policy of a daemon.
 pub fn clients() -> PathBuf {
-    of_the_system("/usr/local/etc/colibri/clients.json", |private| private.clients)
+    of_the_daemon(SERVICE.clients(), |private| private.clients)
 }
 
-/// The hosts that count on a board of many.
+/// The hosts that count on a board of many, for a daemon.
 pub fn hosts() -> PathBuf {
-    of_the_system("/usr/local/etc/colibri/hosts.json", |private| private.hosts)
+    of_the_daemon(SERVICE.hosts(), |private| private.hosts)
 }
 
-/// Store and trail.
+/// Store and trail of a daemon.
 pub fn state_dir() -> PathBuf {
-    of_the_system(SERVICE_STATE, |private| private.state_dir)
-}
-
-/// Store and trail of the daemon that clients reach when nothing is named: the service's, or the user's own.
-pub fn state_dir_of_clients() -> PathBuf {
-    if service().is_some() {
-        PathBuf::from(SERVICE_STATE)
-    } else {
-        private().state_dir
-    }
+    of_the_daemon(SERVICE.state, |private| private.state_dir)
 }
 
 /// The directory of the servers that were installed for the entries of a registry.
 pub fn servers(registry: &Path) -> PathBuf {
-    match registry == Path::new(colibri_registry::PATH) {
-        true => PathBuf::from(SERVICE_SERVERS),
+    match registry == SERVICE.registry() || registry == Path::new(colibri_registry::PATH) {
+        true => PathBuf::from(SERVICE.servers),
         false => private().servers,
     }
 }
 
-/// The directories of skills: one, if it is there.
+/// A daemon's directories of skills: one, if it is there.
 pub fn skills() -> Vec<PathBuf> {
-    Some(of_the_system("/usr/local/etc/colibri/skills", |private| private.skills))
+    Some(of_the_daemon(SERVICE.skills(), |private| private.skills))
         .filter(|path| path.exists())
         .into_iter()
         .collect()
@@ -287,6 +257,18 @@ mod tests {
             chown(&own.state_dir, Some(12345), None).unwrap();
             assert!(own.check().unwrap_err().contains("uid 12345"));
         }
+    }
+
+    #[test]
+    fn what_is_jailed_stands_in_the_services_registry_on_freebsd() {
+        assert_eq!(colibri_paths::FREEBSD.registry(), Path::new(colibri_registry::PATH));
+    }
+
+    #[test]
+    fn packages_are_found_where_they_were_installed_for_a_registry() {
+        assert_eq!(servers(&SERVICE.registry()), Path::new(SERVICE.servers));
+        let own = private();
+        assert_eq!(servers(&own.registry), own.servers);
     }
 
     #[test]

@@ -6,26 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use colibri_paths::SERVICE;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::ClientError;
 
-/// The service's socket.
-const SERVICE_SOCKET: &str = "/var/run/colibri/colibri.sock";
-/// Files that are there where the service is installed, whether it runs or not: those of `colibri_api::paths`.
-const SERVICE_FILES: &[&str] = if cfg!(target_os = "freebsd") {
-    &[
-        "/usr/local/etc/colibri/external-mcp.json",
-        "/usr/local/etc/rc.d/colibri_mcp",
-    ]
-} else {
-    &[
-        "/etc/systemd/system/colibri-mcpd.service",
-        "/lib/systemd/system/colibri-mcpd.service",
-        "/usr/lib/systemd/system/colibri-mcpd.service",
-    ]
-};
 /// The protocol's version.
 const VERSION: &str = "2026-07-28";
 /// No line of the daemon is longer, in bytes.
@@ -103,14 +89,14 @@ impl Daemon {
     /// The socket of the daemon: the path in `COLIBRI_MCP_SOCKET` or `COLIBRI_DAEMON_SOCKET`, else the service's
     /// socket.
     pub fn socket() -> PathBuf {
-        named_socket().unwrap_or_else(|| PathBuf::from(SERVICE_SOCKET))
+        named_socket().unwrap_or_else(|| PathBuf::from(SERVICE.socket))
     }
 
     /// The same where a daemon is expected: the environment names one, or the service is installed. Whether it runs is
     /// another matter.
     pub fn expected_socket() -> Option<PathBuf> {
-        let is_installed = || SERVICE_FILES.iter().any(|file| Path::new(file).exists());
-        named_socket().or_else(|| is_installed().then(|| PathBuf::from(SERVICE_SOCKET)))
+        let service = || SERVICE.installed().map(|_| PathBuf::from(SERVICE.socket));
+        named_socket().or_else(service)
     }
 
     /// Connects. Whatever is asked over the connection is answered by `until`, or is an error.
@@ -369,17 +355,6 @@ mod tests {
 
     fn answer(result: &str) -> String {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{result}}}\n")
-    }
-
-    #[test]
-    fn the_service_is_looked_for_where_daemon_and_commands_look() {
-        let theirs = [
-            include_str!("../../colibri-api/src/paths.rs"),
-            include_str!("../../colibri-registry/src/lib.rs"),
-        ];
-        for path in SERVICE_FILES.iter().chain([&SERVICE_SOCKET]) {
-            assert!(theirs.concat().contains(&format!("\"{path}\"")), "{path}");
-        }
     }
 
     #[test]

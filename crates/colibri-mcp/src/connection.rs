@@ -18,7 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::{private, sandbox};
-use colibri_api::paths;
+use colibri_api::paths::{self, SERVICE};
 
 use super::lines::{LineBuffer, LinePiece, MAX_LINE};
 
@@ -74,18 +74,23 @@ impl From<PathBuf> for DaemonAddress {
 impl DaemonAddress {
     /// The socket that a flag or the environment names; else the service's, where it is installed; else the user's own.
     pub(crate) fn find(flag: Option<PathBuf>) -> DaemonAddress {
-        DaemonAddress::choose(paths::named_socket(flag), paths::service())
+        DaemonAddress::choose(paths::named_socket(flag), SERVICE.installed().is_some())
     }
 
-    fn choose(named: Option<PathBuf>, service: Option<&str>) -> DaemonAddress {
-        match (named, service) {
+    fn choose(named: Option<PathBuf>, is_service: bool) -> DaemonAddress {
+        match (named, is_service) {
             (Some(named), _) => named.into(),
-            (None, Some(_)) => PathBuf::from(paths::SERVICE_SOCKET).into(),
-            (None, None) => DaemonAddress {
+            (None, true) => PathBuf::from(SERVICE.socket).into(),
+            (None, false) => DaemonAddress {
                 socket: paths::private().socket,
                 private: true,
             },
         }
+    }
+
+    /// True if it is the service's.
+    pub(crate) fn is_service(&self) -> bool {
+        !self.private && SERVICE.is_socket(&self.socket)
     }
 
     /// Connects and says hello.
@@ -108,15 +113,13 @@ impl DaemonAddress {
     }
 }
 
-/// The command that starts the daemon on this system.
-pub(crate) const START: &str = if cfg!(target_os = "freebsd") {
-    "service colibri_mcp start"
-} else {
-    "colibri-mcpd"
-};
-
-/// The command that starts the service, where it is one that systemd(1) knows.
-const START_UNIT: &str = "systemctl start colibri-mcpd";
+/// The command that starts the daemon at a socket.
+pub(crate) fn start_command(socket: &Path) -> &'static str {
+    match cfg!(target_os = "freebsd") || SERVICE.is_socket(socket) {
+        true => SERVICE.start,
+        false => "colibri-mcpd",
+    }
+}
 
 impl Unavailable {
     /// True if the caller may not open the socket.
@@ -140,8 +143,7 @@ impl Unavailable {
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::WouldBlock => {
-                let is_unit = cfg!(not(target_os = "freebsd")) && self.socket == Path::new(paths::SERVICE_SOCKET);
-                let start = if is_unit { START_UNIT } else { START };
+                let start = start_command(&self.socket);
                 format!("colibri-mcpd is not running: nothing listens on {socket} ({source}). Start it with `{start}`")
             }
             io::ErrorKind::Other => source.to_string(),
@@ -716,22 +718,18 @@ mod tests {
 
     #[test]
     fn where_the_service_is_installed_nothing_else_is_started() {
-        let named = DaemonAddress::choose(Some("/s".into()), None);
+        let named = DaemonAddress::choose(Some("/s".into()), false);
         assert_eq!(named, PathBuf::from("/s").into());
-        assert_eq!(
-            DaemonAddress::choose(Some("/s".into()), Some("/rc.d/colibri_mcp")),
-            named
-        );
-        let service = DaemonAddress::choose(None, Some("/rc.d/colibri_mcp"));
-        assert_eq!(service, PathBuf::from(paths::SERVICE_SOCKET).into());
-        assert!(DaemonAddress::choose(None, None).private);
+        assert_eq!(DaemonAddress::choose(Some("/s".into()), true), named);
+        let service = DaemonAddress::choose(None, true);
+        assert_eq!(service, PathBuf::from(SERVICE.socket).into());
+        assert!(DaemonAddress::choose(None, false).private);
         // One that is down says how it is started.
         let down = Unavailable {
             socket: service.socket,
             source: io::ErrorKind::NotFound.into(),
         };
-        let start = if cfg!(target_os = "freebsd") { START } else { START_UNIT };
-        assert!(down.to_string().contains(start), "{down}");
+        assert!(down.to_string().contains(SERVICE.start), "{down}");
     }
 
     #[test]
@@ -739,7 +737,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = DaemonConnection::open(&dir.path().join("none").into(), false).unwrap_err();
         assert!(error.to_string().contains("is not running"), "{error}");
-        assert!(error.to_string().contains(START), "{error}");
+        assert!(error.to_string().contains(start_command(&error.socket)), "{error}");
         let denied = Unavailable {
             source: io::ErrorKind::PermissionDenied.into(),
             ..error

@@ -15,6 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+#[cfg(target_os = "linux")]
+use super::service::{GROUP, Host};
+
 /// A place whose registry is that of a user: `colibri` below the directories of XDG is the place itself.
 pub(super) fn users_own() -> Place {
     let place = Place::new();
@@ -915,45 +918,21 @@ fn a_bundle_that_leads_elsewhere_is_refused_whole() {
     assert_eq!(files(&place), before);
 }
 
-/// Runs the client as root of a host on which the service is installed and does not run: in a mount namespace of its own.
-fn on_a_host(place: &Place, args: &[&str]) -> (Option<i32>, String) {
-    const HOST: &str = "set -e; umask 077; mkdir -p /usr/local/etc /usr/local/libexec
-        for what in etc:/usr/local/etc libexec:/usr/local/libexec units:/etc/systemd/system group:/etc/group; do
-            mount --bind \"$1/host/${what%%:*}\" \"${what#*:}\"
-        done
-        shift; exec \"$@\"";
-    let client = client(place, &[]);
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", HOST, "sh"]).arg(place.path(""));
-    command.arg(client.get_program()).args(args).env_clear();
-    command.envs(client.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
-}
-
 #[test]
+#[cfg(target_os = "linux")]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
-    let place = users_own();
-    for directory in ["etc", "libexec", "units"] {
-        fs::create_dir_all(place.path(&format!("host/{directory}"))).unwrap();
-        fs::set_permissions(
-            place.path(&format!("host/{directory}")),
-            fs::Permissions::from_mode(0o755),
-        )
-        .unwrap();
-    }
-    fs::write(place.path("host/group"), "root:x:0:\ncolibri:x:64999:\n").unwrap();
-    fs::write(place.path("host/units/colibri-mcpd.service"), "").unwrap();
+    let host = Host::new();
+    host.enable();
+    let place = &host.place;
     let own = fs::read(place.path("external-mcp.json")).unwrap();
 
-    let (status, said) = on_a_host(&place, &["add", "fx", "--yes", "--", "sh"]);
+    let (status, said) = host.run(&["add", "fx", "--yes", "--", "sh"]);
     assert!(status == Some(77) && said.contains("--service"), "{said}");
     let bundle = place.path("b.mcpb");
     let manifest = br#"{"manifest_version":"0.3","name":"b","server":{"type":"python","entry_point":"s.py"}}"#;
     fs::write(&bundle, zip_of(&[("manifest.json", manifest), ("s.py", b"")])).unwrap();
-    let before = files(&place);
+    let before = files(place);
     let add = [
         "add",
         "fx",
@@ -966,29 +945,29 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
         "-c",
         "x",
     ];
-    let (status, said) = on_a_host(&place, &add);
+    let (status, said) = host.run(&add);
     assert_eq!(status, Some(0), "{said}");
     assert!(
         said.contains("fx was not started: colibri-mcpd is not running"),
         "{said}"
     );
     let facts = |path: &str| {
-        let facts = fs::metadata(place.path(&format!("host/{path}"))).unwrap();
+        let facts = fs::metadata(host.path(path)).unwrap();
         (facts.permissions().mode() & 0o7777, facts.uid(), facts.gid())
     };
-    let (status, said) = on_a_host(&place, &["import", bundle.to_str().unwrap(), "--service", "--yes"]);
+    let (status, said) = host.run(&["import", bundle.to_str().unwrap(), "--service", "--yes"]);
     assert_eq!(status, Some(0), "{said}");
     let below = |path: &str| {
-        let mut names = fs::read_dir(place.path(&format!("host/{path}"))).unwrap();
+        let mut names = fs::read_dir(host.path(path)).unwrap();
         let name = names.next().unwrap().unwrap().file_name().into_string().unwrap();
         format!("{path}/{name}")
     };
     let of_bundle = below("libexec/colibri/servers/b");
     for (path, expected) in [
         ("etc/colibri", (0o755, 0, 0)),
-        ("etc/colibri/external-mcp.json", (0o640, 0, 64_999)),
-        ("etc/colibri/daemon-secrets", (0o750, 0, 64_999)),
-        ("etc/colibri/daemon-secrets/fx-fx-token", (0o440, 0, 64_999)),
+        ("etc/colibri/external-mcp.json", (0o640, 0, GROUP)),
+        ("etc/colibri/daemon-secrets", (0o750, 0, GROUP)),
+        ("etc/colibri/daemon-secrets/fx-fx-token", (0o440, 0, GROUP)),
         ("libexec/colibri/servers/b", (0o755, 0, 0)),
         (&of_bundle, (0o755, 0, 0)),
         (&format!("{of_bundle}/installed.json"), (0o644, 0, 0)),
@@ -1002,25 +981,24 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     fs::set_permissions(place.path("roots-own"), fs::Permissions::from_mode(0o700)).unwrap();
     fs::copy("/bin/true", place.path("roots-own/server")).unwrap();
     let own_program = place.path("roots-own/server").display().to_string();
-    let (status, said) = on_a_host(&place, &["add", "no", "--service", "--yes", "--", &own_program]);
+    let (status, said) = host.run(&["add", "no", "--service", "--yes", "--", &own_program]);
     assert!(status == Some(65) && said.contains("closed to others"), "{said}");
     fs::remove_dir_all(place.path("roots-own")).unwrap();
 
     // The service is down: that is said, and no daemon of the user's own takes its place.
-    let host = |args: &[&str]| on_a_host(&place, args);
     for args in [&["tools"][..], &["status"], &["call", "fx", "echo"]] {
-        let (status, said) = host(args);
+        let (status, said) = host.run(args);
         assert!(
             status == Some(69) && said.contains("systemctl start colibri-mcpd"),
             "{said}"
         );
     }
     for id in ["fx", "b"] {
-        let (status, said) = host(&["remove", id, "--service", "--yes"]);
+        let (status, said) = host.run(&["remove", id, "--service", "--yes"]);
         assert_eq!(status, Some(0), "{said}");
     }
-    let mut after = files(&place);
-    let registry = place.path("host/etc/colibri/external-mcp.json");
+    let mut after = files(place);
+    let registry = host.path("etc/colibri/external-mcp.json");
     assert_eq!(after.remove(&registry).unwrap(), b"{}\n");
     after.retain(|path, _| !path.to_string_lossy().contains(".colibri-backup-"));
     assert_eq!(after, before);

@@ -20,3 +20,4 @@ mod private;
 mod recordings;
 mod replace;
 mod seeing;
+mod service;

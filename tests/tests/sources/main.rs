@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod language;
+mod paths;
 mod rooms;
 mod seeds;

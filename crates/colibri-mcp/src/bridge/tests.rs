@@ -237,7 +237,7 @@ fn without_a_daemon_every_request_is_told_how_to_start_it_and_the_first_after_it
     let mut client = Client::start(&place.socket());
     client.say(INITIALIZE);
     let text = client.expect_error("\"i\"", Code::DaemonUnreachable);
-    assert!(text.contains(super::super::connection::START), "{text}");
+    assert!(text.contains("Start it with"), "{text}");
     client.say(INITIALIZED);
     client.say(&call("7"));
     client.expect_error("7", Code::DaemonUnreachable);

@@ -18,7 +18,8 @@ use super::tool_list::of_server;
 use crate::connection::{DaemonAddress, DaemonConnection};
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_api::{AgentsResponse, Servers, Tasks, paths};
+use colibri_api::paths::{self, SERVICE};
+use colibri_api::{AgentsResponse, Servers, Tasks};
 use colibri_registry::Registry;
 use colibri_text::brief;
 
@@ -149,10 +150,10 @@ impl NameKind {
 
     /// The names in the registry that this user can read.
     fn of_registry(self, address: &DaemonAddress) -> Names {
-        let path = match (address.private, address.socket.to_str()) {
+        let path = match (address.private, address.is_service()) {
             (true, _) => paths::private().registry,
-            (false, Some(paths::SERVICE_SOCKET)) => PathBuf::from(colibri_registry::PATH),
-            (false, _) => return Names::new(),
+            (false, true) => SERVICE.registry(),
+            (false, false) => return Names::new(),
         };
         let read = std::fs::read(path).ok();
         let registry = read

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::connection::{DaemonAddress, DaemonConnection};
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_api::{Overview, paths};
+use colibri_api::Overview;
+use colibri_api::paths::{self, SERVICE};
 
 /// The context of every command.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl CommandContext {
     /// to have its state where the package puts it.
     ///
     /// # Errors
-    /// [`Failure::StateUnknown`]: a socket is named, and its daemon does not say. No other directory is taken for it.
+    /// [`CommandError::StateUnknown`]: a socket is named, and its daemon does not say. No other directory is taken for it.
     pub(crate) fn state_dir(&self, given: Option<PathBuf>) -> Result<PathBuf, CommandError> {
         if let Some(given) = given {
             return Ok(given);
@@ -60,13 +61,13 @@ impl CommandContext {
             || CommandError::Machine("the daemon is of a version that does not say where its state is".to_owned());
         let is_named = paths::named_socket(self.chosen.clone()).is_some();
         let answer = match self.place.private {
-            true => return Ok(paths::state_dir_of_clients()),
+            true => return Ok(paths::private().state_dir),
             false => self.ask::<Overview>("colibri/overview", &json!({})),
         };
         match answer.and_then(|(overview, _)| overview.state_dir.ok_or_else(untold)) {
             Ok(told) => Ok(told.into()),
             Err(why) if is_named => Err(CommandError::StateUnknown(Box::new(why))),
-            Err(_) => Ok(paths::state_dir_of_clients()),
+            Err(_) => Ok(SERVICE.state.into()),
         }
     }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use colibri_jail_helper::plan::DOOR_SOCKET;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::runtime;
@@ -25,8 +26,6 @@ use crate::failure::CommandError;
 
 /// The most connections at a time.
 const MAX_CONNECTIONS: usize = 64;
-/// The path of the agent socket in a jail.
-const SOCKET: &str = "/var/run/colibri/colibri.sock";
 /// The name of the relay's socket beside it.
 const NAME: &str = "model.sock";
 /// The names for the address and for the agent socket in a command's words and variables.
@@ -151,7 +150,7 @@ fn filled(word: &OsStr, names: &[(&str, String)]) -> OsString {
 
 /// The agent socket.
 fn agent_socket() -> PathBuf {
-    env::var_os("COLIBRI_MCP_SOCKET").map_or_else(|| SOCKET.into(), PathBuf::from)
+    env::var_os("COLIBRI_MCP_SOCKET").map_or_else(|| DOOR_SOCKET.into(), PathBuf::from)
 }
 
 /// The socket of the relay.

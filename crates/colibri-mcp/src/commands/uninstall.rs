@@ -172,8 +172,8 @@ impl Belongings {
         if own.skills.exists() {
             left.push(format!("{} stays: the skills are your own", own.skills.display()));
         }
-        if let Some(file) = paths::service() {
-            left.push(format!("the service stays ({file})"));
+        if let Some(file) = paths::SERVICE.installed() {
+            left.push(format!("the service stays ({})", file.display()));
         }
         Ok(Belongings {
             files,

@@ -4,7 +4,7 @@ use std::fs::{DirBuilder, File, Metadata};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use colibri_api::paths;
+use colibri_api::paths::{self, DAEMON_USER, SERVICE};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, Uid};
@@ -34,8 +34,7 @@ impl InstallScope {
     /// # Errors
     /// Where the service is installed its registry alone counts, and root alone writes it.
     pub(crate) fn find(service: bool) -> Result<InstallScope, CommandError> {
-        let installed = paths::service();
-        match (service, installed) {
+        match (service, SERVICE.installed()) {
             (false, None) => {
                 let own = paths::private();
                 Ok(InstallScope {
@@ -48,8 +47,9 @@ impl InstallScope {
                 })
             }
             (false, Some(file)) => Err(CommandError::Refused(format!(
-                "colibri's service is installed here ({file}), so its registry counts, which is root's: as root, say it \
-                 again with --service"
+                "colibri's service is installed here ({}), so its registry counts, which is root's: as root, say it again \
+                 with --service",
+                file.display()
             ))),
             (true, None) => Err(CommandError::Usage(
                 "--service: no service of colibri is installed here; without the flag it is your own registry"
@@ -59,17 +59,17 @@ impl InstallScope {
                 "the service's registry is root's: say it again as root".to_owned(),
             )),
             (true, Some(_)) => {
-                let group = Group::from_name("colibri").ok().flatten();
+                let group = Group::from_name(DAEMON_USER).ok().flatten();
                 let group = group
-                    .ok_or_else(|| CommandError::Machine("there is no group colibri on this machine".to_owned()))?;
+                    .ok_or_else(|| CommandError::Machine(format!("there is no group {DAEMON_USER} on this machine")))?;
                 // The daemon reads what root writes here, and runs it.
                 umask(Mode::from_bits_truncate(0o022));
-                let registry = PathBuf::from(colibri_registry::PATH);
+                let registry = SERVICE.registry();
                 Ok(InstallScope {
                     secrets: registry.with_file_name("daemon-secrets"),
                     servers: paths::servers(&registry),
                     registry,
-                    logins: paths::state_dir_of_clients().join("oauth"),
+                    logins: Path::new(SERVICE.state).join("oauth"),
                     consent: None,
                     group: Some(group.gid.as_raw()),
                 })

@@ -2,6 +2,7 @@
 
 use super::plan::{HIDDEN, InstallPlan};
 use super::scope::InstallScope;
+use colibri_api::paths::{JAIL_ROOTS, MAKE_ROOT};
 use colibri_mcp::edit::Value;
 use colibri_mcp::importers::{container_runner, looks_secret, name_says_secret, shown_url};
 use colibri_registry::PackageOrigin;
@@ -160,8 +161,8 @@ fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Ve
             "{as_whom}; servers have jails in the host's service (--service)"
         )];
     }
-    let root = format!("/usr/local/libexec/colibri/roots/{}", plan.id);
-    let script = "/usr/local/libexec/colibri/make-root.sh";
+    let root = format!("{JAIL_ROOTS}/{}", plan.id);
+    let script = MAKE_ROOT;
     // What make-root.sh takes.
     let legal = |exact: &String| exact.chars().all(|c| c.is_ascii_alphanumeric() || "@/._=-".contains(c));
     let origin = plan

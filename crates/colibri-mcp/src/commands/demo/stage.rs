@@ -24,7 +24,8 @@ use super::daemon;
 use crate::connection::DaemonConnection;
 use crate::failure::CommandError;
 use crate::records;
-use colibri_api::{HELPER, paths};
+use colibri_api::HELPER;
+use colibri_api::paths::{DAEMON_USER, SERVICE};
 use colibri_registry::{PATH as REGISTRY, Registry};
 use colibri_text::{visible, visible_lines};
 
@@ -228,8 +229,9 @@ impl Stage {
             DemoPlace::Jail if with_agents => Some(service_user()?),
             _ => None,
         };
-        let socket = match (&service, Path::new(paths::SERVICE_SOCKET).parent()) {
-            (Some(user), Some(beside)) => {
+        let socket = match &service {
+            Some(user) => {
+                let beside = SERVICE.socket_directory();
                 if DirBuilder::new().mode(0o755).create(beside).is_ok() {
                     self.beside = Some(beside.to_owned());
                     give(beside, user)?;
@@ -343,8 +345,8 @@ impl Stage {
 
 /// The service's user, whom the helper's policy names as its caller.
 fn service_user() -> Result<User, CommandError> {
-    let found =
-        User::from_name("colibri").map_err(|error| CommandError::Machine(format!("the user colibri: {error}")))?;
+    let found = User::from_name(DAEMON_USER)
+        .map_err(|error| CommandError::Machine(format!("the user {DAEMON_USER}: {error}")))?;
     found.ok_or_else(|| not_as_shown("there is no user colibri, though the helper is installed"))
 }
 

@@ -6,7 +6,7 @@ use nix::unistd::{Group, User};
 use super::fact::{Amiss, CheckOutcome};
 
 /// The daemon's user and group.
-pub(super) const DAEMON: &str = "colibri";
+pub(super) const DAEMON: &str = colibri_api::paths::DAEMON_USER;
 /// The daemon's program, which runs others as its user.
 pub(super) const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
 /// The group of those who may open the socket.

@@ -1,10 +1,10 @@
 //! The checks of registry and policy: roots, commands, persistent jails, limits.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
-use colibri_jail_helper::POLICY;
+use colibri_jail_helper::plan::DOOR;
 use colibri_jail_helper::policy::Policy;
 use colibri_registry::{Jail, Registry, StdioCommand};
 
@@ -36,13 +36,8 @@ pub(super) fn registry(host: &ExaminedHost) -> CheckOutcome {
     Ok(format!("{}: {seen}", host.registry.display()))
 }
 
-fn policy_path(host: &ExaminedHost) -> PathBuf {
-    let name = Path::new(POLICY).file_name().unwrap_or_default();
-    host.registry.with_file_name(name)
-}
-
 pub(super) fn policy(host: &ExaminedHost) -> CheckOutcome {
-    let path = policy_path(host);
+    let path = &host.policy;
     if !path.exists() {
         let missing = format!("there is no {}", path.display());
         let jailed = read_registry(host).is_ok_and(|registry| jails(&registry).next().is_some());
@@ -52,8 +47,8 @@ pub(super) fn policy(host: &ExaminedHost) -> CheckOutcome {
             Amiss::Note(missing)
         });
     }
-    is_roots_alone(&path)?;
-    let policy = read_policy(&path)?;
+    is_roots_alone(path)?;
+    let policy = read_policy(path)?;
     if policy.caller != DAEMON {
         let caller = policy.caller;
         return Err(Amiss::Note(format!(
@@ -77,11 +72,10 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
 
 /// The mounts whose risk the policy takes by name; the helper refuses all others that are no file systems of their own.
 pub(super) fn unbounded_mounts(host: &ExaminedHost) -> CheckOutcome {
-    let path = policy_path(host);
-    if !path.exists() {
+    if !host.policy.exists() {
         return Ok("no policy".to_owned());
     }
-    let mounts = read_policy(&path)?.mounts;
+    let mounts = read_policy(&host.policy)?.mounts;
     let unbounded: Vec<String> = mounts
         .iter()
         .filter(|mount| !mount.bounded)
@@ -94,7 +88,7 @@ pub(super) fn unbounded_mounts(host: &ExaminedHost) -> CheckOutcome {
 }
 
 pub(super) fn secrets(host: &ExaminedHost) -> anyhow::Result<String> {
-    let directory = host.registry.with_file_name("secrets");
+    let directory = host.policy.with_file_name("secrets");
     if !directory.exists() {
         return Ok("none".to_owned());
     }
@@ -222,9 +216,6 @@ pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
     }
 }
 
-/// The directory where the helper mounts an agent's socket.
-const DOOR: &str = "var/run/colibri";
-
 /// True if the roots of agents have a place for their agent sockets.
 pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
     let registry = read_registry(host)?;
@@ -236,7 +227,7 @@ pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
 
 fn has_place_for_a_door(root: &Path) -> anyhow::Result<()> {
     let mut point = root.to_owned();
-    for name in Path::new(DOOR) {
+    for name in Path::new(DOOR).iter().skip(1) {
         point.push(name);
         match point.symlink_metadata() {
             Ok(facts) if facts.is_dir() => {}
@@ -328,7 +319,11 @@ mod tests {
                 PrivMode::Helper,
                 false,
             );
-            let host = ExaminedHost { registry: path, ..host };
+            let host = ExaminedHost {
+                policy: path.with_file_name("jail-policy.json"),
+                registry: path,
+                ..host
+            };
             (Etc(directory), host)
         }
 
@@ -399,7 +394,7 @@ mod tests {
         std::os::unix::fs::symlink("/run", root.join("var/run")).unwrap();
         assert!(wrong().contains("var/run is no directory"), "{}", wrong());
         std::fs::remove_file(root.join("var/run")).unwrap();
-        std::fs::create_dir_all(root.join(DOOR)).unwrap();
+        std::fs::create_dir_all(root.join(DOOR.trim_start_matches('/'))).unwrap();
         assert_eq!(agent_roots(&host), Ok("a".to_owned()));
     }
 

@@ -69,7 +69,7 @@ const TABLE: &[DoctorCheck] = &[
         check: |host| Ok(daemon_answers(host)?),
         remedy: on_freebsd(
             "service colibri_mcp start; and be a member of mcpusers, in a session that began after that",
-            "start it: colibri-mcpd; or name its socket with --socket",
+            "systemctl start colibri-mcpd; or name the socket of another daemon with --socket",
         ),
     },
     DoctorCheck {
@@ -328,6 +328,7 @@ mod tests {
             private: None,
             helper: nowhere.join("helper"),
             registry: nowhere.join("external-mcp.json"),
+            policy: nowhere.join("jail-policy.json"),
             socket: nowhere.join("socket"),
             state_dir: Some(nowhere.join("state")),
             priv_mode: PrivMode::Helper,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::connection::DaemonAddress;
-use colibri_api::paths::{self, Private};
+use colibri_api::paths::{self, Private, SERVICE};
 use colibri_api::{HELPER, PrivMode};
-use colibri_registry::PATH as REGISTRY;
+use colibri_jail_helper::POLICY;
 
 /// The examined paths: those of the service, or of a user's own daemon; tests have their own.
 #[derive(Debug, Clone)]
@@ -16,8 +16,10 @@ pub(super) struct ExaminedHost {
     pub private: Option<Private>,
     /// The helper.
     pub helper: PathBuf,
-    /// The registry that daemon and helper share.
+    /// The registry of the daemon.
     pub registry: PathBuf,
+    /// The helper's policy; its secrets lie beside it.
+    pub policy: PathBuf,
     /// The daemon's socket.
     pub socket: PathBuf,
     /// The daemon's state directory; `None`: the daemon that was named does not say where it is.
@@ -41,8 +43,9 @@ impl ExaminedHost {
             helper: HELPER.into(),
             registry: match &private {
                 Some(own) => own.registry.clone(),
-                None => REGISTRY.into(),
+                None => SERVICE.registry(),
             },
+            policy: POLICY.into(),
             private,
             socket: place.socket.clone(),
             state_dir,

@@ -178,6 +178,7 @@ mod tests {
         let host = ExaminedHost {
             helper: "/nonexistent".into(),
             registry: own.registry.clone(),
+            policy: home.path().join("jail-policy.json"),
             socket: own.socket.clone(),
             state_dir: Some(own.state_dir.clone()),
             private: Some(own),

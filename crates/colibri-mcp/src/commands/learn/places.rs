@@ -2,7 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use colibri_api::paths;
+use colibri_api::paths::{self, SERVICE};
+use colibri_jail_helper::POLICY as HELPER_POLICY;
 use colibri_text::Pattern;
 
 /// Names of files and directories that hold secrets, wherever they stand, in lower case. A `*` stands for any characters.
@@ -56,7 +57,7 @@ const SECRET_NAMES: &[(&str, &str)] = &[
     (".ethereum", "a wallet"),
 ];
 
-/// Paths that hold secrets or Colibri's own files, with all below them.
+/// Paths that hold the system's secrets, with all below them.
 const SECRET_PATHS: &[(&str, &str)] = &[
     ("/etc/shadow", "password hashes"),
     ("/etc/gshadow", "password hashes"),
@@ -66,11 +67,6 @@ const SECRET_PATHS: &[(&str, &str)] = &[
     ("/etc/sudoers.d", "the system's administration"),
     ("/etc/ssh", "the host's keys"),
     ("/etc/ssl/private", "the host's keys"),
-    ("/usr/local/etc/colibri", "Colibri's own files"),
-    ("/var/db/colibri", "Colibri's own files"),
-    ("/var/lib/colibri", "Colibri's own files"),
-    ("/var/run/colibri", "Colibri's own files"),
-    ("/etc/colibri", "Colibri's own files"),
 ];
 
 /// The base system, which a jail's root has of its own.
@@ -149,7 +145,14 @@ const NOT_WORK: &[&str] = &[
 /// The secret that a path leads to, if it does.
 pub(super) fn secret(path: &Path) -> Option<&'static str> {
     let own = paths::private();
-    let own_files = [own.registry.parent(), Some(own.state_dir.as_path())];
+    let own_files = [
+        own.registry.parent(),
+        Some(own.state_dir.as_path()),
+        Some(Path::new(SERVICE.configuration)),
+        Some(Path::new(SERVICE.state)),
+        Some(SERVICE.socket_directory()),
+        Path::new(HELPER_POLICY).parent(),
+    ];
     if own_files.into_iter().flatten().any(|own| path.starts_with(own)) {
         return Some("Colibri's own files");
     }
@@ -226,7 +229,7 @@ mod tests {
             "/etc/shadow",
             "/etc/ssh/ssh_host_ed25519_key",
             "/usr/local/etc/colibri/secrets/github",
-            "/var/lib/colibri/trail/1",
+            &format!("{}/trail/1", SERVICE.state),
         ] {
             assert!(secret(Path::new(path)).is_some(), "{path}");
             assert!(!is_work(Path::new(path), Path::new("/home/u")), "{path}");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use colibri_api::paths::{JAIL_ROOTS, SERVICE};
 use colibri_text::{counted, visible, visible_lines};
 use serde_json::{Map, Value, json};
 
@@ -11,8 +12,7 @@ use super::proposal::{JailProposal, PartKind, contract};
 use crate::commands::context::CommandContext;
 use crate::failure::CommandError;
 
-/// The directory of jails' roots, and that of places to work in (`make-root.sh`).
-const ROOTS: &str = "/usr/local/libexec/colibri/roots";
+/// The directory of places to work in (`make-root.sh`).
 const PLACES: &str = "/usr/local/colibri/work";
 /// The uid and gid that a proposal has in the place of the administrator's.
 const IDS: u32 = 60801;
@@ -41,7 +41,7 @@ impl ProposalFiles {
     /// The files of a proposal.
     pub(super) fn of(seen: &Observation, proposal: &JailProposal) -> ProposalFiles {
         let id = &seen.server;
-        let root = format!("{ROOTS}/{id}");
+        let root = format!("{JAIL_ROOTS}/{id}");
         let (mut jail, mut policy) = (Map::new(), Map::new());
         jail.insert("path".to_owned(), json!(root));
         policy.insert("servers".to_owned(), json!([id]));
@@ -108,7 +108,7 @@ impl ProposalFiles {
             entry["tools"]["confirm"] = json!(confirmed);
         }
         entry["may_ask"] = json!(proposal.values(PartKind::Request).collect::<Vec<_>>());
-        entry["contract"] = json!(format!("/usr/local/etc/colibri/contracts/{id}.json"));
+        entry["contract"] = json!(SERVICE.contract(id));
         ProposalFiles {
             entry: json!({ id: entry }),
             policy: Value::Object(policy),
@@ -251,10 +251,7 @@ fn text(
             &files.filter,
         );
     }
-    let path = format!(
-        "/usr/local/etc/colibri/contracts/{}.json, to be narrowed by hand:",
-        seen.server
-    );
+    let path = format!("{}, to be narrowed by hand:", SERVICE.contract(&seen.server).display());
     section(&path, &pretty(&files.contract));
     let parts = proposal.parts.iter().map(|part| {
         let kind = match part.kind {

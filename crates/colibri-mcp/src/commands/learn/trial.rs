@@ -180,7 +180,7 @@ fn recorded(id: &str) -> Result<Vec<RecordedCall>, CommandError> {
 /// The entry of the registry, if there is one.
 fn entry(id: &str) -> Result<Option<Value>, CommandError> {
     // Where the service is installed its registry is root's.
-    let Ok(scope) = InstallScope::find(colibri_api::paths::service().is_some()) else {
+    let Ok(scope) = InstallScope::find(colibri_api::paths::SERVICE.installed().is_some()) else {
         return Ok(None);
     };
     Ok(install::registered(&scope)?

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
-use colibri_api::{PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, complete_command, paths};
+use colibri_api::paths::{self, SERVICE};
+use colibri_api::{PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, complete_command};
 use colibri_registry::{PackageOrigin, PackagePin, ServerEntry};
 use serde_json::{Value, json};
 
@@ -157,10 +158,8 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         scope: &scope,
         tools: &tools,
         state_dir: match scope.is_service() {
-            true => paths::state_dir_of_clients(),
-            false => context
-                .state_dir(None)
-                .unwrap_or_else(|_| paths::state_dir_of_clients()),
+            true => SERVICE.state.into(),
+            false => context.state_dir(None).unwrap_or_else(|_| paths::private().state_dir),
         },
     };
     for candidate in &found {
