@@ -92,10 +92,10 @@ impl Daemon {
         named_socket().unwrap_or_else(|| PathBuf::from(SERVICE.socket))
     }
 
-    /// The same where a daemon is expected: the environment names one, or the service is installed. Whether it runs is
-    /// another matter.
+    /// The same where a daemon is expected: the environment names one, or the service is enabled or runs. A service that
+    /// is enabled may be down.
     pub fn expected_socket() -> Option<PathBuf> {
-        let service = || SERVICE.installed().map(|_| PathBuf::from(SERVICE.socket));
+        let service = || SERVICE.in_use().map(|_| PathBuf::from(SERVICE.socket));
         named_socket().or_else(service)
     }
 

@@ -72,20 +72,25 @@ impl From<PathBuf> for DaemonAddress {
 }
 
 impl DaemonAddress {
-    /// The socket that a flag or the environment names; else the service's, where it is installed; else the user's own.
+    /// The socket that a flag or the environment names; else the service's, where it is in use; else the user's own.
     pub(crate) fn find(flag: Option<PathBuf>) -> DaemonAddress {
-        DaemonAddress::choose(paths::named_socket(flag), SERVICE.installed().is_some())
+        DaemonAddress::choose(paths::named_socket(flag), || SERVICE.in_use().is_some())
     }
 
-    fn choose(named: Option<PathBuf>, is_service: bool) -> DaemonAddress {
-        match (named, is_service) {
-            (Some(named), _) => named.into(),
-            (None, true) => PathBuf::from(SERVICE.socket).into(),
-            (None, false) => DaemonAddress {
-                socket: paths::private().socket,
-                private: true,
-            },
-        }
+    /// The socket that a flag or the environment names, else the service's, in use or not.
+    pub(crate) fn of_service(flag: Option<PathBuf>) -> DaemonAddress {
+        DaemonAddress::choose(paths::named_socket(flag), || true)
+    }
+
+    fn choose(named: Option<PathBuf>, is_service: impl FnOnce() -> bool) -> DaemonAddress {
+        let own = paths::private().socket;
+        let socket = match named {
+            Some(named) => named,
+            None if is_service() => PathBuf::from(SERVICE.socket),
+            None => own.clone(),
+        };
+        let private = socket == own;
+        DaemonAddress { socket, private }
     }
 
     /// True if it is the service's.
@@ -144,7 +149,16 @@ impl Unavailable {
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::WouldBlock => {
                 let start = start_command(&self.socket);
-                format!("colibri-mcpd is not running: nothing listens on {socket} ({source}). Start it with `{start}`")
+                let other = match SERVICE.is_socket(&self.socket) {
+                    true => format!(
+                        ". That is the service's; a daemon of your own: --socket {}",
+                        paths::private().socket.display()
+                    ),
+                    false => String::new(),
+                };
+                format!(
+                    "colibri-mcpd is not running: nothing listens on {socket} ({source}). Start it with `{start}`{other}"
+                )
             }
             io::ErrorKind::Other => source.to_string(),
             _ => format!("cannot connect to colibri-mcpd on {socket}: {source}. Is `--socket` right?"),
@@ -717,19 +731,28 @@ mod tests {
     }
 
     #[test]
-    fn where_the_service_is_installed_nothing_else_is_started() {
-        let named = DaemonAddress::choose(Some("/s".into()), false);
+    fn where_the_service_is_in_use_nothing_else_is_started() {
+        let named = DaemonAddress::choose(Some("/s".into()), || false);
         assert_eq!(named, PathBuf::from("/s").into());
-        assert_eq!(DaemonAddress::choose(Some("/s".into()), true), named);
-        let service = DaemonAddress::choose(None, true);
+        assert_eq!(DaemonAddress::choose(Some("/s".into()), || true), named);
+        let service = DaemonAddress::choose(None, || true);
         assert_eq!(service, PathBuf::from(SERVICE.socket).into());
-        assert!(DaemonAddress::choose(None, false).private);
+        assert!(service.is_service() && !named.is_service());
+        let own = DaemonAddress::choose(None, || false);
+        assert!(own.private && !own.is_service());
+        assert_eq!(
+            DaemonAddress::choose(Some(own.socket.clone()), || true),
+            own,
+            "it is named"
+        );
         // One that is down says how it is started.
         let down = Unavailable {
             socket: service.socket,
             source: io::ErrorKind::NotFound.into(),
         };
-        assert!(down.to_string().contains(SERVICE.start), "{down}");
+        for part in [SERVICE.start, "--socket", &own.socket.display().to_string()] {
+            assert!(down.to_string().contains(part), "{part}: {down}");
+        }
     }
 
     #[test]

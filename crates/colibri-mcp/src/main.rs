@@ -119,7 +119,11 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { CommandError::USAGE } else { 0 });
         }
     };
-    let place = DaemonAddress::find(cli.socket.clone());
+    let is_for_service = cli.command.as_ref().is_some_and(ClientCommand::is_for_service);
+    let place = match is_for_service {
+        true => DaemonAddress::of_service(cli.socket.clone()),
+        false => DaemonAddress::find(cli.socket.clone()),
+    };
     match cli.command {
         Some(_) if cli.only.is_some() => {
             eprintln!("colibri-mcp: --only is for the bridge, which has no command: leave one of the two out");

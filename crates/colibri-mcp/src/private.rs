@@ -1,5 +1,5 @@
-//! The private daemon: where no service is installed, a `colibri-mcpd` of the user's own is started by the first that
-//! needs it, bridge or command, and ends when nobody has for a while.
+//! The private daemon: where no service is in use, a `colibri-mcpd` of the user's own is started by the first that needs
+//! it, bridge or command, and ends when nobody has for a while.
 //!
 //! Everything about it is found through the user database and the XDG directories, nothing by `PATH` or the current
 //! directory: an editor starts the bridge in whatever project is open.
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use colibri_api::paths::{self, Private};
+use colibri_api::paths::{self, Private, SERVICE};
 use colibri_text::{counted, visible};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -93,8 +93,9 @@ fn start_at(own: &Private, home: &Path) -> anyhow::Result<()> {
         true => Ok(()),
         false => Err(anyhow!(
             "colibri-mcpd is not running, and you have no servers yet that it would be started for: colibri-mcp add \
-             makes {}",
-            own.registry.display()
+             makes {}{}",
+            own.registry.display(),
+            unused_service()
         )),
     };
     check_needed()?;
@@ -136,10 +137,11 @@ fn start_at(own: &Private, home: &Path) -> anyhow::Result<()> {
     come_up(&mut daemon, own, &mut errors)?;
     let told = format!(
         "colibri-mcp: started a daemon of your own ({NAME}, process {}); it ends {} after its last client, and its log \
-         is {}\n",
+         is {}{}\n",
         daemon.id(),
         patience(std::env::var(END_IDLE).ok().as_deref()),
-        visible(&own.log.display().to_string())
+        visible(&own.log.display().to_string()),
+        unused_service()
     );
     // It runs, whether or not somebody reads that.
     let _ = io::stderr().write_all(told.as_bytes());
@@ -179,6 +181,17 @@ fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> anyhow::Resu
         );
     }
     Ok(())
+}
+
+/// The note that the service is there and not meant, and how it is.
+fn unused_service() -> String {
+    match SERVICE.installed() {
+        Some(_) if SERVICE.in_use().is_none() => format!(
+            "; colibri's service is installed here, but neither enabled nor running: `{}` starts it",
+            SERVICE.start
+        ),
+        _ => String::new(),
+    }
 }
 
 fn listens(socket: &Path) -> bool {

@@ -1,11 +1,16 @@
-//! The service of Colibri MCP on each system: its paths, and the commands that manage it.
+//! The service of Colibri MCP on each system: its paths, the commands that manage it, and evidence that it is in use.
 //!
 //! Daemon, client and library take all of these from here. The set-user-ID helper has its own fixed paths, the same on
 //! every system (`colibri_registry::PATH`, `colibri_jail_helper::POLICY`): on FreeBSD they lie in the service's
 //! directory, elsewhere they are those of its development sandbox.
 #![forbid(unsafe_code)]
 
+mod in_use;
+
 use std::path::{Path, PathBuf};
+
+use in_use::ServiceManager;
+pub use in_use::ServiceUse;
 
 /// The user of the service's daemon, and that user's group.
 pub const DAEMON_USER: &str = "colibri";
@@ -31,8 +36,7 @@ pub struct SystemService {
     pub start: &'static str,
     /// The command that stops it.
     pub stop: &'static str,
-    /// The files of which one is there where it is installed.
-    installed: &'static [&'static str],
+    manager: ServiceManager,
 }
 
 /// The service of the FreeBSD package.
@@ -43,7 +47,7 @@ pub const FREEBSD: SystemService = SystemService {
     servers: "/usr/local/libexec/colibri/servers",
     start: "service colibri_mcp start",
     stop: "service colibri_mcp stop",
-    installed: &["/usr/local/etc/rc.d/colibri_mcp"],
+    manager: ServiceManager::Rc,
 };
 
 /// The service of the Debian package, and of every other system with systemd.
@@ -54,11 +58,7 @@ const LINUX: SystemService = SystemService {
     servers: "/usr/local/libexec/colibri/servers",
     start: "systemctl start colibri-mcpd",
     stop: "systemctl stop colibri-mcpd",
-    installed: &[
-        "/etc/systemd/system/colibri-mcpd.service",
-        "/usr/lib/systemd/system/colibri-mcpd.service",
-        "/lib/systemd/system/colibri-mcpd.service",
-    ],
+    manager: ServiceManager::Systemd,
 };
 
 /// The service of this system.
@@ -106,9 +106,15 @@ impl SystemService {
         path == own || path.file_name() == own.file_name() && real(path).is_some_and(|it| Some(it) == real(own))
     }
 
-    /// The file that shows that the service is installed on this machine.
+    /// The file that shows that the service is installed on this machine, in use or not.
     pub fn installed(&self) -> Option<PathBuf> {
-        self.installed.iter().map(PathBuf::from).find(|file| file.exists())
+        self.manager.installed(Path::new("/"))
+    }
+
+    /// The evidence that the service is in use on this machine: it is enabled, or it runs. `None`: whoever wants a daemon
+    /// has one of their own, whether or not a package installed the service's files.
+    pub fn in_use(&self) -> Option<ServiceUse> {
+        self.manager.in_use(self.socket, Path::new("/"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The service of a host: where its files are.
+//! The service of a host and a user's own daemon: which of the two a command is about, and where the service's files are.
 //! Each test has a host of its own: a mount namespace with its own `/etc`, `/run` and `/usr/local`.
 #![cfg(target_os = "linux")]
 
@@ -10,10 +10,12 @@ use std::process::{Command, Stdio};
 use colibri_tests::{Place, copy_program, program};
 use serde_json::{Value, json};
 
-use super::bring::{client, json_of, users_own};
+use super::bring::{client, json_of, users_own, words};
 
-/// The unit, and the link by which it is enabled.
-const UNIT: &str = "etc/systemd/system/colibri-mcpd.service";
+/// The unit, in a directory that counts less than the administrator's, as the package's does.
+const UNIT: &str = "run/systemd/system/colibri-mcpd.service";
+/// The unit in the administrator's directory, and the link by which it is enabled.
+const OWN_UNIT: &str = "etc/systemd/system/colibri-mcpd.service";
 const WANTS: &str = "etc/systemd/system/multi-user.target.wants/colibri-mcpd.service";
 /// The group of the service's daemon there.
 pub(super) const GROUP: u32 = 64_999;
@@ -32,6 +34,8 @@ impl Host {
             "etc/systemd",
             "etc/systemd/system",
             "run",
+            "run/systemd",
+            "run/systemd/system",
             "libexec",
             "local-etc",
         ] {
@@ -52,7 +56,12 @@ impl Host {
 
     pub(super) fn enable(&self) {
         fs::create_dir_all(self.path(WANTS).parent().unwrap()).unwrap();
-        symlink("/etc/systemd/system/colibri-mcpd.service", self.path(WANTS)).unwrap();
+        symlink("/run/systemd/system/colibri-mcpd.service", self.path(WANTS)).unwrap();
+    }
+
+    /// Masks the unit, as systemctl(1) does.
+    fn mask(&self) {
+        symlink("/dev/null", self.path(OWN_UNIT)).unwrap();
     }
 
     /// A command that runs there.
@@ -75,11 +84,15 @@ impl Host {
         command
     }
 
+    pub(super) fn run_with(&self, variables: &[(&str, &Path)], args: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.command(&program("colibri-mcp"));
+        command.args(args).envs(variables.iter().copied());
+        said(command)
+    }
+
     /// Runs the client: exit status, and all that it said.
     pub(super) fn run(&self, args: &[&str]) -> (Option<i32>, String) {
-        let mut command = self.command(&program("colibri-mcp"));
-        command.args(args);
-        said(command)
+        self.run_with(&[], args)
     }
 
     /// Runs the daemon's program, from where the service's user reaches it.
@@ -94,8 +107,27 @@ impl Host {
         said(command)
     }
 
+    /// Adds a server that works, to the registry that the flags and variables choose.
+    fn add(&self, id: &str, variables: &[(&str, &Path)], flags: &[&str]) -> (Option<i32>, String) {
+        let words = words(&self.place.fixture(id, &[], json!({})));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let args = [&["add", id, "--yes"], flags, &["--"], &words].concat();
+        self.run_with(variables, &args)
+    }
+
+    /// The socket of root's own daemon there.
+    fn own_socket(&self) -> PathBuf {
+        self.place.path("colibri/colibri.sock")
+    }
+
     fn own_servers(&self) -> Value {
         json_of(&self.place.path("external-mcp.json"))["servers"].clone()
+    }
+
+    /// Ends root's own daemon there.
+    fn end(&self) {
+        let (status, said) = self.run_with(&[("COLIBRI_MCP_SOCKET", &self.own_socket())], &["uninstall", "--yes"]);
+        assert_eq!(status, Some(0), "{said}");
     }
 }
 
@@ -103,6 +135,66 @@ fn said(mut command: Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn a_service_that_is_not_in_use_closes_nothing() {
+    let host = Host::new();
+    for (state, id) in [("never enabled", "one"), ("masked", "two")] {
+        if state == "masked" {
+            host.enable();
+            host.mask();
+        }
+        let (status, said) = host.add(id, &[], &[]);
+        assert_eq!(status, Some(0), "{state}: {said}");
+        // It says which one was chosen, and how the other is.
+        assert!(said.contains("--service"), "{state}: {said}");
+        assert!(host.own_servers().get(id).is_some(), "{state}");
+        let (status, said) = host.run(&["call", id, "environment"]);
+        assert_eq!(status, Some(0), "{state}: {said}");
+    }
+    assert!(!host.path("etc/colibri").exists());
+    host.end();
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn a_service_that_is_enabled_counts_and_a_socket_that_is_named_counts_more() {
+    let host = Host::new();
+    host.enable();
+    let own = host.own_socket();
+    let (status, said) = host.add("one", &[], &[]);
+    assert_eq!(status, Some(77), "{said}");
+    for part in [
+        "multi-user.target.wants",
+        "--service",
+        "--socket",
+        &own.display().to_string(),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (status, said) = host.run(&["status"]);
+    assert_eq!(status, Some(69), "{said}");
+    assert!(said.contains("systemctl start colibri-mcpd"), "{said}");
+    assert!(said.contains(&format!("--socket {}", own.display())), "{said}");
+    assert_eq!(host.own_servers(), json!({}));
+
+    // Whoever names their own daemon has it, and it is started.
+    let (status, said) = host.add("one", &[("COLIBRI_MCP_SOCKET", &own)], &[]);
+    assert_eq!(status, Some(0), "{said}");
+    let own = own.to_str().unwrap();
+    let (status, said) = host.add("two", &[], &["--socket", own]);
+    assert_eq!(status, Some(0), "{said}");
+    for id in ["one", "two"] {
+        assert!(host.own_servers().get(id).is_some());
+        let (status, said) = host.run(&["--socket", own, "call", id, "environment"]);
+        assert_eq!(status, Some(0), "{said}");
+    }
+    // And whoever names the service's socket has that.
+    let (status, said) = host.add("three", &[], &["--socket", "/run/colibri/colibri.sock"]);
+    assert!(status == Some(77) && said.contains("--service"), "{said}");
+    host.end();
 }
 
 #[test]

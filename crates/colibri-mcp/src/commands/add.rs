@@ -50,7 +50,7 @@ pub(crate) struct AddArguments {
     #[arg(long, value_name = "DIRECTORY")]
     cwd: Option<String>,
     #[command(flatten)]
-    choices: Choices,
+    pub choices: Choices,
     /// The command that starts it, after --
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -147,7 +147,7 @@ pub(crate) fn bring_in(
     replacement: Option<Replacement>,
     context: &CommandContext,
 ) -> Result<ExitCode, CommandError> {
-    let scope = InstallScope::find(choices.service)?;
+    let scope = InstallScope::choose(choices.service, &context.place)?;
     interrupt::hold_back()?;
     let tools = PackageTools::new(choices.scripts).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
     let RegistryFile {

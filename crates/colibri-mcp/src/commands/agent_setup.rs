@@ -17,7 +17,7 @@ use crate::failure::CommandError;
 use crate::install::{self, InstallScope};
 use crate::interrupt;
 use crate::owned_file::{OwnedFile, agree};
-use colibri_api::is_header_value;
+use colibri_api::{is_header_value, paths};
 use colibri_mcp::edit::{FileFormat, to_write};
 use colibri_mcp::importers::Want;
 use colibri_text::visible;
@@ -149,7 +149,7 @@ pub(crate) fn check_there(id: &str, context: &CommandContext) -> Result<(), Comm
     let Some(advice) = advice(id).filter(|_| context.place.private) else {
         return Ok(());
     };
-    match install::registered(&InstallScope::find(false)?)?
+    match install::registered(&InstallScope::find(false, &context.place)?)?
         .entries
         .contains_key(id)
     {
@@ -191,9 +191,11 @@ struct KeyPlan {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &AddAgentArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
-    let scope = InstallScope::find(false).map_err(|why| match why {
+    let scope = InstallScope::find(false, &context.place).map_err(|why| match why {
         CommandError::Refused(_) => CommandError::Refused(format!(
-            "colibri's service is installed here, whose agents root sets up, each in a jail: {JAILED}"
+            "the daemon here is colibri's service, whose agents root sets up, each in a jail: {JAILED}; or name your own \
+             daemon: --socket {}",
+            paths::private().socket.display()
         )),
         why => why,
     })?;

@@ -136,7 +136,10 @@ impl NameKind {
 
     fn candidates(self, typed: &[String]) -> Vec<CompletionCandidate> {
         let socket = after(typed, "--socket").map(PathBuf::from);
-        let address = DaemonAddress::find(socket);
+        let address = match typed.iter().any(|word| word == "--service") {
+            true => DaemonAddress::of_service(socket),
+            false => DaemonAddress::find(socket),
+        };
         let mut names = self.of_registry(&address);
         // A daemon that takes its time is left to it.
         let (tell, told) = mpsc::channel();

@@ -44,7 +44,7 @@ pub(crate) struct ImportArguments {
     #[arg(long, requires = "from", conflicts_with = "sha256")]
     replace: bool,
     #[command(flatten)]
-    choices: Choices,
+    pub choices: Choices,
 }
 
 /// The content of a file: its source unless it is a bundle, its servers, and its bytes if it is one.

@@ -233,6 +233,20 @@ pub(crate) fn grouped(all: &clap::Command) -> String {
 }
 
 impl ClientCommand {
+    /// True if the command is about the service, in use or not.
+    pub(crate) fn is_for_service(&self) -> bool {
+        match self {
+            ClientCommand::Add(arguments) => arguments.choices.service,
+            ClientCommand::Import(arguments) => arguments.choices.service,
+            ClientCommand::Sync(arguments) => arguments.service,
+            ClientCommand::Update(arguments) => arguments.service,
+            ClientCommand::Remove(arguments) => arguments.service,
+            ClientCommand::Server(command) => command.is_for_service(),
+            ClientCommand::Doctor(arguments) => arguments.root,
+            _ => false,
+        }
+    }
+
     /// Runs the command.
     pub(crate) fn run(self, context: &CommandContext) -> Result<ExitCode, CommandError> {
         match self {

@@ -22,12 +22,12 @@ pub(crate) struct RemoveArguments {
     yes: bool,
     /// From the service's registry, as root
     #[arg(long)]
-    service: bool,
+    pub service: bool,
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Result<(), CommandError> {
-    let scope = InstallScope::find(arguments.service)?;
+    let scope = InstallScope::choose(arguments.service, &context.place)?;
     let id = &arguments.name;
     let known = install::registered(&scope)?;
     let left = install::belongings(&scope, id, &known.entries);

@@ -26,6 +26,16 @@ pub(crate) enum ServerCommand {
     Reload,
 }
 
+impl ServerCommand {
+    /// True if it is about the service, in use or not.
+    pub(super) fn is_for_service(&self) -> bool {
+        match self {
+            ServerCommand::Enable(arguments) | ServerCommand::Disable(arguments) => arguments.service,
+            ServerCommand::Restart(_) | ServerCommand::Reload => false,
+        }
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(command: &ServerCommand, context: &CommandContext) -> Result<(), CommandError> {
     match command {
@@ -58,7 +68,7 @@ pub(crate) struct Restart {
 
 /// Enables a server, or disables it.
 fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -> Result<(), CommandError> {
-    let scope = InstallScope::find(arguments.service)?;
+    let scope = InstallScope::choose(arguments.service, &context.place)?;
     let id = &arguments.name;
     let RegistryFile { file, entries, read } = install::registered(&scope)?;
     let (keys, _) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;

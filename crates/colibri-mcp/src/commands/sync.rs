@@ -29,7 +29,7 @@ pub(crate) struct SyncArguments {
     yes: bool,
     /// As the service's registry says, as root
     #[arg(long)]
-    service: bool,
+    pub service: bool,
 }
 
 /// A server for which something is to be done.
@@ -47,7 +47,7 @@ struct SyncStep<'r> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
-    let scope = InstallScope::find(arguments.service)?;
+    let scope = InstallScope::choose(arguments.service, &context.place)?;
     interrupt::hold_back()?;
     let tools = PackageTools::new(false).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
     let bundles = bundles(&arguments.bundle)?;

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::connect::{EditorSettings, editor_settings};
 use super::context::CommandContext;
-use crate::connection::{DaemonConnection, RequestError};
+use crate::connection::{DaemonAddress, DaemonConnection, RequestError};
 use crate::failure::CommandError;
 use crate::install::InstallScope;
 use crate::owned_file::{OwnedFile, agree};
 use crate::private;
-use colibri_api::paths::{self, Private};
+use colibri_api::paths::{self, Private, SERVICE};
 use colibri_text::{brief, counted, visible};
 use colibri_trail::TrailLock;
 
@@ -62,7 +62,8 @@ pub(crate) fn run(arguments: &UninstallArguments, context: &CommandContext) -> R
     context.tell(&found.show(&own))?;
     agree("Remove all this?", arguments.yes)?;
     // Another may be installing for minutes.
-    let scope = InstallScope::find(false).ok().filter(|_| own.registry.exists());
+    let place = DaemonAddress::find(Some(own.socket.clone()));
+    let scope = InstallScope::find(false, &place).ok().filter(|_| own.registry.exists());
     let _alone = scope.map(|scope| scope.lock()).transpose()?;
     // Editors that are open start another daemon meanwhile, unless they wait for this.
     let start = own.state_dir.exists().then(|| private::hold_start(&own)).transpose();
@@ -172,7 +173,7 @@ impl Belongings {
         if own.skills.exists() {
             left.push(format!("{} stays: the skills are your own", own.skills.display()));
         }
-        if let Some(file) = paths::SERVICE.installed() {
+        if let Some(file) = SERVICE.installed() {
             left.push(format!("the service stays ({})", file.display()));
         }
         Ok(Belongings {

@@ -27,7 +27,7 @@ pub(crate) fn ensure_open(context: &CommandContext) -> Result<(), CommandError> 
     if !context.place.private || context.read_only || !io::stdin().is_terminal() {
         return Ok(());
     }
-    let scope = InstallScope::find(false)?;
+    let scope = InstallScope::find(false, &context.place)?;
     match is_open(&scope)? {
         true => Ok(()),
         false => open(&scope, context).map(drop),
@@ -119,5 +119,5 @@ fn own(context: &CommandContext) -> Result<InstallScope, CommandError> {
             context.place.socket.display()
         )));
     }
-    InstallScope::find(false)
+    InstallScope::find(false, &context.place)
 }

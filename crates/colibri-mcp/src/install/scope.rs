@@ -9,6 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, Uid};
 
+use crate::connection::DaemonAddress;
 use crate::failure::CommandError;
 
 /// The scope of changes, and the places of everything in it.
@@ -29,13 +30,31 @@ pub(crate) struct InstallScope {
 }
 
 impl InstallScope {
+    /// The same as [`InstallScope::find`], for a command that has the flag. Where the service is installed and not in use,
+    /// the person is told which of the two it is about.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn choose(service: bool, place: &DaemonAddress) -> Result<InstallScope, CommandError> {
+        let scope = InstallScope::find(service, place)?;
+        if !service && place.private && SERVICE.installed().is_some() {
+            eprintln!(
+                "colibri-mcp: this is about your own registry, {}; the registry of colibri's service, which is installed \
+                 here, is {}: --service, as root",
+                scope.registry.display(),
+                SERVICE.registry().display()
+            );
+        }
+        Ok(scope)
+    }
+
     /// This user's own, or with `service` the service's.
     ///
     /// # Errors
-    /// Where the service is installed its registry alone counts, and root alone writes it.
-    pub(crate) fn find(service: bool) -> Result<InstallScope, CommandError> {
+    /// The daemon at `place` is the service's, whose registry root alone writes.
+    pub(crate) fn find(service: bool, place: &DaemonAddress) -> Result<InstallScope, CommandError> {
         match (service, SERVICE.installed()) {
-            (false, None) => {
+            (false, _) if !place.is_service() => {
                 let own = paths::private();
                 Ok(InstallScope {
                     secrets: own.registry.with_file_name("daemon-secrets"),
@@ -46,11 +65,18 @@ impl InstallScope {
                     group: None,
                 })
             }
-            (false, Some(file)) => Err(CommandError::Refused(format!(
-                "colibri's service is installed here ({}), so its registry counts, which is root's: as root, say it again \
-                 with --service",
-                file.display()
-            ))),
+            (false, _) => {
+                let reason = match SERVICE.in_use() {
+                    Some(evidence) => evidence.to_string(),
+                    None => format!("{} is its socket", place.socket.display()),
+                };
+                Err(CommandError::Refused(format!(
+                    "the daemon here is colibri's service ({reason}), whose registry {} is root's: as root, say it again \
+                     with --service; or name your own daemon: --socket {}",
+                    SERVICE.registry().display(),
+                    paths::private().socket.display()
+                )))
+            }
             (true, None) => Err(CommandError::Usage(
                 "--service: no service of colibri is installed here; without the flag it is your own registry"
                     .to_owned(),

@@ -32,7 +32,7 @@ use fact::{CheckedFact, ExaminedHost};
 pub(crate) struct DoctorArguments {
     /// Checks also what only root can see; must be run as root
     #[arg(long)]
-    root: bool,
+    pub root: bool,
     /// The daemon's state directory
     #[arg(long, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,

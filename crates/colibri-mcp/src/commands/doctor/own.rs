@@ -1,4 +1,4 @@
-//! The facts that must hold for a daemon of the user's own, where no service is installed.
+//! The facts that must hold for a daemon of the user's own, where no service is in use.
 
 use colibri_registry::StdioCommand;
 use std::os::unix::fs::MetadataExt as _;

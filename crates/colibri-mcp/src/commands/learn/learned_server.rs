@@ -8,6 +8,7 @@ use colibri_registry::{EntryValue, StdioCommand};
 use colibri_text::visible;
 
 use super::observation::Observation;
+use crate::connection::DaemonAddress;
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope, find_program};
 
@@ -79,8 +80,8 @@ impl LearnedServer {
     ///
     /// # Errors
     /// There is no such entry, or nothing of it could be observed.
-    pub(super) fn of_entry(id: &str) -> Result<LearnedServer, CommandError> {
-        let scope = InstallScope::find(false)?;
+    pub(super) fn of_entry(id: &str, place: &DaemonAddress) -> Result<LearnedServer, CommandError> {
+        let scope = InstallScope::find(false, place)?;
         let registry = install::registered(&scope)?;
         let entry = registry.read.servers.get(id).ok_or_else(|| {
             CommandError::Data(format!(

@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &LearnArguments, context: &CommandContext) -> Resul
         )));
     }
     let server = match arguments.command.is_empty() {
-        true => LearnedServer::of_entry(id)?,
+        true => LearnedServer::of_entry(id, &context.place)?,
         false => LearnedServer::of_command(id, &arguments.command, &arguments.env, arguments.cwd.as_deref())?,
     };
     Observation::make_directory()?;

@@ -20,7 +20,7 @@ use super::proposal::JailProposal;
 use super::session::observe;
 use crate::commands::call;
 use crate::commands::context::CommandContext;
-use crate::connection::DaemonConnection;
+use crate::connection::{DaemonAddress, DaemonConnection};
 use crate::failure::CommandError;
 use crate::install::{self, InstallScope};
 use crate::interrupt;
@@ -61,7 +61,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     interrupt::hold_back()?;
     let calls = recorded(&seen.server)?;
-    let entry = entry(&seen.server)?;
+    let entry = entry(&seen.server, &context.place)?;
     let reads: Vec<Pattern> = patterns(entry.as_ref());
     let is_reading = |call: &RecordedCall| {
         let says = seen.tools.get(&call.tool).is_some_and(|tool| tool.read_only);
@@ -88,7 +88,7 @@ pub(super) fn run(
         "Nothing confines a server on Linux. It is started once more as it is, below strace: what it does is not prevented, \
          and each access is held against the proposal. Whether it does without what a jail lacks shows on FreeBSD alone.",
     )?;
-    let mut server = ObservedTrial::start(seen, entry.as_ref())?;
+    let mut server = ObservedTrial::start(seen, entry.as_ref(), &context.place)?;
     let failures = repeat(&mut server, reading, others, yes, context);
     let again = server.end();
     let (failures, again) = (failures?, again?);
@@ -178,9 +178,9 @@ fn recorded(id: &str) -> Result<Vec<RecordedCall>, CommandError> {
 }
 
 /// The entry of the registry, if there is one.
-fn entry(id: &str) -> Result<Option<Value>, CommandError> {
-    // Where the service is installed its registry is root's.
-    let Ok(scope) = InstallScope::find(colibri_api::paths::SERVICE.installed().is_some()) else {
+fn entry(id: &str, place: &DaemonAddress) -> Result<Option<Value>, CommandError> {
+    // The service's registry is root's.
+    let Ok(scope) = InstallScope::find(place.is_service(), place) else {
         return Ok(None);
     };
     Ok(install::registered(&scope)?
@@ -224,12 +224,12 @@ struct ObservedTrial {
 }
 
 impl ObservedTrial {
-    fn start(seen: &Observation, entry: Option<&Value>) -> Result<ObservedTrial, CommandError> {
+    fn start(seen: &Observation, entry: Option<&Value>, place: &DaemonAddress) -> Result<ObservedTrial, CommandError> {
         let failed = |error: io::Error| CommandError::Machine(format!("cannot make a pipe: {error}"));
         let (input, to) = io::pipe().map_err(failed)?;
         let (from, output) = io::pipe().map_err(failed)?;
         let server = match entry {
-            Some(_) => LearnedServer::of_entry(&seen.server)?,
+            Some(_) => LearnedServer::of_entry(&seen.server, place)?,
             None => LearnedServer::of_observation(seen)?,
         };
         let session = std::thread::spawn(move || observe(&server, input, output, None));

@@ -49,7 +49,7 @@ pub(crate) struct UpdateArguments {
     scripts: bool,
     /// In the service's registry, as root
     #[arg(long)]
-    service: bool,
+    pub service: bool,
 }
 
 /// The outcome for one server.
@@ -65,7 +65,7 @@ struct UpdateReport {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
-    let scope = InstallScope::find(arguments.service)?;
+    let scope = InstallScope::choose(arguments.service, &context.place)?;
     interrupt::hold_back()?;
     let machine = |why: anyhow::Error| CommandError::Machine(format!("{why:#}"));
     let tools = PackageTools::new(arguments.scripts).map_err(machine)?;
