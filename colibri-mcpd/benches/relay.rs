@@ -1,9 +1,9 @@
 //! What the daemon costs: one table of ratios, all measured in one run on one machine.
 //!
-//! `cargo bench -p colibri-mcpd --bench relay` compares the same calls over: a server's own pipes (direct), a relay
-//! that does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals
-//! are those of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what
-//! else it does; the ratios are what counts
+//! `cargo bench -p colibri-mcpd --bench relay`, after `cargo build --release --workspace --bins`, compares the same calls
+//! over: a server's own pipes (direct), a relay that does nothing but copy bytes, the daemon's socket, daemon and bridge,
+//! and the daemon without its trail. Goals are those of the design; where one is missed, the table says so. Absolute
+//! figures depend on the machine and on what else it does; the ratios are what counts
 //! (`http` as an argument measures only many connections by lines and by HTTP, `url` only a server behind a URL, `door`
 //! only an agent socket). Users who do their worst are `cargo bench -p colibri-tests --bench neighbours`.
 
@@ -11,13 +11,20 @@
 mod crowd;
 #[path = "support/door.rs"]
 mod door;
+#[path = "../../tests/src/programs.rs"]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of the tests, of which one function is used"
+)]
+mod programs;
 mod support;
 #[path = "support/web.rs"]
 mod web;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,24 +37,6 @@ const LARGE: usize = 64 * 1024;
 const ROUNDS: usize = 3;
 /// How long each throughput is measured.
 const SPAN: Duration = Duration::from_millis(1500);
-
-/// The client's program, built as it is now, beside the daemon's.
-fn client() -> PathBuf {
-    let beside = Path::new(env!("CARGO_BIN_EXE_colibri-mcpd")).with_file_name("colibri-mcp");
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "colibri-mcp",
-            "--manifest-path",
-        ])
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
-        .status();
-    assert!(built.expect("start cargo").success(), "the client does not build");
-    beside
-}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -410,7 +399,7 @@ fn socket_way(name: &'static str, socket: &Path, tool: &'static str) -> Way {
 
 /// A bridge with an open session.
 fn bridge_way(socket: &Path) -> (Child, Way) {
-    let mut bridge = Command::new(client())
+    let mut bridge = Command::new(programs::program("colibri-mcp"))
         .arg("--socket")
         .arg(socket)
         .stdin(Stdio::piped())

@@ -1,8 +1,8 @@
 //! One user does their worst, and another user makes calls all the while.
 //!
-//! `cargo bench -p colibri-tests --bench neighbours [-- ATTACK]` builds the programs and attacks the daemon in each way
-//! that `neighbour` knows, as a uid of its own: needs root. `COLIBRI_TEST_PROGRAMS` names a directory that has them.
-//! Beside each attack a third uid, an ordinary one too, calls a tool with 64 bytes, 64 KiB and 2 MB by lines, and with
+//! `cargo bench -p colibri-tests --bench neighbours [-- ATTACK]`, after `cargo build --release --workspace --bins`,
+//! attacks the daemon in each way that `neighbour` knows, as a uid of its own: needs root. `COLIBRI_TEST_PROGRAMS` names a
+//! directory that has the programs. Beside each attack a third uid, an ordinary one too, calls a tool with 64 bytes, 64 KiB and 2 MB by lines, and with
 //! 64 KiB over HTTP. What such an attack costs any program on this machine is measured in turn: the same neighbour writes
 //! to a sink, a process that reads and throws away. No call may be lost or refused, the 99th percentile may be three times
 //! that beside the sink, and the daemon's memory its budget for messages and 64 MB. It ends with 1 if any of that is
@@ -82,9 +82,6 @@ fn measure_all(arguments: &[String]) -> ExitCode {
         nix::unistd::geteuid().is_root(),
         "another user's part is played as root"
     );
-    if std::env::var_os("COLIBRI_TEST_PROGRAMS").is_none() {
-        build_programs();
-    }
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
     let attacks = ATTACKS
         .iter()
@@ -144,18 +141,6 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
         |error| error.to_string(),
         |said| String::from_utf8_lossy(&said.stdout).trim().to_owned(),
     )
-}
-
-/// The programs of other packages, in the profile of this one.
-fn build_programs() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--release", "--locked", "--bins"]);
-    build.args(["--package", "colibri-mcpd", "--package", "colibri-tests"]);
-    assert!(
-        build.current_dir(workspace).status().unwrap().success(),
-        "the programs do not build"
-    );
 }
 
 /// A list of 4 MB.

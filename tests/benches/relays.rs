@@ -1,8 +1,8 @@
 //! Colibri beside the relays that people use today, in front of the same server, in one run.
 //!
-//! `cargo bench -p colibri-tests --bench relays [-- NAME]` builds the programs, installs the relays at pinned versions
-//! (`tests/interop/install.sh`), and measures each in turn, round after round: direct over the server's pipes, Colibri,
-//! the others; with `NAME`, of the others only those whose name contains it. Each is spoken to in its own framing by
+//! `cargo bench -p colibri-tests --bench relays [-- NAME]`, after `cargo build --release --workspace --bins`, installs the
+//! relays at pinned versions (`tests/interop/install.sh`), and measures each in turn, round after round: direct over the
+//! server's pipes, Colibri, the others; `COLIBRI_TEST_PROGRAMS` names a directory that has Colibri's programs. With `NAME`, of the others only those whose name contains it. Each is spoken to in its own framing by
 //! the same client: lines, or as many HTTP connections as there are calls in flight. A ratio is that to Colibri in the
 //! same framing and the same round, the median of all rounds. Every process that was started is ended, and whether any
 //! is left is looked at.
@@ -80,14 +80,6 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-fn build_programs(workspace: &Path) {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--release", "--locked", "--bins"]);
-    build.args(["--package", "colibri-mcpd", "--package", "colibri-mcp"]);
-    let built = build.current_dir(workspace).status().unwrap();
-    assert!(built.success(), "the programs do not build");
-}
-
 /// Where the relays are installed.
 struct Install {
     root: PathBuf,
@@ -95,16 +87,10 @@ struct Install {
 }
 
 impl Install {
-    /// Installs the relays, and builds the programs of this tree, unless `COLIBRI_TEST_PROGRAMS` names a directory that
-    /// has them.
+    /// Installs the relays.
     fn of_this_tree() -> Install {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        if std::env::var_os("COLIBRI_TEST_PROGRAMS").is_none() {
-            build_programs(workspace);
-        }
-        let installed = Command::new(workspace.join("tests/interop/install.sh"))
-            .output()
-            .unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/interop/install.sh");
+        let installed = Command::new(script).output().unwrap();
         assert!(
             installed.status.success(),
             "{}",

@@ -1,20 +1,16 @@
-//! The demo's daemon: the `colibri-mcpd` that stands beside this program, under a supervisor that ends it with the
-//! demo.
+//! The demo's daemon, under a supervisor that ends it with the demo.
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::daemon_program::NAME;
 use crate::failure::CommandError;
-use crate::terminal;
-
-/// The daemon's program.
-const NAME: &str = "colibri-mcpd";
 
 /// The longest time for the daemon to end before it is killed: longer than its own.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -69,38 +65,4 @@ fn end(daemon: &mut Child) -> std::io::Result<ExitCode> {
     daemon.kill()?;
     daemon.wait()?;
     Ok(ExitCode::FAILURE)
-}
-
-/// The daemon's program: beside this one, or in the package's place. Under `cargo run`, which builds this program
-/// alone, it is built if it is not there yet.
-pub(crate) fn program() -> Result<PathBuf, CommandError> {
-    let own = std::env::current_exe()
-        .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;
-    let directory = own.parent().unwrap_or(Path::new("/"));
-    let beside = directory.join(NAME);
-    let installed = directory.with_file_name("sbin").join(NAME);
-    if let Some(found) = [&beside, &installed].into_iter().find(|path| path.is_file()) {
-        return Ok(found.clone());
-    }
-    let missing = |why: &str| CommandError::Machine(format!("there is no {}: {why}", beside.display()));
-    let (Some(cargo), Some(package)) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR")) else {
-        return Err(missing("install the daemon beside this program"));
-    };
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--package", NAME, "--bin", NAME, "--manifest-path"])
-        .arg(Path::new(&package).join("../../Cargo.toml"));
-    if directory.ends_with("release") {
-        build.arg("--release");
-    }
-    if let Some(target) = directory.parent() {
-        build.arg("--target-dir").arg(target);
-    }
-    terminal::print("There is no colibri-mcpd beside this program yet. Building it: cargo build --bin colibri-mcpd\n")?;
-    let built = build.stdin(Stdio::null()).status();
-    match built {
-        Ok(status) if status.success() && beside.is_file() => Ok(beside),
-        Ok(_) => Err(missing("cargo did not build it")),
-        Err(error) => Err(missing(&format!("cargo cannot be started: {error}"))),
-    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod daemon;
+pub(crate) mod daemon_program;
 pub(crate) mod server;
 mod stage;
 
@@ -18,6 +19,7 @@ use crate::connection::{DaemonConnection, RequestProgress, ToolCallResult};
 use crate::failure::CommandError;
 use colibri_api::Servers;
 use colibri_text::visible;
+use daemon_program::daemon_program;
 use stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
 
 /// The demo.
@@ -42,8 +44,9 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<(), CommandError> {
 }
 
 fn tools() -> Result<(), CommandError> {
+    let daemon = daemon_program()?;
     let began = Instant::now();
-    play(&[SERVER], |stage| {
+    play(daemon, &[SERVER], |stage| {
         show(stage)?;
         say!("8. All of it was recorded; the daemon ends, and its trail is verified");
         verify(stage)

@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use super::super::connect::own_path;
 use super::super::context::CommandContext;
 use super::super::signals::on_signals;
-use super::daemon;
 use crate::connection::DaemonConnection;
 use crate::failure::CommandError;
 use crate::records;
@@ -58,12 +57,13 @@ pub(super) fn indented(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Shows a demo on a stage of its own, and takes everything away again.
+/// Shows a demo on a stage of its own, with a daemon of this program, and takes everything away again.
 pub(super) fn play(
+    daemon: PathBuf,
     ids: &[&str],
     show: impl FnOnce(&Mutex<Stage>) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    let stage = Arc::new(Mutex::new(Stage::new(daemon::program()?, ids)));
+    let stage = Arc::new(Mutex::new(Stage::new(daemon, ids)));
     clean_up_on_signals(stage.clone())?;
     let outcome = show(&stage);
     let left = lock(&stage).clear();

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::commands::add::{INTRODUCTION, started};
 use crate::commands::connect::own_path;
-use crate::commands::demo::daemon;
+use crate::commands::demo::daemon_program::daemon_program;
 use crate::connection::{DaemonAddress, DaemonConnection};
 use crate::install::InstallScope;
 use crate::interrupt;
@@ -213,7 +213,7 @@ impl TrialDaemon {
     fn start(place: &TempDir, user: Option<&User>, is_strict: bool) -> anyhow::Result<TrialDaemon> {
         let path = |name: &str| place.path().join(name);
         let mut arguments: Vec<OsString> = vec!["demo-daemon".into(), "--".into()];
-        arguments.extend([daemon::program()?.into(), "--external-call".into()]);
+        arguments.extend([daemon_program()?.into(), "--external-call".into()]);
         for (flag, file) in [
             ("--socket", path("s")),
             ("--external-config", path("external-mcp.json")),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::connect::own_path;
 use super::super::glasspane;
+use super::daemon_program::daemon_program;
 use super::stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
 use crate::connection::{DaemonConnection, read};
 use crate::failure::CommandError;
@@ -29,8 +30,9 @@ const BRIEF: usize = 100;
 
 /// Runs the command.
 pub(super) fn run() -> Result<(), CommandError> {
+    let daemon = daemon_program()?;
     let began = Instant::now();
-    play(&[SERVER, AGENT], |stage| {
+    play(daemon, &[SERVER, AGENT], |stage| {
         show(stage)?;
         say!("7. All of it was recorded; the daemon ends, and its trail is verified");
         verify(stage)
