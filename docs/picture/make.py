@@ -1,188 +1,116 @@
 #!/usr/bin/env python3
-"""Draws docs/picture/colibri.svg: what a terminal shows of a call, of a refusal, and of the servers.
+"""Makes docs/picture/glasspane.png: the page of `colibri-mcp glasspane --open`, with a call that waits for a person.
 
-usage: docs/picture/make.py BINDIR [FILE]
+usage: docs/picture/make.py
 
-Nothing in it is made up. The built programs of BINDIR serve a directory of notes from a temporary place, with a contract,
-and what they print on a terminal is drawn, colours included.
+A private daemon hosts a directory of notes beside other servers. Its trail has a day of made-up calls (the fixture
+recorded-day), and one real call, which a rule suspends. A headless Chromium draws the page that is served then. Programs
+are taken from target/release, or COLIBRI_BIN_DIR; tests/picture/run.py draws the same picture, and checks it.
 """
 
-import fcntl
-import html
+import contextlib
 import json
 import os
 import pathlib
-import pty
 import re
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 
-COLUMNS, WIDTH, HEIGHT, MARGIN, BAR = 96, 8.4, 19, 18, 34
-COLOURS = {1: "#f0746e", 2: "#7ecb8f", 3: "#e8c468", 4: "#7aa7e8", 5: "#c792ea", 6: "#6fc6cf", 7: "#d7dae0"}
-PLAIN, FAINT, PROMPT, GROUND = "#d7dae0", "#8b93a1", "#7ecb8f", "#1d2026"
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent.parent / "tests" / name) for name in ("picture", "interop")]
 
-CONTRACT = {
-    "tools": {
-        "read_note": {"allow": "reading is harmless"},
-        "write_note": {
-            "when": {
-                "required": ["name", "text"],
-                "properties": {"name": {"type": "string", "pattern": "^draft-[a-z]+$"}, "text": {"type": "string"}},
-            },
-            "reason": "only drafts may be written: draft-NAME",
-        },
+from browser import Browser  # noqa: E402
+from harness import Daemon, binary  # noqa: E402
+
+PICTURE = HERE / "glasspane.png"
+WIDTH, HEIGHT = 1280, 1008
+# Calls of the day, and the seconds of it that the page shows.
+CALLS, SHOWN = 8000, 6 * 3600
+CALL = ["call", "notes", "write_note", "name=agreed", "text=Move the backup to Monday."]
+# A name that is nobody's machine.
+HOST = "devbox"
+# The texts in the window, and of these the ones that are cut off: a part of them lies outside of the nearest box, or of the
+# window.
+TEXTS = """(() => {
+    const shown = [], cut = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode, range = document.createRange();
+        if (!node.data.trim() || !node.parentElement.checkVisibility()) continue;
+        let box = node.parentElement;
+        while (getComputedStyle(box).display === 'inline' && !(box instanceof SVGSVGElement)) box = box.parentElement;
+        range.selectNodeContents(node);
+        const outer = box.getBoundingClientRect();
+        // Headings for screen readers alone.
+        if (outer.width <= 1) continue;
+        if (outer.top > innerHeight) continue;
+        shown.push(node.data.trim());
+        for (const inner of range.getClientRects())
+            if (inner.right > Math.min(outer.right, innerWidth) + 1 || inner.left < Math.max(outer.left, 0) - 1)
+                cut.push(node.data.trim().slice(0, 40));
     }
-}
-COMMANDS = [
-    ["call", "notes", "write_note", "name=draft-move", "text=Move the backup on Monday."],
-    ["call", "notes", "write_note", "name=agreed", "text=The agent says: move it now."],
-    ["glasspane", "--servers", "--once"],
-]
-# Of the servers what stands above the end of the trail: that is long.
-UNTIL = re.compile(r"^TRAIL")
+    return [shown, cut];
+})()"""
 
 
-def shown(command, environment):
-    """What a command prints on a terminal of COLUMNS columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    output = b""
-    while True:
+def registry(notes):
+    """The servers of the recorded day. Only notes is started."""
+    fixture = {"command": str(binary("fixture-server"))}
+    return {
+        "github": {"url": "https://127.0.0.1:1/mcp"},
+        "postgres": fixture | {"jail": {"name": "postgres", "user": "nobody"}},
+        "files": fixture,
+        "browser": fixture | {"jail": {"name": "browser", "user": "nobody"}},
+        "notes": {"command": str(binary("colibri-mcp")), "args": ["demo-server", "--notes", str(notes)],
+                  "tools": {"confirm": ["write_note"]}},  # fmt: skip
+    }
+
+
+def draw(browser, work, picture):
+    """Writes the picture, by means of the empty directory `work`. Returns its texts, and those that are cut off."""
+    state, notes = work / "state", work / "notes"
+    notes.mkdir()
+    subprocess.run([binary("recorded-day"), state, str(CALLS)], check=True)
+    rights = {"gates": ["external-call"], "servers": {"*": ["*"]}, "operator": True, "self_approve": True}
+    clients = work / "clients.json"
+    clients.write_text(json.dumps({"users": {str(os.geteuid()): rights}}))
+    clients.chmod(0o600)
+    environment = os.environ | {"BROWSER": "/nonexistent/browser", "TMPDIR": str(work)}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # The page names the registry by the path that the daemon was given.
+    with contextlib.chdir(work), Daemon(pathlib.Path(), registry(notes), "--clients", clients, state=state) as daemon:
+        client = [binary("colibri-mcp"), "--socket", daemon.socket]
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - SHOWN))
+        page = ["glasspane", "--open", "--since", since, "--state-dir", state]
+        served = subprocess.Popen([*client, *page], env=environment, **pipes)
+        call = subprocess.Popen([*client, *CALL], **pipes)
         try:
-            more = os.read(ours, 65536)
-        except OSError:
-            break
-        if not more:
-            break
-        output += more
-    process.wait()
-    os.close(ours)
-    return output.decode().replace("\r\n", "\n").rstrip("\n").split("\n")
-
-
-def quoted(word):
-    key, equals, value = word.partition("=")
-    return f"{key}{equals}'{value}'" if " " in word else word
-
-
-def session(bindir):
-    """Lines as a terminal has them, escape sequences included; of the prompt's lines the first member is true."""
-    with tempfile.TemporaryDirectory(prefix="host-") as name:
-        place = pathlib.Path(name)
-        (place / "notes").mkdir()
-        contract, registry = place / "contract.json", place / "registry.json"
-        contract.write_text(json.dumps(CONTRACT))
-        server = {"command": str(bindir / "colibri-mcp"), "args": ["demo-server", "--notes", str(place / "notes")],
-                  "contract": str(contract)}  # fmt: skip
-        registry.write_text(json.dumps({"servers": {"notes": server}}))
-        for file in (contract, registry):
-            file.chmod(0o600)
-        environment = {"PATH": f"{bindir}:{os.environ['PATH']}", "TERM": "xterm-256color", "HOME": name,
-                       "COLIBRI_MCP_SOCKET": str(place / "socket"), "LANG": "C.UTF-8"}  # fmt: skip
-        flags = ["--external-call", "--external-config", registry, "--state-dir", place / "state"]
-        if os.getuid() == 0:
-            flags.append("--allow-root")
-        daemon = subprocess.Popen([bindir / "colibri-mcpd", *flags], env=environment, stderr=subprocess.DEVNULL)
-        try:
-            for _ in range(200):
-                if subprocess.run([bindir / "colibri-mcp", "status"], env=environment, capture_output=True).returncode == 0:
-                    break
-                time.sleep(0.1)
-            subprocess.run([bindir / "colibri-mcp", "tools", "notes"], env=environment, capture_output=True)
-            for command in COMMANDS:
-                yield True, "colibri-mcp " + " ".join(map(quoted, command))
-                for line in shown(["colibri-mcp", *command], environment):
-                    if UNTIL.match(line):
-                        break
-                    yield False, line
+            line = next(line for line in served.stdout if "open.html" in line)
+            browser.zone("UTC")
+            browser.follow(pathlib.Path(re.search(r"(/\S+open\.html)", line)[1]).as_uri(), WIDTH, HEIGHT)
+            drawn = "document.querySelector('#waiting button') && document.querySelector('#live').innerText.includes('Live')"
+            browser.until(drawn, "a live page with the call that waits")
+            browser.run(f"document.querySelector('#host').textContent = 'on {HOST}'")
+            browser.frames()
+            browser.picture(picture, whole=False)
+            return browser.run(TEXTS)
         finally:
-            daemon.terminate()
-            daemon.wait()
-
-
-def runs(line):
-    """(text, colour, bold) of a line with SGR sequences; what else begins with ESC is left out."""
-    colour, bold = PLAIN, False
-    for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z])", line):
-        if part.startswith("\x1b["):
-            if part.endswith("m"):
-                for code in [int(code or 0) for code in part[2:-1].split(";")]:
-                    if code == 0:
-                        colour, bold = PLAIN, False
-                    elif code == 1:
-                        bold = True
-                    elif code == 22:
-                        bold = False
-                    elif code == 2 or code == 90:
-                        colour = FAINT
-                    elif 31 <= code <= 37 or 91 <= code <= 97:
-                        colour = COLOURS[code % 10]
-                    elif code == 39:
-                        colour = PLAIN
-        elif part:
-            yield part, colour, bold
-
-
-def wrapped(line):
-    """A line as a terminal breaks it; only of lines without colour."""
-    if "\x1b" in line or len(line) <= COLUMNS:
-        return [line]
-    return [line[at : at + COLUMNS] for at in range(0, len(line), COLUMNS)]
-
-
-def text(column, row, content, colour, bold):
-    x, y = MARGIN + column * WIDTH, BAR + MARGIN + row * HEIGHT + 14
-    weight = ' font-weight="bold"' if bold else ""
-    length = len(content) * WIDTH
-    return (f'<text x="{x:.1f}" y="{y}" fill="{colour}"{weight} textLength="{length:.1f}">'
-            f"{html.escape(content)}</text>")  # fmt: skip
-
-
-def draw(lines):
-    body, row = [], 0
-    for prompt, line in lines:
-        if prompt:
-            row += 1 if row else 0
-            body.append(text(0, row, "$", PROMPT, True))
-            body.append(text(2, row, line, PLAIN, True))
-            row += 1
-            continue
-        for piece in wrapped(line):
-            column = 0
-            for content, colour, bold in runs(piece):
-                body.append(text(column, row, content, colour, bold))
-                column += len(content)
-            row += 1
-    width, height = COLUMNS * WIDTH + 2 * MARGIN, BAR + 2 * MARGIN + row * HEIGHT
-    dots = "".join(f'<circle cx="{20 + 18 * at}" cy="17" r="5" fill="#3a3f4a"/>' for at in range(3))
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" \
-aria-label="A terminal: a call, a refusal, and colibri-mcp glasspane">
-<rect width="100%" height="100%" rx="9" fill="{GROUND}"/>
-{dots}
-<g font-family="ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace" font-size="14" xml:space="preserve">
-{chr(10).join(body)}
-</g>
-</svg>
-"""
+            for process in (served, call):
+                process.kill()
+                process.wait()
+            browser.zone("")
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) != 1:
         sys.exit(__doc__)
-    bindir = pathlib.Path(sys.argv[1]).resolve()
-    picture = pathlib.Path(sys.argv[2] if len(sys.argv) == 3 else pathlib.Path(__file__).with_name("colibri.svg"))
-    lines = list(session(bindir))
-    for word in ("written", "CONTRACT_DENIED", "APPROVALS WAITING"):
-        if not any(word in line for _, line in lines):
-            sys.exit(f"make.py: the programs do not say {word} any more: change what is drawn")
-    picture.write_text(draw(lines))
-    print(f"wrote {picture}")
+    with Browser() as browser, tempfile.TemporaryDirectory(prefix="colibri-picture-") as work:
+        _, cut = draw(browser, pathlib.Path(work), PICTURE)
+    if cut:
+        sys.exit(f"make.py: texts are cut off: {cut}")
+    print(f"wrote {PICTURE.name}: {PICTURE.stat().st_size // 1024} KiB")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -8,11 +8,13 @@ has the page written, and opens it in a headless Chromium (Debian's, or COLIBRI_
 `trail stats`, keys and clicks are tried, and how long it took to open is printed. Then the same with every name and
 result written by an attacker, with no call at all, and with no daemon. Nothing may be asked of a network, nothing said on
 the console. Of each page axe-core finds nothing. Last a page is served by `--open`: entered by its file, kept up to date
-while calls are made, a waiting call approved in it, and ended. Pictures go to target/picture, to be looked at. Programs are
-taken from target/release, or COLIBRI_BIN_DIR.
+while calls are made, a waiting call approved in it, and ended. README's picture is drawn again, and it and the one that README
+shows are opened as a page's <img>. Pictures go to target/picture, to be looked at. Programs are taken from target/release, or
+COLIBRI_BIN_DIR.
 """
 
 import argparse
+import base64
 import json
 import os
 import pathlib
@@ -27,8 +29,10 @@ import time
 import urllib.error
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(REPOSITORY / "tests/interop"), str(REPOSITORY / "docs/picture")]
 
+import make
 from browser import Browser
 from harness import Daemon, binary, work_directory
 
@@ -464,6 +468,37 @@ def at_the_page(browser, work, served, client):
     need(served.wait(30) == 0, f"Ctrl-C ends it: {served.stderr.read().strip()}")
 
 
+# Of an image of the page: width, height, number of colours, and the share of the most frequent one.
+IMAGE = """(() => {
+    const image = document.images[0], canvas = document.createElement('canvas'), colours = new Map();
+    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+    const drawing = canvas.getContext('2d');
+    drawing.drawImage(image, 0, 0);
+    const pixels = new Uint32Array(drawing.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    for (const pixel of pixels) colours.set(pixel, (colours.get(pixel) ?? 0) + 1);
+    return [canvas.width, canvas.height, colours.size, Math.max(...colours.values()) / pixels.length];
+})()"""
+
+
+def front_page(browser, work):
+    """The picture that README shows, and the same one drawn now, inside <img>."""
+    with tempfile.TemporaryDirectory(prefix="colibri-picture-") as place:
+        texts, cut = make.draw(browser, pathlib.Path(place), work / "readme.png")
+        need(not cut, f"README's picture: no text is cut off {cut[:3]}")
+        paths = [one for one in texts if place in one or str(REPOSITORY) in one]
+        need(len(texts) > 30 and not paths, f"README's picture: {len(texts)} texts, no path of this machine {paths}")
+    shown = [REPOSITORY / path for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (REPOSITORY / "README.md").read_text())]
+    need(shown == [make.PICTURE], f"README shows one picture: {[one.name for one in shown]}")
+    for picture in (*shown, work / "readme.png"):
+        page = work / "image.html"
+        page.write_text(f"<img src='data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}'>")
+        browser.open(page)
+        width, height, colours, most = browser.run(IMAGE)
+        need((width, height) == (make.WIDTH, make.HEIGHT), f"{picture.name}: {width} by {height} pixels inside <img>")
+        need(colours > 100 and most < 0.97, f"{picture.name}: {colours} colours, of one {most:.0%}")
+        need(picture.stat().st_size < 200_000, f"{picture.name}: {picture.stat().st_size} bytes")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000)
@@ -476,6 +511,7 @@ def main():
         hostile(browser, work)
         empty(browser, work)
         live(browser, work)
+        front_page(browser, work)
     files(work)
     print(f"pictures: {work}/*.png")
     for problem in problems:
