@@ -81,7 +81,10 @@ class Browser:
         if method == "Network.requestWillBeSent":
             self.asked.append(params["request"]["url"])
         elif method == "Log.entryAdded":
-            self.said.append(params["entry"]["text"])
+            url = params["entry"].get("url", "")
+            # A browser asks each site for its icon, at a time of its own, and no page of ours has one.
+            if not url.endswith("/favicon.ico"):
+                self.said.append(f"{params['entry']['text']} {url}".strip())
         elif method == "Runtime.exceptionThrown":
             self.said.append(json.dumps(params["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled":
