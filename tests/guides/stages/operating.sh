@@ -34,9 +34,10 @@ pending() {
 for call in json.load(sys.stdin)["approvals"]: print(call["id"])'
 }
 
-# calls_during COMMAND…: runs a command, and calls a tool meanwhile.
+# calls_during COMMAND…: runs a command, and calls a tool once the trail says that somebody watches.
 calls_during() {
-	( (until [ -e "$HOME/watched" ]; do
+	( (until colibri-mcp trail show --all --json | grep -q '"event": *"tap"'; do sleep 0.1; done
+	until [ -e "$HOME/watched" ]; do
 		colibri-mcp call git git_log </dev/null >/dev/null 2>&1 || break
 		sleep 0.1
 	done; touch "$HOME/calls-ended") >/dev/null 2>&1 &)
