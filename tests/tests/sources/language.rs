@@ -12,6 +12,8 @@ use proc_macro2::Span;
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 
+use crate::product::{packages, repository, rust_files};
+
 /// The most type names that are defined in more than one file.
 const SHARED_NAMES: usize = 4;
 /// The most doc comments of a hundred that open with a question word.
@@ -123,37 +125,6 @@ const IRREGULAR: [&str; 32] = [
 
 /// Nouns that end in "ed".
 const NOUNS_IN_ED: [&str; 8] = ["Bed", "Feed", "Need", "Seed", "Shed", "Speed", "Thread", "Unsynced"];
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Folders of the product's packages, from the root of the repository.
-fn packages() -> Vec<PathBuf> {
-    let root = repository();
-    let crates = fs::read_dir(root.join("crates")).unwrap();
-    let mut packages: Vec<PathBuf> = crates.map(|entry| entry.unwrap().path()).collect();
-    packages.extend(["colibri-mcpd", "colibri-jail-helper"].map(|name| root.join(name)));
-    packages.sort();
-    packages
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let Ok(entries) = fs::read_dir(folder) else {
-        return files;
-    };
-    for entry in entries {
-        let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    files
-}
 
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
@@ -303,7 +274,7 @@ impl Census {
                 count_words(&root.join(folder), &fs::read_to_string(file).unwrap());
             }
         }
-        for package in packages() {
+        for package in packages(&root) {
             let source = package.join("src");
             for folder in ["tests", "benches", "examples"] {
                 for file in rust_files(&package.join(folder)) {

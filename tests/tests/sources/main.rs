@@ -1,8 +1,11 @@
-//! The sources themselves: their names, sizes and dependencies, and the targets of the fuzzer on its seeds.
+//! The sources themselves: their names and dependencies, what pages and scripts name, and the targets of the fuzzer on
+//! its seeds.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod language;
+mod names;
 mod paths;
+mod product;
 mod rooms;
 mod seeds;

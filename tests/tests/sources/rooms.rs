@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::product::repository;
+
 /// A graph by names.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
@@ -20,10 +22,6 @@ struct Module {
     imports: Vec<(Vec<String>, bool)>,
     /// Paths elsewhere in the code.
     inline: Vec<Vec<String>>,
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 /// Folders with the sources of programs and libraries, by crate name.
