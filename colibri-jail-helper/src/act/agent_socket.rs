@@ -30,7 +30,7 @@ pub(crate) fn taken() -> HelperRefusal {
 /// Opens the directory of an instance's sockets.
 ///
 /// # Errors
-/// [`colibri_jail_helper::refusal::Exit::File`]: it is not there, there is a symlink on the way, it is somebody else's,
+/// [`HelperExit::File`]: it is not there, there is a symlink on the way, it is somebody else's,
 /// or holds anything but a few sockets of its owner's. Names in it are not told: they are the owner's words.
 pub(crate) fn open(agent: &PlannedAgent, session: &SessionId) -> Result<OwnedFd, HelperRefusal> {
     let path = PlannedAgent::door(session);

@@ -29,8 +29,8 @@ pub(crate) enum RequiredOwner {
 /// Opens a directory by walking to it.
 ///
 /// # Errors
-/// [`colibri_jail_helper::refusal::Exit::File`], naming the component: missing, a symlink, not a directory, owned by
-/// somebody else, writable by group or others.
+/// [`colibri_jail_helper::refusal::HelperExit::File`], naming the component: missing, a symlink, not a directory,
+/// owned by somebody else, writable by group or others.
 pub(crate) fn open_directory(path: &Path, trust: RequiredOwner) -> Result<OwnedFd, HelperRefusal> {
     let mut walk = PathWalk::from_root(trust)?;
     for name in components(path) {
@@ -164,7 +164,7 @@ fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), HelperRefusal> {
 /// `limit` bytes. `forbidden` are the permission bits that must be clear.
 ///
 /// # Errors
-/// [`colibri_jail_helper::refusal::Exit::File`], naming the component and what to do.
+/// [`colibri_jail_helper::refusal::HelperExit::File`], naming the component and what to do.
 pub(crate) fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, HelperRefusal> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(HelperRefusal::file("files", "not a file's path"));

@@ -33,7 +33,7 @@ pub(crate) fn forget() -> Result<(), HelperRefusal> {
 /// out of a jail nor a socket that takes other descriptors in.
 ///
 /// # Errors
-/// [`Exit::Usage`], with the descriptor's number.
+/// [`HelperExit::Usage`], with the descriptor's number.
 pub(crate) fn require_pipes() -> Result<(), HelperRefusal> {
     match sys::fault_of_pipes() {
         None => Ok(()),

@@ -49,8 +49,8 @@ pub(crate) fn read_registry() -> Result<Registry, HelperRefusal> {
 }
 
 impl ServerRun<'_> {
-    /// Starts the server and stays until it has ended. Returns the server's exit code, or [`Exit::System`] if something
-    /// of the instance could not be undone.
+    /// Starts the server and stays until it has ended. Returns the server's exit code, or [`HelperExit::System`] if
+    /// something of the instance could not be undone.
     ///
     /// # Errors
     /// A refusal; then nothing was started, and what was made is undone.

@@ -264,7 +264,7 @@ impl LockedStateDirectory<'_> {
     /// servers some. A start that is admitted counts from now on. Returns the uid for the instance.
     ///
     /// # Errors
-    /// [`Exit::Limit`], naming the number; [`Exit::TryLater`] where something else is in the way.
+    /// [`HelperExit::Limit`], naming the number; [`HelperExit::TryLater`] where something else is in the way.
     pub(crate) fn admit(&self, plan: &ConfinementPlan, policy: &Policy) -> Result<u32, HelperRefusal> {
         let refuse = |rule, what: &str| Err(HelperRefusal::new(HelperExit::Limit, rule, what));
         let server = &plan.server;

@@ -14,7 +14,7 @@ use colibri_text::visible;
 /// Columns of a table when nothing says how wide the terminal is.
 const WIDTH: u16 = 80;
 
-/// Writes to stdout, with a newline. A reader that has gone is a [`Failure`], not a panic.
+/// Writes to stdout, with a newline. A reader that has gone is a [`CommandError`], not a panic.
 pub(crate) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;

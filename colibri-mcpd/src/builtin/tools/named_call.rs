@@ -47,7 +47,7 @@ pub(super) fn definition() -> BuiltinDefinition {
 pub(crate) struct NamedCall<'a> {
     /// The tool's name in lists; it may not exist.
     pub tool: String,
-    /// As [`ExternalCall::arguments`].
+    /// As [`super::external_call::ExternalCall::arguments`].
     pub arguments: Option<&'a [u8]>,
 }
 

@@ -124,7 +124,7 @@ impl<W: Write + Send> StdioBridge<W> {
     }
 
     /// The direction from the daemon to the client, and the connection itself. Returns when the client has closed its
-    /// side and is served, or when it no longer reads. [`Bridge::send`] runs beside it, in another thread.
+    /// side and is served, or when it no longer reads. [`StdioBridge::send`] runs beside it, in another thread.
     pub(crate) fn receive(&self) -> Result<BridgeEnd, BridgeError> {
         let mut pause = BACKOFF.0;
         loop {

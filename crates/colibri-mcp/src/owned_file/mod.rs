@@ -55,7 +55,7 @@ impl OwnedFile {
     /// symbolic links: none is followed, now or when the file is written.
     ///
     /// # Errors
-    /// As of [`Owned::read`], or there is a symbolic link on the way.
+    /// As of [`OwnedFile::read`], or there is a symbolic link on the way.
     pub(crate) fn read_in_project(directory: &Path, name: &Path) -> Result<OwnedFile, CommandError> {
         OwnedFile::read_below(Some(directory), &directory.join(name))
     }
