@@ -260,11 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_jailed_stands_in_the_services_registry_on_freebsd() {
-        assert_eq!(colibri_paths::FREEBSD.registry(), Path::new(colibri_registry::PATH));
-    }
-
-    #[test]
     fn packages_are_found_where_they_were_installed_for_a_registry() {
         assert_eq!(servers(&SERVICE.registry()), Path::new(SERVICE.servers));
         let own = private();

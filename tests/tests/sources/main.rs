@@ -5,7 +5,7 @@
 
 mod language;
 mod names;
-mod paths;
 mod product;
 mod rooms;
 mod seeds;
+mod service_paths;

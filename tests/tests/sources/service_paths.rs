@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use colibri_api::paths::SERVICE;
 use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::{DOOR, DOOR_SOCKET, PlannedAgent};
+use colibri_paths::{DAEMON_USER, FREEBSD, LINUX, SERVICE};
 
 /// The directories below which everything of the service's lies.
 const OWN: [&str; 8] = [
@@ -91,11 +91,34 @@ fn the_helper_looks_where_the_service_is() {
         SERVICE.socket_directory().join("doors/0123456789abcdef")
     );
     assert_eq!(Path::new(DOOR_SOCKET).parent(), Some(Path::new(DOOR)));
-    if cfg!(target_os = "freebsd") {
-        assert_eq!(SERVICE.registry(), Path::new(colibri_registry::PATH));
-        assert_eq!(
-            SERVICE.registry().parent(),
-            Path::new(colibri_jail_helper::POLICY).parent()
-        );
+    assert_eq!(FREEBSD.registry(), Path::new(colibri_registry::PATH));
+    assert_eq!(
+        FREEBSD.registry().parent(),
+        Path::new(colibri_jail_helper::POLICY).parent()
+    );
+}
+
+#[test]
+fn the_packages_install_what_is_looked_for() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = |path: &str| fs::read_to_string(repository.join(path)).unwrap();
+    let build = text("deb/build");
+    for path in [LINUX.registry(), LINUX.skills()] {
+        let path = path.display().to_string();
+        assert!(build.contains(path.trim_start_matches('/')), "deb/build: {path}");
+    }
+    assert!(build.contains("lib/systemd/system/colibri-mcpd.service"));
+    let unit = text("deb/colibri-mcpd.service");
+    let (_, state) = LINUX.state.rsplit_once('/').unwrap();
+    for line in [
+        format!("User={DAEMON_USER}\n"),
+        format!("StateDirectory={state}\n"),
+        format!("ReadWritePaths={}\n", LINUX.socket_directory().display()),
+    ] {
+        assert!(unit.contains(&line), "deb/colibri-mcpd.service: {line}");
+    }
+    let script = text("port/files/colibri_mcp.in");
+    for value in [FREEBSD.socket, FREEBSD.state, DAEMON_USER] {
+        assert!(script.contains(&format!("=\"{value}\"}}\n")), "rc script: {value}");
     }
 }
