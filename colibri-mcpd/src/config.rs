@@ -46,8 +46,8 @@ pub struct DaemonFlags {
     /// Keep the store and the trail in this directory
     #[arg(long, value_name = "PATH", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// Keep tasks and schedules in this PostgreSQL, which many hosts share: postgres://[ROLE@]HOST[:PORT]/DATABASE, with
-    /// passfile=, sslrootcert=, sslcert=, sslkey=
+    /// Keep tasks and schedules in this PostgreSQL, which many hosts share: postgres://ROLE@HOST:PORT/DATABASE, of which ROLE
+    /// and PORT may be left out, with passfile=, sslrootcert=, sslcert=, sslkey=
     #[arg(long, value_name = "URL", env = "COLIBRI_BOARD", hide_env_values = true)]
     board: Option<String>,
     /// Be this host on that board; without it the first part of the host's name

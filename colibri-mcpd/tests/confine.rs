@@ -68,7 +68,13 @@ fn run_tests() -> ExitCode {
         .collect();
     let has_flag = |flag: &str| std::env::args().any(|argument| argument == flag);
     let is_exact = has_flag("--exact");
-    let selects = |word: &String, name: &str| if is_exact { name == word } else { name.contains(word.as_str()) };
+    let selects = |word: &String, name: &str| {
+        if is_exact {
+            name == word
+        } else {
+            name.contains(word.as_str())
+        }
+    };
     let selected = TESTS
         .iter()
         .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| selects(word, name)));

@@ -136,18 +136,18 @@ fn enabling_rc_file(root: &Path) -> Option<PathBuf> {
         files.push(path);
         files.append(&mut several);
     }
-    let values = files.into_iter().filter_map(|file| {
+    let mut values = files.into_iter().filter_map(|file| {
         let value = last_value(&read_to_string(&file).ok()?, RC_ENABLE)?;
         Some((file, value))
     });
-    let (file, value) = values.last()?;
+    let (file, value) = values.next_back()?;
     let is_yes = ["yes", "true", "on", "1"].contains(&value.to_ascii_lowercase().as_str());
     is_yes.then_some(file)
 }
 
 /// The last value that a file of sh(1) assigns to a variable.
 fn last_value(text: &str, variable: &str) -> Option<String> {
-    let values = text.lines().filter_map(|line| {
+    let mut values = text.lines().filter_map(|line| {
         let line = line.trim_start();
         let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
         let value = line.strip_prefix(variable)?.strip_prefix('=')?;
@@ -156,7 +156,7 @@ fn last_value(text: &str, variable: &str) -> Option<String> {
             _ => value.split([' ', '\t', ';', '#']).next(),
         })
     });
-    values.last().flatten().map(str::to_owned)
+    values.next_back().flatten().map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -227,7 +227,12 @@ fn count(flags: &Flags) -> Vec<Count> {
             print("allocations/call", &setting.name(), typical(allocations), 2);
         }
         if wanted("syscalls") {
-            print("syscalls/call", &setting.name(), typical(syscalls(setting, flags.runs)), 2);
+            print(
+                "syscalls/call",
+                &setting.name(),
+                typical(syscalls(setting, flags.runs)),
+                2,
+            );
         }
     }
     if wanted("memory") {
@@ -272,7 +277,9 @@ fn resting_pages(pid: u32) -> f64 {
     let (mut previous, mut same) = (None, 0);
     for _ in 0..300 {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the maps of a process");
-        let pages = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")?.split_whitespace().next());
+        let pages = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Private_Dirty:")?.split_whitespace().next());
         let pages: f64 = pages.and_then(|pages| pages.parse().ok()).expect("a number of pages");
         same = if previous == Some(pages) { same + 1 } else { 0 };
         if same == 10 {

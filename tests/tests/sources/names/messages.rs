@@ -37,9 +37,7 @@ pub(super) fn check(document: &Document, facts: &Facts, findings: &mut Findings)
 /// True for a quoted text of four plain words at least: no command, no name.
 fn is_sentence(text: &str) -> bool {
     let is_plain = |word: &&str| word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '\'');
-    !text.contains(['_', '&'])
-        && !text.contains("colibri-mcp")
-        && text.split_whitespace().filter(is_plain).count() >= 4
+    !text.contains(['_', '&']) && !text.contains("colibri-mcp") && text.split_whitespace().filter(is_plain).count() >= 4
 }
 
 /// The parts of a quoted message that one string of the sources has each: it is composed at colons and semicolons, and
