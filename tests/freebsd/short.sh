@@ -152,7 +152,7 @@ is "the daemon is not root" colibri "$(ps -o user= -p "$pid")"
 is "the socket's directory is for the group" "colibri mcpusers 750" "$(stat -f '%Su %Sg %Lp' /var/run/colibri)"
 out=$(alice colibri-mcp status)
 report $? "alice: colibri-mcp status" "$out"
-out=$(chroot -u 60899 -g 60899 / "$client" status 2>&1)
+out=$(chroot -u 60899 -g 60899 / "$client" --socket /var/run/colibri/colibri.sock status 2>&1)
 report $((! $?)) "a user who is not in mcpusers is refused" "$out"
 
 step server
