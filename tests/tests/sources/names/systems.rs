@@ -1,39 +1,20 @@
 //! Two systems have packages, and people have daemons of their own: a page that says where something is, or how it is
 //! installed, says so for each.
 
-use super::facts::{Facts, assignment};
+use colibri_paths::{FREEBSD, LINUX};
+
+use super::facts::Facts;
 use super::{Finding, Findings};
 
 /// The pages where an operator looks for logs.
 const PAGES_OF_LOGS: [&str; 2] = ["docs/guide/operating.md", "docs/guide/troubleshooting.md"];
 
-/// A directory of the service on FreeBSD, and the same on Debian.
-fn directories(facts: &Facts) -> Vec<(String, String)> {
-    let rc = facts.text("port/files/colibri_mcp.in");
-    let default = |name: &str| {
-        let value = rc.split(&format!("${{{name}:=\"")).nth(1);
-        value
-            .and_then(|rest| rest.split('"').next())
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let unit = facts.text("deb/colibri-mcpd.service");
-    let flag = |name: &str| {
-        let value = unit.split(&format!("{name} ")).nth(1);
-        value
-            .and_then(|rest| rest.split_whitespace().next())
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let configuration = assignment(facts.text("port/Makefile"), "ETCDIR").replace("${PREFIX}", "/usr/local");
-    let of_debian = unit
-        .split("XDG_CONFIG_HOME=")
-        .nth(1)
-        .and_then(|rest| rest.split_whitespace().next());
-    vec![
-        (configuration, format!("{}/colibri", of_debian.unwrap_or_default())),
-        (default("colibri_mcp_state_dir"), flag("--state-dir")),
-        (default("colibri_mcp_socket"), flag("--socket")),
+/// Paths of the service on FreeBSD, each with the same on Debian.
+fn directories() -> [(&'static str, &'static str); 3] {
+    [
+        (FREEBSD.configuration, LINUX.configuration),
+        (FREEBSD.state, LINUX.state),
+        (FREEBSD.socket, LINUX.socket),
     ]
 }
 
@@ -47,17 +28,17 @@ fn check_directories(facts: &Facts, findings: &mut Findings) {
         .unwrap_or_default();
     for page in pages.split_whitespace().filter(|page| *page != "\\") {
         let file = format!("docs/man/{page}");
-        for (freebsd, debian) in directories(facts) {
+        for (freebsd, debian) in directories() {
             let names = |path: &str| {
                 let text = facts.text(&file);
                 text.match_indices(path)
                     .any(|(at, _)| !text[..at].ends_with("/usr/local") && !text[..at].ends_with("/var"))
             };
-            if names(&freebsd) && !names(&debian) {
+            if names(freebsd) && !names(debian) {
                 findings.push(Finding {
                     file: file.clone(),
                     line: 0,
-                    name: debian,
+                    name: debian.to_owned(),
                     what: format!("it names {freebsd}, and is installed on Debian as well"),
                 });
             }
