@@ -283,9 +283,10 @@ impl PendingApproval {
         self.close()
     }
 
-    /// Closes the queue's way to the call: an approver who decides now is told that it is too late.
+    /// Closes the queue's way to the call and takes its row away: an approver who decides now is told that it is too late.
     fn close(&mut self) -> Option<Decision> {
         self.answer.close();
+        lock(&self.waiting).remove(&self.id);
         self.answer.try_recv().ok()
     }
 }
