@@ -314,6 +314,10 @@ fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec
         if request.len() > MAX_REQUEST {
             return Ok(None);
         }
+        // As one that had left before it was looked up.
+        if length == 0 && request.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         if length == 0 || end.is_some() {
             return Ok(Some(request));
         }
