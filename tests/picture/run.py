@@ -343,7 +343,9 @@ def empty(browser, work):
     flags = recorded(state, 200)
     segment = max((state / "trail").glob("*.jsonl"), key=lambda one: one.stat().st_size)
     lines = segment.read_bytes().splitlines(keepends=True)
-    lines[10] = lines[10].replace(b'"uid":', b'"uid":1', 1) if b'"uid":' in lines[10] else lines[10].replace(b'"enter":', b'"enter":1', 1)
+    # An event, which may stand there at some times of the day, has no uid.
+    edited = next(number for number, line in enumerate(lines) if number >= 10 and b'"uid":' in line)
+    lines[edited] = lines[edited].replace(b'"uid":', b'"uid":1', 1)
     segment.write_bytes(b"".join(lines[:-20]))
     page = work / "cut.html"
     glasspane(page, *flags)
