@@ -180,8 +180,9 @@ impl ServerSession {
         }
         for number in late {
             match self.leave(&mut state, number) {
-                Some(PendingReply::Call { call, total, .. }) => {
-                    let (code, limit, name) = if total <= now {
+                Some(PendingReply::Call { call, deadline, total }) => {
+                    // A daemon that was stopped finds both passed: the one that came first ended the call.
+                    let (code, limit, name) = if total <= deadline {
                         (Code::TimeoutTotal, self.spec.limits.total, "total_timeout_ms")
                     } else {
                         (Code::TimeoutCall, self.spec.limits.call, "timeout_ms")

@@ -2,8 +2,11 @@
 //! the clients of other servers notice nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 use colibri_tests::{Daemon, LEGACY, Place, code_of, is_alive, processes_with, program, text_of, wait_for};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// The most memory that the daemon may ever use here: a few frames of 16 MiB and what queues may hold.
@@ -31,7 +34,7 @@ fn while_others_are_served<T>(daemon: &Daemon<'_>, work: impl FnOnce() -> T) -> 
                 assert_eq!(text_of(&client.call("good__count", json!({}))), "counted");
                 calls += 1;
                 most = most.max(daemon.resident().unwrap_or(0));
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                sleep(Duration::from_millis(5));
             }
             most
         });
@@ -76,6 +79,21 @@ fn one_whose_progress_never_leads_to_an_answer() {
         let late = daemon.legacy(LEGACY).call("bad__never", json!({}));
         assert_eq!(code_of(&late), Some("TIMEOUT_TOTAL"), "{late}");
     });
+}
+
+#[test]
+fn a_daemon_that_was_stopped_says_which_limit_came_first() {
+    let place = place(&[], json!({ "timeout_ms": 400, "total_timeout_ms": 800 }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let call = client.request("tools/call", json!({ "name": "bad__never", "arguments": {} }));
+    wait_for("the call", || place.received("bad", "\"never\"").pop());
+    daemon.signal(Signal::SIGSTOP);
+    // Both limits pass while it stands still.
+    sleep(Duration::from_millis(1000));
+    daemon.signal(Signal::SIGCONT);
+    let late = client.answer(call);
+    assert_eq!(code_of(&late), Some("TIMEOUT_CALL"), "{late}");
 }
 
 #[test]
