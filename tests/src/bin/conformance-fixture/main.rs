@@ -50,5 +50,6 @@ fn main() -> io::Result<()> {
             _ => server.send(json!({ "id": null, "error": { "code": -32700, "message": "Parse error" } })),
         }
     }
+    server.wait_for_cancelled();
     Ok(())
 }

@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub(crate) last_id: u64,
     /// Requests that the client has cancelled; they get no answer.
     cancelled: Vec<Value>,
+    /// Requests that are worked on.
+    running: Vec<Value>,
     pub(crate) tasks: HashMap<String, Task>,
     /// URL elicitations that were asked for by an error.
     pub(crate) asked_urls: HashSet<String>,
@@ -216,6 +218,14 @@ impl Server {
     pub(crate) fn wait_for_cancellation(&self, id: &Value) {
         let mut state = self.state();
         while !state.cancelled.contains(id) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until no request is worked on that was cancelled: it may still have to write that down.
+    pub(crate) fn wait_for_cancelled(&self) {
+        let mut state = self.state();
+        while state.running.iter().any(|id| state.cancelled.contains(id)) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -393,18 +403,32 @@ impl Server {
         }
         let server = Arc::clone(self);
         let slow = matches!(method.as_str(), "tools/call" | "prompts/get" | "resources/read");
-        let work = move || {
+        {
+            let mut state = self.state();
             // An id may be used again after its request was cancelled.
-            server.state().cancelled.retain(|cancelled| *cancelled != id);
+            state.cancelled.retain(|cancelled| *cancelled != id);
+            state.running.push(id.clone());
+        }
+        let work = move || {
             let answer = match server.answer(&id, &method, &params) {
-                Ok(None) => return,
-                Ok(Some(result)) | Err(Stop::Input(result)) => json!({ "id": id, "result": server.typed(result) }),
-                Err(Stop::Error(code, text, None)) => json!({ "id": id, "error": { "code": code, "message": text } }),
+                Ok(None) => None,
+                Ok(Some(result)) | Err(Stop::Input(result)) => {
+                    Some(json!({ "id": id, "result": server.typed(result) }))
+                }
+                Err(Stop::Error(code, text, None)) => {
+                    Some(json!({ "id": id, "error": { "code": code, "message": text } }))
+                }
                 Err(Stop::Error(code, text, data)) => {
-                    json!({ "id": id, "error": { "code": code, "message": text, "data": data } })
+                    Some(json!({ "id": id, "error": { "code": code, "message": text, "data": data } }))
                 }
             };
-            if !server.state().cancelled.contains(&id) {
+            let is_cancelled = {
+                let mut state = server.state();
+                state.running.retain(|running| *running != id);
+                server.changed.notify_all();
+                state.cancelled.contains(&id)
+            };
+            if let Some(answer) = answer.filter(|_| !is_cancelled) {
                 server.send(answer);
             }
         };
