@@ -956,7 +956,9 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
     ] {
         assert!(ran.stdout.contains(part), "{part}: {ran:?}");
     }
-    assert!(daemon.is_none_or(|daemon| !is_alive(daemon)), "it has ended");
+    wait_for("its end", || {
+        daemon.is_none_or(|daemon| !is_alive(daemon)).then_some(())
+    });
     // An editor that is still open starts no other one.
     let answer = bridge.ask("tools/list", json!({}));
     assert!(answer.to_string().contains("no servers yet"), "{answer}");
