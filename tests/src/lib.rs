@@ -46,6 +46,11 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test gives up. Far more than it takes on a busy machine: no test measures time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// True if seeds, rounds and floods are to be a part of what they are else: `.ci/run` does that, `.ci/long` has them all.
+pub fn is_short() -> bool {
+    std::env::var_os("COLIBRI_SHORT").is_some()
+}
+
 /// Waits until `look` finds what it looks for.
 ///
 /// # Panics

@@ -6,17 +6,13 @@ use std::thread;
 use colibri_tests::hostile_scripts::{
     HostileEnds, HostileScript, place_for_hostile_scripts, run_hostile_scripts, wait_for_no_script,
 };
-use colibri_tests::text_of;
+use colibri_tests::{is_short, text_of};
 use serde_json::json;
 
 /// Two hundred; `benches/hostile_scripts.rs` runs ten thousand (`.ci/long`).
 #[test]
 fn hostile_scripts_end_and_say_why_while_others_are_served() {
-    let count = if std::env::var_os("COLIBRI_SHORT").is_some() {
-        40
-    } else {
-        200
-    };
+    let count = if is_short() { 40 } else { 200 };
     let (directory, place) = place_for_hostile_scripts();
     let daemon = place.start(&[]);
     let (mut ends, over) = (HostileEnds::default(), AtomicBool::new(false));

@@ -34,7 +34,7 @@ impl Seeded {
 }
 
 /// The number of rounds.
-fn rounds(usual: u64) -> u64 {
+pub(super) fn rounds(usual: u64) -> u64 {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     match () {
         () if is_set("COLIBRI_LONG") => usual * 10,

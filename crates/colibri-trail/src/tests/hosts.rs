@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
+use super::campaign::rounds;
 use super::*;
 use crate::host_witness::cosigned_directory;
 
@@ -143,7 +144,7 @@ fn each_of_500_rewrites_is_named_by_the_other_hosts() {
     let honest = hosts.state("one");
     let kept = hosts.state("kept");
     fs::rename(&honest, &kept).unwrap();
-    for round in 0..500 {
+    for round in 0..rounds(500) {
         let _ = fs::remove_dir_all(&honest);
         fs::create_dir(&honest).unwrap();
         fs::copy(key_path(&kept), key_path(&honest)).unwrap();
