@@ -4,6 +4,9 @@
 Per pair and feature something works, or is refused with a reason: nothing may be lost and nothing may hang, and what
 works directly works through Colibri. Starts private daemons that host the servers of plan.py, lets each client make the
 same steps, and writes the matrix to target/interop/matrix.md. Exit status 0: so it is, and nothing is left.
+
+What comes of each pair directly depends on other people's programs alone, whose versions are fixed: direct.tsv has what
+does not work. With --direct it is tried again; if it differs, direct.tsv is written anew and the exit status is 1.
 """
 
 import argparse
@@ -28,6 +31,9 @@ import retries
 CLIENT_PATIENCE_S = 400
 # Clients wait more than they compute.
 AT_ONCE = 4
+# Daemons with the same servers, each for a share of the clients.
+SHARES = 3
+DIRECT = harness.HERE / "direct.tsv"
 # What is known to be worse through Colibri: a pattern over `client | server | feature`, and why it is as it should be.
 EXPECTED = []
 
@@ -153,18 +159,54 @@ class Run:
         for (name, server), (steps, run) in runs.items():
             self.judge(name, "direct", [server], steps, run.result())
 
-    def all_through(self, alone, daemon, servers):
+    def start(self, stack, name, servers):
+        """A daemon that hosts these servers, and what belongs to it alone: a directory, and those that listen."""
+        directory = self.work / f"daemon-{name}"
+        directory.mkdir()
+        entries = {}
+        for server in servers:
+            what = self.servers[server]
+            if what.web:
+                stack.enter_context(what.web.served(directory))
+            entries[server] = what.entry()
+            if "MEMORY_FILE_PATH" in what.env:
+                entries[server]["env"] = what.env | {"MEMORY_FILE_PATH": str(directory / "memory.json")}
+        return stack.enter_context(harness.Daemon(directory, entries))
+
+    def read_direct(self):
+        """Notes what comes of each pair without Colibri, as it was tried last: everything works that is not named."""
+        found = {}
+        for line in DIRECT.read_text().splitlines():
+            client, version, server, feature, verdict = line.split("\t")
+            found[(client, version, server), feature] = verdict
+        for row, features in self.matrix.rows.items():
+            for feature in features:
+                self.matrix.note(row, "direct", feature, found.get((row, feature), "works"), None)
+
+    def compare_direct(self):
+        """Writes what does not work without Colibri. Returns the lines that were otherwise."""
+        before = set(DIRECT.read_text().splitlines())
+        now = ["\t".join((*row, feature, direct[0])) for row, feature, direct, _ in self.matrix.cells() if direct[0] != "works"]
+        if before != set(now):
+            DIRECT.write_text("".join(f"{line}\n" for line in sorted(now)))
+        return sorted(before ^ set(now))
+
+    def all_through(self, daemon, servers, names):
+        """These clients' reports, one after the other: what a legacy server says unasked, it says to all of a user's
+        clients that it works for."""
         bridge = daemon.bridge()
-        runs = {}
-        for number, (name, (_, command, more)) in enumerate(self.clients.items()):
+        reports = []
+        for name in names:
+            _, command, more = self.clients[name]
+            number = list(self.clients).index(name)
             steps = self.steps(number, servers, "through", more.get("client", ""))
-            if not steps:
-                continue
-            what = {**more, "command": bridge[0], "args": bridge[1:], "steps": steps}
-            # One after the other: what a legacy server says unasked, it says to all of a user's clients that it works for.
-            runs[name] = steps, alone.submit(run_client, self.work, f"through {servers[0]} {name}", command, what)
-        for name, (steps, run) in runs.items():
-            report = run.result()
+            if steps:
+                what = {**more, "command": bridge[0], "args": bridge[1:], "steps": steps}
+                reports.append((name, steps, run_client(self.work, f"through {servers[0]} {name}", command, what)))
+        return reports
+
+    def judge_through(self, servers, reports):
+        for name, steps, report in reports:
             if report.get("errors"):
                 self.matrix.note((name, self.clients[name][0], servers[0]), "through", "list", "lost",
                                  f"the SDK complained: {report['errors'][:5]}")
@@ -182,13 +224,13 @@ class Run:
         bridge = daemon.bridge()
         what = {"package": "@modelcontextprotocol/sdk", "command": bridge[0], "args": bridge[1:],
                 "steps": [{"do": "settle", "key": "settle", "expect": names}]}
-        report = run_client(self.work, "settle", [str(self.install.node), "sdk1.mjs"], what)
+        report = run_client(self.work, f"settle {daemon.socket}", [str(self.install.node), "sdk1.mjs"], what)
         lists = report.get("steps", {}).get("settle", report)
         if "lists" not in lists:
             sys.exit(f"the list of tools did not become complete: {lists}")
         print(f"first lists: {lists['lists']} tools", flush=True)
 
-    def inspect(self, pool, daemon, servers):
+    def inspect(self, pool, daemon, servers, legs):
         """The Inspector's command line: one process a request."""
         launcher = self.install.modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
         bridge = daemon.bridge()
@@ -224,7 +266,7 @@ class Run:
         runs = []
         for number, (era, version) in enumerate((("legacy", "2025-11-25"), ("modern", "2026-07-28")), 80):
             for server in servers:
-                for leg in ("direct", "through"):
+                for leg in legs:
                     if leg == "direct" and era != self.servers[server].era:
                         continue
                     steps = self.steps(number, [server], leg)
@@ -267,6 +309,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", default="", help="a pattern: of the clients, these alone")
     parser.add_argument("--servers", default="", help="a pattern: of the servers, these alone")
+    parser.add_argument("--direct", action="store_true", help="try the pairs directly, too")
     parser.add_argument("--work", default="interop", help="the directory below target, default interop")
     wanted = parser.parse_args()
     harness.adopt_orphans()
@@ -275,30 +318,38 @@ def main():
     for source in [*(harness.HERE / "clients").glob("*.mjs"), *(harness.HERE / "servers").glob("*.*")]:
         shutil.copy(source, work)
     (work / "node_modules").symlink_to(install.modules)
-    with web_page() as page, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool, \
-            concurrent.futures.ThreadPoolExecutor(1) as alone:
+    with web_page() as page, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         run = Run(install, work, page, wanted)
         run.take_references(pool)
-        run.all_direct(pool)
+        if wanted.direct:
+            run.all_direct(pool)
         print("direct: done", flush=True)
         if left := harness.leftovers():
             sys.exit(f"a server outlived its client: {left}")
-        groups = [[s for s in run.servers if not s.startswith("paged-")],
-                  *([s] for s in run.servers if s.startswith("paged-"))]
-        for servers in filter(None, groups):
-            directory = work / f"daemon-{servers[0]}"
-            directory.mkdir()
-            with contextlib.ExitStack() as stack:
-                for server in servers:
-                    if web := run.servers[server].web:
-                        stack.enter_context(web.served(work))
-                entries = {server: run.servers[server].entry() for server in servers}
-                daemon = stack.enter_context(harness.Daemon(directory, entries))
-                run.settle(daemon, servers)
-                run.all_through(alone, daemon, servers)
-                if servers is groups[0] and re.search(wanted.clients, "Inspector"):
-                    run.inspect(pool, daemon, servers)
-            print(f"through: {len(servers)} servers done", flush=True)
+        names = list(run.clients)
+        # Of many resources alone: their pages are ours.
+        paged = [server for server in run.servers if server.startswith("paged-")]
+        others = [server for server in run.servers if server not in paged]
+        groups = [(f"{number}", others, names[number::SHARES]) for number in range(SHARES)]
+        groups += [(server, [server], names) for server in paged]
+        with contextlib.ExitStack() as stack:
+            daemons, runs = [], []
+            with concurrent.futures.ThreadPoolExecutor(len(groups)) as shares:
+                for name, servers, share in groups:
+                    if servers and share:
+                        # One after the other: each starts all its servers at once.
+                        daemons.append(run.start(stack, name, servers))
+                        run.settle(daemons[-1], servers)
+                        runs.append((servers, shares.submit(run.all_through, daemons[-1], servers, share)))
+                for servers, reports in runs:
+                    run.judge_through(servers, reports.result())
+                    print(f"through: {len(servers)} servers done", flush=True)
+            if others and re.search(wanted.clients, "Inspector"):
+                run.inspect(pool, daemons[0], others, ["direct", "through"] if wanted.direct else ["through"])
+    if not wanted.direct:
+        run.read_direct()
+    elif not (wanted.clients or wanted.servers) and (changed := run.compare_direct()):
+        sys.exit(f"{DIRECT} was written anew: {changed}")
     problems = run.matrix.problems([re.compile(pattern) for pattern, _ in EXPECTED])
     if wanted.work == "interop":
         stumbled = {leg_of(problem)[2] for problem in problems}
