@@ -949,6 +949,8 @@ fn root_is_told_how_its_bridge_runs_the_files_servers() {
     fs::write(home.path("mcp-bridge.toml"), home.server("a", "a")).unwrap();
     let mut command = home.command("stderr");
     command.env_remove("COLIBRI_MCP_ALLOW_ROOT");
+    // Another test may have its daemon at the service's place.
+    command.env("COLIBRI_MCP_SOCKET", home.path("no-service.sock"));
     let bridge = home.spawn(command, "stderr");
     bridge.listening();
     let listed = bridge.ask(&json!({ "op": "list_tools" }));
