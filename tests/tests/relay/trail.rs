@@ -792,7 +792,6 @@ impl Caller {
             last.contains(why).then_some(())
         });
         let sent = place.assert_entered("fix");
-        let lines = place.record("fix").len();
         let written = (
             place.records().len(),
             fs::read_dir(place.trail_directory()).unwrap().count(),
@@ -851,8 +850,8 @@ impl Caller {
         );
         assert_eq!(metric(place, "colibri_trail_failing"), "1");
         daemon.wait_for_log("calls are refused from now on: ");
-        assert_eq!(place.assert_entered("fix"), sent);
-        assert_eq!(place.record("fix").len(), lines, "something reached the server");
+        // What the daemon says of its own accord is no call.
+        assert_eq!(place.assert_entered("fix"), sent, "something reached the server");
         let now = (
             place.records().len(),
             fs::read_dir(place.trail_directory()).unwrap().count(),
