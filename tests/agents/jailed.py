@@ -220,6 +220,15 @@ def colibri(*words, uid=PERSON, status=0):
     return done.stdout
 
 
+def processes_of(uid):
+    """The pids of a user's processes."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        # One that has ended meanwhile is not left.
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                yield pid
+
+
 def leg(name, installed):
     """One agent, from task to result."""
     model = Script(installed)
@@ -257,7 +266,7 @@ def leg(name, installed):
         daemon.wait(60)
         model.shutdown()
         model.server_close()
-        left = [pid for pid in os.listdir("/proc") if pid.isdigit() and os.stat(f"/proc/{pid}").st_uid == installed.uid]
+        left = list(processes_of(installed.uid))
         need(not left and not any(RUN.glob("doors/*")), f"left: {left}, {list(RUN.glob('doors/*'))}")
 
 

@@ -173,6 +173,8 @@ fn a_destination_out_of_what_was_read_waits_once_and_a_new_connection_goes_on() 
     let mut again = wait_for("the connection to have ended", || {
         let mut again = daemon.legacy(LEGACY);
         let call = again.request_tool("fix__count", json!({ "to": "mallory@evil.example" }));
+        // When this is answered it is decided whether the call before it waits.
+        again.ask("ping", json!({}));
         let mut operator = daemon.quiet(LEGACY);
         let waits = operator.ask("colibri/approvals", json!({}))["result"]["approvals"]
             .get(0)

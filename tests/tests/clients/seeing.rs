@@ -168,12 +168,11 @@ fn a_tap_shows_cancellations_and_calls_that_were_in_flight_before() {
     assert_eq!(cancelled["client"]["id"], never, "{cancelled}");
     assert_eq!(message(&cancelled)["params"]["requestId"], cancelled["id"]);
     place.release("told");
-    let answer = frame(&mut operator, |frame| frame["tool"] == "wait");
-    assert_eq!(
-        (&answer["client"]["id"], &answer["kind"]),
-        (&json!(waits), &json!("result")),
-        "{answer}"
-    );
+    // The request itself is shown, too, if its process was started only now.
+    let answer = frame(&mut operator, |frame| {
+        frame["tool"] == "wait" && frame["kind"] == "result"
+    });
+    assert_eq!(answer["client"]["id"], waits, "{answer}");
     client.answer(waits);
 }
 
