@@ -412,8 +412,9 @@ fn a_flood_of_updates_costs_nobody_anything() {
         let daemon = place.start(&[]);
         let mut caller = daemon.legacy(LEGACY);
         let mut clients = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
+        let times = if is_short() { 5_000 } else { 50_000 };
         let flood = |client: &mut Client, uri: &str| {
-            let arguments = json!({ "method": "resources/updated", "params": { "uri": uri }, "times": if is_short() { 5_000 } else { 50_000 } });
+            let arguments = json!({ "method": "resources/updated", "params": { "uri": uri }, "times": times });
             assert_eq!(text_of(&client.call("fix__tell", arguments)), "told");
         };
         clients.iter_mut().for_each(|client| drop(told_so_far(client)));

@@ -51,7 +51,7 @@ fn heard(peer: &mut Peer<'_>, way: Way, ear: &mut Ear, (case, after): (&str, boo
         if is_answer(&got) {
             answered = true;
         } else if !is_list_changed(&got) {
-            heard = Some(got);
+            assert_eq!(heard.replace(got), None, "one message and an answer");
         }
     }
     heard.expect("it was heard")
