@@ -196,9 +196,8 @@ class Run:
         clients that it works for."""
         bridge = daemon.bridge()
         reports = []
-        for name in names:
+        for number, name in names:
             _, command, more = self.clients[name]
-            number = list(self.clients).index(name)
             steps = self.steps(number, servers, "through", more.get("client", ""))
             if steps:
                 what = {**more, "command": bridge[0], "args": bridge[1:], "steps": steps}
@@ -326,7 +325,7 @@ def main():
         print("direct: done", flush=True)
         if left := harness.leftovers():
             sys.exit(f"a server outlived its client: {left}")
-        names = list(run.clients)
+        names = list(enumerate(run.clients))
         # Of many resources alone: their pages are ours.
         paged = [server for server in run.servers if server.startswith("paged-")]
         others = [server for server in run.servers if server not in paged]
