@@ -3,6 +3,7 @@
 // The plan (a file named by the first argument) says how to start the server and which steps to make; the report goes
 // to standard output as JSON. The clients judge nothing: judge.py compares their reports.
 import { readFileSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
 
 const PATIENCE_MS = 30_000;
 const LOG_LEVEL = 'io.modelcontextprotocol/logLevel';
@@ -63,7 +64,7 @@ export const answers = {
         ({ role: 'assistant', content: { type: 'text', text: 'Paris' }, model: 'a-model', stopReason: 'endTurn' }),
     'elicitation/create': ({ mode, requestedSchema }) =>
         mode === 'url' ? { action: 'accept' } : { action: 'accept', content: filled(requestedSchema) },
-    'roots/list': () => ({ roots: [{ uri: 'file:///work', name: 'work' }] })
+    'roots/list': () => ({ roots: [{ uri: pathToFileURL(process.cwd()).href, name: 'work' }] })
 };
 export const answer = method => request => {
     asked.push(request.params?.mode === 'url' ? `${method} url` : method);

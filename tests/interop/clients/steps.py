@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import pathlib
 import re
 import sys
 import time
@@ -11,7 +12,8 @@ import anyio
 
 PATIENCE_S = 30
 KEYS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
-ROOTS = [{"uri": "file:///work", "name": "work"}]
+# A server of files takes them in place of its arguments: what the steps read lies below.
+ROOTS = [{"uri": pathlib.Path.cwd().as_uri(), "name": "work"}]
 SAMPLE = {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "a-model", "stopReason": "endTurn"}
 
 
