@@ -170,6 +170,9 @@ fn a_destination_out_of_what_was_read_waits_once_and_a_new_connection_goes_on() 
     let within = json!({ "tool": "fix__count", "arguments": { "to": "mallory@evil.example" } });
     held(&daemon, &mut client, "colibri_call_tool", within, "deny");
     drop(client);
+    // Who came before the end of the first begins anew. If it ended before it, the two would go on as one, of whose values
+    // nothing is known.
+    let mut too_early = Vec::new();
     let mut again = wait_for("the connection to have ended", || {
         let mut again = daemon.legacy(LEGACY);
         let call = again.request_tool("fix__count", json!({ "to": "mallory@evil.example" }));
@@ -179,11 +182,13 @@ fn a_destination_out_of_what_was_read_waits_once_and_a_new_connection_goes_on() 
         let waits = operator.ask("colibri/approvals", json!({}))["result"]["approvals"]
             .get(0)
             .is_some();
-        waits.then(|| {
-            decide(&daemon, "deny");
-            again.answer(call);
-            again
-        })
+        if !waits {
+            too_early.push(again);
+            return None;
+        }
+        decide(&daemon, "deny");
+        again.answer(call);
+        Some(again)
     });
     free(&mut again, "fix__count", json!({ "to": "bob@example.org" }));
     daemon.stop();
