@@ -34,6 +34,8 @@ AT_ONCE = 4
 # Daemons with the same servers, each for a share of the clients.
 SHARES = 3
 DIRECT = harness.HERE / "direct.tsv"
+# The Inspector's command line as clients: its era and the version that it speaks then.
+INSPECTORS = {"Inspector CLI 2.12.0, legacy": ("legacy", "2025-11-25"), "Inspector CLI 2.12.0, modern": ("modern", "2026-07-28")}
 # What is known to be worse through Colibri: a pattern over `client | server | feature`, and why it is as it should be.
 EXPECTED = []
 
@@ -88,6 +90,7 @@ class Run:
 
         self.servers = chosen("servers", plan.servers(install, work))
         self.clients = chosen("clients", plan.clients(install))
+        self.inspectors = chosen("clients", INSPECTORS)
         self.matrix, self.reference = judge.Matrix(), {}
 
     def steps(self, number, servers, leg, kind=""):
@@ -230,7 +233,7 @@ class Run:
         print(f"first lists: {lists['lists']} tools", flush=True)
 
     def inspect(self, pool, daemon, servers, legs):
-        """The Inspector's command line: one process a request."""
+        """What to note of the Inspector's command line: one process a request."""
         launcher = self.install.modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
         bridge = daemon.bridge()
         entries = {server: {"command": self.servers[server].command[0], "args": self.servers[server].command[1:],
@@ -263,7 +266,7 @@ class Run:
             return {{"call": "result", "read": "read", "prompt": "prompt"}[step["do"]]: result, "asked": []}
 
         runs = []
-        for number, (era, version) in enumerate((("legacy", "2025-11-25"), ("modern", "2026-07-28")), 80):
+        for number, (name, (era, version)) in enumerate(self.inspectors.items(), 80):
             for server in servers:
                 for leg in legs:
                     if leg == "direct" and era != self.servers[server].era:
@@ -277,11 +280,14 @@ class Run:
                             wanted.setdefault((step["feature"], step["do"]), step)
                     for step in wanted.values():
                         target = server if leg == "direct" else "colibri"
-                        runs.append((era, version, server, leg, step, pool.submit(ask, era, target, step)))
-        for era, version, server, leg, step, run in runs:
+                        runs.append(((name, version, server), leg, step, pool.submit(ask, era, target, step)))
+        notes = []
+        for row, leg, step, run in runs:
+            _, version, server = row
             through = self.exposed(server, step) if leg == "through" else str
             verdict = judge.judge(version, step, run.result(), self.reference[server][step["key"]], through)
-            self.matrix.note((f"Inspector CLI 2.12.0, {era}", version, server), leg, step["feature"], *verdict)
+            notes.append((row, leg, step["feature"], *verdict))
+        return notes
 
 
 def leg_of(problem):
@@ -331,20 +337,25 @@ def main():
         others = [server for server in run.servers if server not in paged]
         groups = [(f"{number}", others, names[number::SHARES]) for number in range(SHARES)]
         groups += [(server, [server], names) for server in paged]
+        legs = ["direct", "through"] if wanted.direct else ["through"]
         with contextlib.ExitStack() as stack:
-            daemons, runs = [], []
-            with concurrent.futures.ThreadPoolExecutor(len(groups)) as shares:
+            runs, inspector = [], None
+            with concurrent.futures.ThreadPoolExecutor(len(groups) + 1) as shares:
+                if others and run.inspectors:
+                    daemon = run.start(stack, "inspector", others)
+                    run.settle(daemon, others)
+                    inspector = shares.submit(run.inspect, pool, daemon, others, legs)
                 for name, servers, share in groups:
                     if servers and share:
                         # One after the other: each starts all its servers at once.
-                        daemons.append(run.start(stack, name, servers))
-                        run.settle(daemons[-1], servers)
-                        runs.append((servers, shares.submit(run.all_through, daemons[-1], servers, share)))
+                        daemon = run.start(stack, name, servers)
+                        run.settle(daemon, servers)
+                        runs.append((servers, shares.submit(run.all_through, daemon, servers, share)))
                 for servers, reports in runs:
                     run.judge_through(servers, reports.result())
                     print(f"through: {len(servers)} servers done", flush=True)
-            if others and re.search(wanted.clients, "Inspector"):
-                run.inspect(pool, daemons[0], others, ["direct", "through"] if wanted.direct else ["through"])
+                for note in inspector.result() if inspector else []:
+                    run.matrix.note(*note)
     if not wanted.direct:
         run.read_direct()
     elif not (wanted.clients or wanted.servers) and (changed := run.compare_direct()):
