@@ -96,6 +96,8 @@ impl HostedServer {
             Ok(()) => self.process(key, client).await,
             Err(failure) => Err(NotStarted::NotNow(failure)),
         };
+        // Whoever subscribes once the process can be found has missed nothing.
+        let subscribers = self.subscriptions.all(key);
         let waiting = {
             let mut inner = self.inner();
             let waiting = match inner.slots.remove(&key) {
@@ -138,7 +140,7 @@ impl HostedServer {
         match &result {
             Ok(session) => {
                 self.read_lists(session.clone());
-                self.resume_telling(key, session);
+                self.resume_telling(key, session, subscribers);
             }
             Err(_) => self.spec.context.learned(false),
         }

@@ -228,10 +228,15 @@ impl HostedServer {
         refused
     }
 
-    /// A process is there: it is subscribed to what was wanted of the one before it, of whose resources nobody knows
+    /// A process is there: it is subscribed to what these wanted of the one before it, of whose resources nobody knows
     /// what became meanwhile.
-    pub(super) fn resume_telling(self: &Arc<Self>, key: ProcessKey, session: &Arc<ServerSession>) {
-        if self.subscriptions.uris(key).is_empty() {
+    pub(super) fn resume_telling(
+        self: &Arc<Self>,
+        key: ProcessKey,
+        session: &Arc<ServerSession>,
+        subscribers: Vec<Arc<Subscriber>>,
+    ) {
+        if subscribers.is_empty() {
             return;
         }
         let (server, session) = (self.clone(), session.clone());
@@ -243,8 +248,10 @@ impl HostedServer {
                     "could not be subscribed to again"
                 );
             }
-            let subscribers = server.subscriptions.all(key);
-            subscribers.iter().for_each(|subscriber| subscriber.tell(None));
+            let still = server.subscriptions.all(key);
+            let are_still = |of: &&Arc<Subscriber>| still.iter().any(|other| Arc::ptr_eq(other, of));
+            let subscribers = subscribers.iter().filter(are_still);
+            subscribers.for_each(|subscriber| subscriber.tell(None));
         });
     }
 
