@@ -4,7 +4,7 @@
 //! What is wanted of it belongs to whom its calls are of, not to the process: another one in its place is subscribed
 //! again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -248,10 +248,13 @@ impl HostedServer {
                     "could not be subscribed to again"
                 );
             }
+            // Clients decide how many there are: each is looked up, not searched for.
+            let before: HashSet<_> = subscribers.iter().map(Arc::as_ptr).collect();
             let still = server.subscriptions.all(key);
-            let are_still = |of: &&Arc<Subscriber>| still.iter().any(|other| Arc::ptr_eq(other, of));
-            let subscribers = subscribers.iter().filter(are_still);
-            subscribers.for_each(|subscriber| subscriber.tell(None));
+            let still = still
+                .iter()
+                .filter(|subscriber| before.contains(&Arc::as_ptr(subscriber)));
+            still.for_each(|subscriber| subscriber.tell(None));
         });
     }
 
