@@ -407,7 +407,7 @@ pub async fn run(
         () = daemon.chain.results.clone().sweep() => {}
         () = daemon.told_to_end.notified() => info!("told to end by its user"),
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
-        why = idle::is_over(&daemon.connections, || daemon.agents.count(), daemon.config.end_idle) => info!(why, "nothing to do any more"),
+        why = idle::is_over(|| daemon.connections.load(), || daemon.agents.count(), daemon.config.end_idle) => info!(why, "nothing to do any more"),
     }
     drop((listener, metrics_listener, background, scheduler));
     daemon.end().await;

@@ -47,6 +47,8 @@ const ENDING: &str = "the daemon is ending";
 pub struct Load {
     /// Connections.
     pub clients: usize,
+    /// Connections that there have been in all.
+    pub came: u64,
     /// Calls without an answer.
     pub in_flight: usize,
     /// Bytes queued for all clients and servers.
@@ -140,6 +142,7 @@ pub struct Connections {
     budget: Arc<ByteBudget>,
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
     next: AtomicU64,
+    came: AtomicU64,
     /// Set with `open` locked: whoever comes later is told to go.
     ending: AtomicBool,
 }
@@ -153,6 +156,7 @@ impl Connections {
             budget,
             open: Mutex::default(),
             next: AtomicU64::new(1),
+            came: AtomicU64::new(0),
             ending: AtomicBool::new(false),
         });
         tokio::spawn(Connections::watch_budgets(Arc::downgrade(&connections)));
@@ -188,6 +192,9 @@ impl Connections {
             initialized: AtomicBool::new(false),
             held: Mutex::default(),
         });
+        if kind == ConnectionKind::Connection {
+            self.came.fetch_add(1, Ordering::Relaxed);
+        }
         let mut open = self.open.lock();
         if self.ending.load(Ordering::Relaxed) {
             client.close_admission();
@@ -234,6 +241,7 @@ impl Connections {
         let queued = all.iter().map(|connection| connection.client.outbox.queued());
         Load {
             clients: self.count().connections,
+            came: self.came.load(Ordering::Relaxed),
             in_flight: all.iter().map(|connection| connection.client.in_flight()).sum(),
             queued: self.budget.queued(),
             most_queued: queued.max().unwrap_or(0),
