@@ -1,5 +1,5 @@
-//! What a call costs the daemon's own process, counted: instructions, allocations, system calls; and the private dirty
-//! pages of a daemon and of a bridge at rest.
+//! What a call costs the daemon's own process, counted: instructions, allocations, system calls; and the private
+//! memory of a daemon and of a bridge at rest.
 //!
 //! ```text
 //! colibri-cost [--hold FILE] [instructions] [syscalls] [memory]
@@ -243,16 +243,24 @@ fn count(flags: &Flags) -> Vec<Count> {
     counts
 }
 
-/// Private dirty memory at rest, in KiB: of the daemon with a bridge as its one client, and of that bridge.
+/// Has glibc give back at once what is freed at the end of the heap. How much of it is kept otherwise, some 200 KiB,
+/// differs from start to start and from machine to machine.
+const GIVE_BACK: [(&str, &str); 2] = [("MALLOC_TOP_PAD_", "0"), ("MALLOC_TRIM_THRESHOLD_", "0")];
+
+/// Private memory at rest, in KiB: of the daemon with a bridge as its one client, and of that bridge.
 fn private_pages() -> (f64, f64) {
     let directory = tempfile::tempdir().expect("temporary directory");
     std::fs::write(directory.path().join("registry.json"), registry()).expect("registry");
     let own = std::env::current_exe().expect("own path");
     let beside = |name: &str| own.with_file_name(name).display().to_string();
-    let daemon = Daemon::start(directory.path(), "pages", &[beside("colibri-mcpd")]);
+    let mut command = vec!["/usr/bin/env".to_owned()];
+    command.extend(GIVE_BACK.map(|(name, value)| format!("{name}={value}")));
+    command.push(beside("colibri-mcpd"));
+    let daemon = Daemon::start(directory.path(), "pages", &command);
     let mut bridge = Command::new(beside("colibri-mcp"))
         .arg("--socket")
         .arg(&daemon.socket)
+        .envs(GIVE_BACK)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -272,14 +280,15 @@ fn private_pages() -> (f64, f64) {
     pages
 }
 
-/// Private dirty memory of a process, in KiB, once it was the same ten times in a row, a tenth of a second apart.
+/// Anonymous memory of a process, in KiB, once it was the same ten times in a row, a tenth of a second apart. Dirty pages
+/// of files are no measure: those of a program that was just linked are dirty until the disk has them.
 fn resting_pages(pid: u32) -> f64 {
     let (mut previous, mut same) = (None, 0);
     for _ in 0..300 {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the maps of a process");
         let pages = text
             .lines()
-            .find_map(|line| line.strip_prefix("Private_Dirty:")?.split_whitespace().next());
+            .find_map(|line| line.strip_prefix("Anonymous:")?.split_whitespace().next());
         let pages: f64 = pages.and_then(|pages| pages.parse().ok()).expect("a number of pages");
         same = if previous == Some(pages) { same + 1 } else { 0 };
         if same == 10 {
