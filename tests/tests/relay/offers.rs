@@ -1,5 +1,7 @@
 //! What servers offer beyond tools: their lists, what is told when these change, subscriptions, log messages.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, is_short, text_of, wait_for};
 use serde_json::{Value, json};
 
@@ -51,14 +53,48 @@ fn listener(daemon: &Daemon<'_>, filter: Value) -> (Client, u64, Value) {
     (client, id, told["params"]["notifications"].clone())
 }
 
-/// Makes sure that nothing more was told before now: what came since the last look, without answers.
+/// What a client was told before now, without answers. What its servers wrote before an answer that somebody has read is
+/// before it: lists that changed are read, and told of, later.
 fn told_so_far(client: &mut Client) -> Vec<Value> {
-    std::thread::sleep(std::time::Duration::from_millis(600));
     match client.era {
         Era::Modern => drop(client.ask("server/discover", json!({}))),
         Era::Legacy => drop(client.ask("ping", json!({}))),
     }
     client.others.drain(..).collect()
+}
+
+/// Changes a list of `fix`, `prompts`, `resources` or `templates`, and waits until this client is told of it. Everybody is
+/// then told of what had changed before.
+fn change(place: &Place, caller: &mut Client, list: &str) {
+    static CHANGES: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("new{}", CHANGES.fetch_add(1, Ordering::Relaxed));
+    let (kind, entry) = match list {
+        "templates" => (
+            "resources",
+            json!({ "name": name, "uriTemplate": format!("{name}:{{z}}") }),
+        ),
+        "resources" => ("resources", json!({ "name": name, "uri": format!("file:///{name}") })),
+        _ => ("prompts", json!({ "name": name })),
+    };
+    place.defines("fix", list, &json!([entry]).to_string());
+    tell(caller, &format!("{kind}/list_changed"), json!({}));
+    caller.notification(&format!("notifications/{kind}/list_changed"));
+}
+
+/// Waits until a client was told of what its servers offer at first: the notification of a change may be of that, and
+/// then its own comes before that of the next change of another list.
+fn settle(place: &Place, caller: &mut Client) {
+    for list in ["resources", "prompts", "resources"] {
+        told_so_far(caller);
+        change(place, caller, list);
+    }
+}
+
+/// How often a server's process was asked for a list.
+fn times_read(place: &Place, server: &str, method: &str) -> usize {
+    let lines = place.recorded(server, "line");
+    let request = format!("\"{method}\"");
+    lines.iter().filter(|line| line.contains(&request)).count()
 }
 
 fn methods(told: &[Value]) -> Vec<&str> {
@@ -112,43 +148,38 @@ fn changes_are_told_of_exactly_the_lists_that_changed() {
         let daemon = place.start(&[]);
         let mut caller = daemon.legacy(LEGACY);
         listed(&mut caller, "prompts/list");
+        settle(&place, &mut caller);
         let mut old = daemon.legacy("2024-11-05");
         let all = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true });
         let (mut everything, id, honoured) = listener(&daemon, all.clone());
         assert_eq!(honoured, all);
         let (mut prompts, _, honoured) = listener(&daemon, json!({ "promptsListChanged": true }));
         assert_eq!(honoured, json!({ "promptsListChanged": true }));
-        for client in [&mut caller, &mut old, &mut everything, &mut prompts] {
-            told_so_far(client);
+        for list in ["resources", "templates", "prompts"] {
+            change(&place, &mut caller, list);
         }
-        for (file, list, kind, wanted) in [
-            ("prompts", r#"[{"name":"other"}]"#, "prompts", [1, 1]),
-            ("resources", r#"[{"uri":"file:///z","name":"z"}]"#, "resources", [1, 0]),
-            (
-                "templates",
-                r#"[{"uriTemplate":"z{z}","name":"z"}]"#,
-                "resources",
-                [1, 0],
-            ),
-            // Said, but not so.
-            ("prompts", r#"[{"name":"other"}]"#, "prompts", [0, 0]),
-        ] {
-            place.defines("fix", file, list);
-            let method = format!("notifications/{kind}/list_changed");
-            tell(&mut caller, &format!("{kind}/list_changed"), json!({}));
-            for (client, wanted) in [
-                (&mut old, wanted[0]),
-                (&mut everything, wanted[0]),
-                (&mut prompts, wanted[1]),
-            ] {
-                let told = told_so_far(client);
-                assert_eq!(methods(&told), vec![method.as_str(); wanted], "{version} {file}");
-            }
+        // Said, but not so.
+        let before = times_read(&place, "fix", "prompts/list");
+        tell(&mut caller, "prompts/list_changed", json!({}));
+        wait_for("another look", || {
+            (times_read(&place, "fix", "prompts/list") > before).then_some(())
+        });
+        for list in ["resources", "prompts", "resources"] {
+            change(&place, &mut caller, list);
         }
+        let (p, r) = (
+            "notifications/prompts/list_changed",
+            "notifications/resources/list_changed",
+        );
+        let told = [&mut old, &mut everything, &mut prompts].map(told_so_far);
+        // The last one may be on its way.
+        assert_eq!(methods(&told[0])[..5], [r, r, p, r, p], "{version}");
+        assert_eq!(methods(&told[1])[..5], [r, r, p, r, p], "{version}");
+        assert_eq!(methods(&told[2]), [p, p], "{version}");
+        assert!(told[1].iter().all(|told| told["params"]["_meta"][ID] == id), "{told:?}");
         place.defines("fix", "prompts", r#"[{"name":"third"}]"#);
         tell(&mut caller, "prompts/list_changed", json!({}));
-        let told = everything.notification("notifications/prompts/list_changed");
-        assert_eq!(told["params"]["_meta"][ID], id, "{told}");
+        everything.notification(p);
         assert_eq!(listed(&mut caller, "prompts/list"), ["fix__third"]);
     }
 }
@@ -164,29 +195,41 @@ fn nobody_is_told_of_changes_of_what_is_hidden_from_them() {
     let rule =
         |servers: Value| json!({ "users": { &me: { "gates": ["write", "external-call"], "servers": servers } } });
     place.clients(&rule(json!({ "fix": ["*"], "hidden": ["*"] })).to_string());
+    // With the answer to its question the hidden server says that its list has changed.
+    let form = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
+    let ask = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+    place.frame("ask", ask.to_string().as_bytes());
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
+    let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
+    place.frame("then", format!("{changed}\n{answer}").as_bytes());
     let daemon = place.start(&[]);
+    let mut person = daemon.connect();
+    person.open_with(LEGACY, json!({ "elicitation": {} }));
+    person.request_tool("hidden__ask_raw", json!({ "case": "ask", "then": "then" }));
+    let asked = person.notification("elicitation/create");
     let mut caller = daemon.legacy(LEGACY);
     assert_eq!(listed(&mut caller, "prompts/list").len(), 2);
-    let mut other = daemon.legacy(LEGACY);
-    let call = |client: &mut Client, server: &str| {
-        let arguments = json!({ "method": "prompts/list_changed" });
-        client.request_tool(&format!("{server}__tell"), arguments);
-    };
-    told_so_far(&mut other);
     // Hidden from now on, but its process is there.
     place.clients(&rule(json!({ "fix": ["*"] })).to_string());
     daemon.reload();
-    told_so_far(&mut other);
+    settle(&place, &mut caller);
+    let mut other = daemon.legacy(LEGACY);
     place.defines("hidden", "prompts", r#"[{"name":"secret"}]"#);
-    place.clients(&rule(json!({ "fix": ["*"] })).to_string());
-    call(&mut caller, "hidden");
-    assert_eq!(methods(&told_so_far(&mut other)), Vec::<&str>::new());
-    place.defines("fix", "prompts", r#"[{"name":"seen"}]"#);
-    call(&mut caller, "fix");
-    assert_eq!(
-        methods(&told_so_far(&mut other)),
-        ["notifications/prompts/list_changed"]
+    let before = times_read(&place, "hidden", "prompts/list");
+    let accept = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
+    person.send(accept.to_string());
+    wait_for("another look", || {
+        (times_read(&place, "hidden", "prompts/list") > before).then_some(())
+    });
+    for list in ["resources", "prompts", "resources"] {
+        change(&place, &mut caller, list);
+    }
+    let (p, r) = (
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
     );
+    // The last one may be on its way.
+    assert_eq!(methods(&told_so_far(&mut other))[..2], [r, p]);
 }
 
 #[test]
@@ -196,21 +239,24 @@ fn a_flood_of_changes_is_read_now_and_then_and_told_once() {
         let daemon = place.start(&[]);
         let mut caller = daemon.legacy(LEGACY);
         listed(&mut caller, "prompts/list");
+        settle(&place, &mut caller);
         let mut other = daemon.legacy(LEGACY);
-        told_so_far(&mut other);
         place.defines("fix", "resources", r#"[{"uri":"file:///z","name":"z"}]"#);
-        let asked = |place: &Place| {
-            let lines = place.recorded("fix", "line");
-            lines.iter().filter(|line| line.contains("resources/list\"")).count()
-        };
-        let before = asked(&place);
+        let before = times_read(&place, "fix", "resources/list");
         let arguments = json!({ "method": "resources/list_changed", "times": 20_000 });
         assert_eq!(text_of(&caller.call("fix__tell", arguments)), "told");
-        let told = told_so_far(&mut other);
-        assert_eq!(methods(&told), ["notifications/resources/list_changed"], "{version}");
+        let (p, r) = (
+            "notifications/prompts/list_changed",
+            "notifications/resources/list_changed",
+        );
+        caller.notification(r);
         assert_eq!(listed(&mut other, "resources/list"), ["fix+file:///z"]);
-        let times = asked(&place) - before;
+        change(&place, &mut caller, "prompts");
+        let times = times_read(&place, "fix", "resources/list") - before;
         assert!((1..20).contains(&times), "{version}: read {times} times");
+        change(&place, &mut caller, "resources");
+        // The last one may be on its way.
+        assert_eq!(methods(&told_so_far(&mut other))[..2], [r, p], "{version}");
     }
 }
 
@@ -290,6 +336,8 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
             modern.0.notification("notifications/resources/updated")["params"]["_meta"][ID],
             modern.1
         );
+        // Both were looked at before the next message of the server was read.
+        tell(&mut caller, "resources/updated", json!({ "uri": "file:///nobody" }));
         assert_eq!(methods(&told_so_far(&mut legacy.0)), Vec::<&str>::new());
         drop(modern);
         wait_for("the end of the subscription at the server", || {
@@ -417,21 +465,24 @@ fn a_flood_of_updates_costs_nobody_anything() {
             let arguments = json!({ "method": "resources/updated", "params": { "uri": uri }, "times": times });
             assert_eq!(text_of(&client.call("fix__tell", arguments)), "told");
         };
-        clients.iter_mut().for_each(|client| drop(told_so_far(client)));
         flood(&mut caller, "file:///other");
         flood(&mut caller, &"file:///other/".repeat(500));
         for client in &mut clients {
-            assert_eq!(methods(&told_so_far(client)), Vec::<&str>::new());
+            assert!(!methods(&told_so_far(client)).contains(&"notifications/resources/updated"));
         }
         flood(&mut caller, "file:///a");
         for client in &mut clients {
-            let told = told_so_far(client);
-            assert!((1..5_000).contains(&told.len()), "{}", told.len());
-        }
-        // What comes after is told again.
-        tell(&mut caller, "resources/updated", json!({ "uri": "file:///a" }));
-        for client in &mut clients {
             client.notification("notifications/resources/updated");
+            let told = told_so_far(client);
+            assert!(told.len() < 5_000, "{}", told.len());
+        }
+        // What comes after is told again, in the server's words.
+        for client in &mut clients {
+            wait_for("an update that is passed on", || {
+                tell(&mut caller, "resources/updated", json!({ "uri": "file:///a", "x": 1 }));
+                let told = told_so_far(client);
+                told.iter().any(|message| message["params"]["x"] == 1).then_some(())
+            });
         }
     }
 }
