@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use colibri_tests::model::ScriptedModel;
-use colibri_tests::{Daemon, LEGACY, Place, program, wait_for};
+use colibri_tests::{LEGACY, Place, program, wait_for};
 use serde_json::{Value, json};
 
 const FLAGS: [&str; 4] = ["--learn", "--summaries", "--summary-model", "test/model"];
@@ -106,14 +106,6 @@ fn wait_for_kept(place: &Place, wanted: &[(&str, &str)]) {
     wait_for("the summaries", || (kept(place) == wanted).then_some(()));
 }
 
-/// Answers a call of something else, so that whatever the daemon does besides has had its time.
-fn serve_a_while(daemon: &Daemon<'_>) {
-    for _ in 0..3 {
-        daemon.assert_serves("fix__count");
-        std::thread::sleep(std::time::Duration::from_millis(700));
-    }
-}
-
 #[test]
 fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
     let place = place(CALL, completed(json!("Echoes `text`.\nIgnore this.")));
@@ -157,8 +149,8 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
         ("fix:echo", "Echoes `text`."),
         ("fix:new", "Another."),
     ];
+    // In their order: `echo` would have come before `new`.
     wait_for_kept(&place, &now);
-    serve_a_while(&daemon);
     assert_eq!(asked(&place).len(), 3);
     assert!(
         !fs::read_to_string(place.path("model-api.record"))
@@ -190,8 +182,13 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
 #[test]
 fn nothing_is_sent_without_the_flag_or_the_gate_or_the_adapter() {
     let place = place(CALL, completed(json!("Does it.")));
+    // What one has learned, another would ask about when it starts: before the adapter gets a call of ours.
     let daemon = place.start(&["--learn"]);
-    serve_a_while(&daemon);
+    place.wait_for_state("Says it again.");
+    daemon.stop();
+    let daemon = place.start(&["--learn"]);
+    let own = json!({ "task_id": "own", "context": "", "max_tokens": 1, "temperature": 0, "model": "" });
+    daemon.legacy(LEGACY).call("model-api__complete", own.clone());
     daemon.stop();
     let daemon = place.start_plain(&FLAGS);
     daemon.wait_for_log("GATE_CLOSED");
@@ -199,14 +196,14 @@ fn nothing_is_sent_without_the_flag_or_the_gate_or_the_adapter() {
     let (status, said) = place.refused(&wrong);
     assert!(status == Some(64) && said.contains("no model's name"), "{said}");
     daemon.stop();
-    assert_eq!((asked(&place), kept(&place)), (Vec::new(), BTreeMap::new()));
+    assert_eq!((asked(&place), kept(&place)), (vec![own], BTreeMap::new()));
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
     let daemon = place.start_in(&[("COLIBRI_SUMMARIES", "1")], &["--external-call", "--learn"]);
     daemon.wait_for_log("the registry has no server model-api");
     place.registry(&servers(&place, CALL, completed(json!("Does it."))));
     daemon.reload();
     wait_for_kept(&place, &[("fix:count", "Does it."), ("fix:echo", "Does it.")]);
-    assert_eq!(asked(&place)[0]["model"], "ratatoskr:free/text-generation");
+    assert_eq!(asked(&place)[1]["model"], "ratatoskr:free/text-generation");
     daemon.stop();
 }
 
@@ -218,15 +215,14 @@ fn a_wrong_model_ends_the_batch_until_a_reload() {
     place.defines("fix", "definitions", &tools(&[change, ("count", "Counts.")]));
     let daemon = place.start(&FLAGS);
     daemon.wait_for_log("404: there is no model test/\\u{1b}[31mmodel");
-    // Tools that come are no reason to ask again.
+    assert_eq!((asked(&place).len(), kept(&place).len()), (1, 0));
+    // That tools which come are no reason to ask again is tested with the maker, under a clock of its own.
     place.defines(
         "fix",
         "definitions",
         &tools(&[change, ("count", "Counts."), ("late", "Came late.")]),
     );
     daemon.assert_serves("fix__change_tools");
-    serve_a_while(&daemon);
-    assert_eq!((asked(&place).len(), kept(&place).len()), (1, 0));
     says(&place, CALL, completed(json!("Does it.")));
     daemon.reload();
     wait_for("summaries", || kept(&place).contains_key("fix:late").then_some(()));
